@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .sequence import CHAR, GAP, LINE, PADDING, at, lifeline, panel
+from .sequence import GAP, LINE, PADDING, at, lifeline, panel
 from .style import FONT, INK, LOOKS, MUTED, font, quote, title
 
 COLUMN = 300.0  # points between two lifelines
 ARROW = 22.0  # points that a message takes
+CHAR = 5.6  # points, for Arial at 10 points
 REQUEST, ANSWER = (*LOOKS.values(),)[:2]
 
 

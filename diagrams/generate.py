@@ -13,11 +13,13 @@ from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
+from trystate.model.language.properties import Property
 
 from .chart import state_chart_dot
 from .graph import graph_dot, graph_name, graph_page
 from .markdown import (
     chart_name,
+    code,
     decision_table_page,
     prose,
     run_markdown,
@@ -42,13 +44,17 @@ Titled = Sequence[tuple[str, DecisionTable]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a system to draw: the name of its files, its title, and a note for each step, or none."""
+    """A run of a system to draw: the name of its files, its title, and a note for each step, or none.
+
+    `ends` is the property that is true in its last state, or none.
+    """
 
     name: str
     title: str
     system: System
     run: Counterexample
     notes: tuple[str, ...] = ()
+    ends: Property | None = None
 
 
 def generate(
@@ -126,8 +132,8 @@ def _texts(
         put(f"{slug(title)}.dot", decision_table_dot(table, title))
         put(f"{slug(title)}.md", decision_table_page(title, table))
     for run in runs:
-        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes))
-        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes))
+        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes, run.ends))
+        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes, run.ends))
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
         put(f"{graph_name(graph)}.md", graph_page(graph))
@@ -158,7 +164,10 @@ def _index(
     if made:
         lines = [f"- [{prose(s.title)}]({structure_name(s)}.md)" for s in made]
         parts.append("\n".join(["## Structures\n", *lines]) + "\n")
-    if runs:
-        lines = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs]
-        parts.append("\n".join(["## Runs\n", *lines]) + "\n")
+    well = [f"- [{prose(r.title)}]({slug(r.name)}.md), to {code(r.ends.name)}" for r in runs if r.ends is not None]
+    if well:
+        parts.append("\n".join(["## Runs that come to a witness\n", *well]) + "\n")
+    others = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs if r.ends is None]
+    if others:
+        parts.append("\n".join(["## Runs that violate a property\n", *others]) + "\n")
     return "\n".join(parts)

@@ -9,6 +9,7 @@ from html import escape
 from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import DecisionTable, Machine, System, Transition
+from trystate.model.language.properties import Property
 from trystate.model.language.text import definitions
 
 from .mermaid import sequence_mermaid, state_chart_mermaid
@@ -130,12 +131,20 @@ def decision_table_page(title: str, table: DecisionTable) -> str:
     ).replace("\n\n\n\n", "\n\n")
 
 
-def run_markdown(name: str, title: str, system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
-    """A page for one run: the sequence diagram, the same in Mermaid and as plain text."""
+def run_markdown(
+    name: str,
+    title: str,
+    system: System,
+    run: Counterexample,
+    notes: Sequence[str] = (),
+    ends: Property | None = None,
+) -> str:
+    """A page for one run: the sequence diagram, what is true where it ends, the same in Mermaid and as plain text."""
     numbered = any(note.startswith("source ") for note in notes)
     legend = " *Source 3* is what the section calls step 3; one step of the model may be several." if numbered else ""
+    witness = f" It ends where {code(ends.name)} is true: {prose(ends.doc)}" if ends is not None else ""
     return (
-        f"# {prose(title)}\n\nIn {code(system.label)}.{legend}\n\n![sequence diagram]({slug(name)}.svg)\n\n"
+        f"# {prose(title)}\n\nIn {code(system.label)}.{witness}{legend}\n\n![sequence diagram]({slug(name)}.svg)\n\n"
         f"## As text\n\n```text\n{sequence_text(system, run, notes)}```\n\n"
         f"## In Mermaid\n\n```mermaid\n{sequence_mermaid(system, run, notes)}```\n"
     )

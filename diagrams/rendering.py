@@ -30,6 +30,16 @@ def render(dot: str, path: str | Path, format: Format = "svg") -> None:
     Path(path).write_bytes(picture)
 
 
+def plain(dot: str) -> str:
+    """The layout of DOT text in Graphviz's form `plain`: places of nodes and edges, in inches.
+
+    Raises:
+        UnavailableError: neither `dot` nor pygraphviz is installed.
+    """
+    found = _with_dot(dot, "plain") if _program() == "dot" else _with_pygraphviz(dot, "plain")
+    return found.decode()
+
+
 def renderer_name() -> str:
     """The program or package that `render` would draw with, and its version.
 
@@ -56,12 +66,12 @@ def _program() -> Literal["dot", "pygraphviz"]:
     )
 
 
-def _with_dot(dot: str, format: Format) -> bytes:
+def _with_dot(dot: str, format: str) -> bytes:
     picture: bytes = graphviz.pipe("dot", format, dot.encode())
     return picture
 
 
-def _with_pygraphviz(dot: str, format: Format) -> bytes:
+def _with_pygraphviz(dot: str, format: str) -> bytes:
     import pygraphviz  # type: ignore[import-untyped]
 
     graph = pygraphviz.AGraph(string=dot)

@@ -5,18 +5,22 @@ Every node has a fixed place (`layout=neato` with pinned positions): Graphviz ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trystate.model.checker.story import REPEATS, RESTS, SHARED, Change, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, System
+from trystate.model.language.properties import Property
 
-from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, quote, title, wrap
+from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, points, quote, title, wrap
 
-LINE_WIDTH = 36  # characters of a change before it wraps
+LINE_WIDTHS = range(36, 16, -2)  # characters of a line before it wraps: the most with which the picture is not too wide
+WIDTH_MAX = 714.0  # points, with the margins 1,000 pixels
+TITLE_WIDTH = 90  # characters
 CHANGES_MAX = 8  # lines in one box; the plain text has all of them
-CHAR, LINE, PADDING, GAP = 5.6, 13.0, 14.0, 12.0  # points, for Arial at 10 points
+LINE, PADDING, GAP = 13.0, 14.0, 12.0  # points, for Arial at 10 points
 COLUMN_MIN, COLUMN_GAP = 96.0, 26.0  # points
 POINTS_PER_INCH = 72.0
 
@@ -27,7 +31,7 @@ class Box:
 
     column: int
     lines: tuple[str, ...]
-    characters: int
+    text_width: float
     acts: bool
 
     @property
@@ -36,21 +40,30 @@ class Box:
 
     @property
     def width(self) -> float:
-        return CHAR * self.characters + PADDING
+        return self.text_width + PADDING
 
 
-def sequence_dot(system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = ()) -> str:
-    """The run as a sequence diagram, with a note in the box of each step; what a lasso repeats stands in a frame."""
-    return story_dot(tell(system, run, notes=notes), title_text)
+def sequence_dot(
+    system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = (), ends: Property | None = None
+) -> str:
+    """The run as a sequence diagram; what a lasso repeats stands in a frame.
+
+    notes: words for the box of each step, or none at all.
+    ends: the property that is true where the run ends, which a box below says.
+    """
+    return story_dot(tell(system, run, notes=notes), title_text, ends)
 
 
-def story_dot(story: Story, title_text: str = "") -> str:
+def story_dot(story: Story, title_text: str = "", ends: Property | None = None) -> str:
     """A run that is told already, such as a recorded one, as a sequence diagram."""
     system = story.system
-    rows = [_boxes(story, step) for step in story.steps]
-    xs = _columns(story, rows)
+    for width in LINE_WIDTHS:
+        rows = [_boxes(story, step, width) for step in story.steps]
+        xs, across = _columns(story, rows)
+        if across <= WIDTH_MAX:
+            break
     ys = _heights(story, rows)
-    below = [font(line, colour=MUTED) for line in wrap(system.label, 110)]
+    below = [font(line, colour=MUTED) for line in wrap(system.label, TITLE_WIDTH)]
     label = title(title_text or "A run", *below, legend(step.kind for step in story.steps))
     lines = [
         f"digraph {quote(title_text or system.name)} {{",
@@ -63,6 +76,9 @@ def story_dot(story: Story, title_text: str = "") -> str:
     ]
     for step, boxes, y in zip(story.steps, rows, ys, strict=False):
         lines += _row(step, boxes, xs, y)
+    if ends is not None:
+        words = [font(f"{ends.name} is true", size=11, bold=True), *map(font, wrap(ends.doc, TITLE_WIDTH))]
+        lines.append(f'  "ends" [{at(sum(xs) / len(xs), ys[-1])}, label=<{panel(words, INK)}>];')
     if story.rests:
         rests = panel([font(RESTS, italic=True)], MUTED)
         lines.append(f'  "rests" [{at(sum(xs) / len(xs), ys[-1])}, label=<{rests}>];')
@@ -73,32 +89,50 @@ def _column(story: Story, member: int | None) -> int:
     return len(story.members) if member is None else member
 
 
-def _boxes(story: Story, step: Step) -> list[Box]:
+def _boxes(story: Story, step: Step, width: int) -> list[Box]:
     """The box of the step itself, first, and one for each other lifeline that it changes."""
     colour = LOOKS[step.kind].colour
     places = dict(step.places())
-    own = _changes(places.pop(step.actor, []))
-    head = f"{step.number}  {step.label}"
-    lines = [f"{font(f'{step.number} ', colour=MUTED)} {font(step.label, size=11, colour=colour, bold=True)}"]
-    if step.kind is not Kind.PROTOCOL:
-        lines[0] += font(f" {step.kind.value}", size=9, colour=MUTED)
-        head += f" {step.kind.value}"
-    note = wrap(step.note, LINE_WIDTH)
-    characters = max(int(1.2 * len(head)), *map(len, (*note, *own, "")))
+    own = _changes(places.pop(step.actor, []), width)
+    kind = "" if step.kind is Kind.PROTOCOL else step.kind.value
+    named = _name_lines(step.label, width)
+    note = wrap(step.note, width)
+    lines = [font(line, size=11, colour=colour, bold=True) for line in named]
+    widths = [points(line, 11, bold=True) for line in named]
+    number = font(f"{step.number}\N{NO-BREAK SPACE}", colour=MUTED)
+    lines[0] = f"{number} {lines[0]}"
+    widths[0] += points(f"{step.number}  ", 11)
+    # A space at the begin of an element of SVG is not shown, unless it is one that does not break.
+    if kind and len(named[-1]) + len(kind) <= width:
+        lines[-1] += font(f"\N{NO-BREAK SPACE}{kind}", size=9, colour=MUTED)
+        widths[-1] += points(f" {kind}", 9)
+    elif kind:
+        lines.append(font(kind, size=9, colour=MUTED))
+    widths += [*map(points, (*note, *own))]
     said = [font(line, italic=True) for line in note]
-    boxes = [Box(_column(story, step.actor), (*lines, *said, *map(font, own)), characters, acts=True)]
+    boxes = [Box(_column(story, step.actor), (*lines, *said, *map(font, own)), max(widths), acts=True)]
     for member, changes in places.items():
-        text = _changes(changes)
-        boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(len, text)), acts=False))
+        text = _changes(changes, width)
+        boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(points, text)), acts=False))
     return boxes
 
 
-def _changes(changes: list[Change]) -> list[str]:
-    return clip([line for change in changes for line in wrap(str(change), LINE_WIDTH)], CHANGES_MAX)
+def _name_lines(label: str, width: int) -> list[str]:
+    """A step's name in lines: it breaks behind its underscores."""
+    lines = [""]
+    for part in re.split("(?<=_)", label):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
-def _columns(story: Story, rows: list[list[Box]]) -> list[float]:
-    """The x of each lifeline, far enough apart that boxes do not touch."""
+def _changes(changes: list[Change], width: int) -> list[str]:
+    return clip([line for change in changes for line in wrap(str(change), width)], CHANGES_MAX)
+
+
+def _columns(story: Story, rows: list[list[Box]]) -> tuple[list[float], float]:
+    """The x of each lifeline, far enough apart that boxes do not touch, and how wide all of it is."""
     names = [*story.members, SHARED]
     widths = [max(COLUMN_MIN, 8 * len(name)) for name in names]
     for box in (b for boxes in rows for b in boxes):
@@ -107,7 +141,7 @@ def _columns(story: Story, rows: list[list[Box]]) -> list[float]:
     for width in widths:
         xs.append(edge + width / 2)
         edge += width + COLUMN_GAP
-    return xs
+    return xs, edge
 
 
 def _heights(story: Story, rows: list[list[Box]]) -> list[float]:

@@ -2,9 +2,10 @@
 
 Theory of operation. A declaration names classes and the files that have them. The source of each is parsed; an
 attribute is a field of a dataclass, or what `__init__` sets: its type is the annotation, that of the parameter, or the
-class that is called. A solid arrow goes from an attribute to the class that its type names; a hollow one from a class
-to one that it derives from, or to the protocol whose methods it all has; a dashed one to a class that it only mentions,
-where no other arrows lead. A class, attribute or file that is not there is refused: a picture cannot outlive its code.
+class that is called. torch's classes are declared (`torch_classes.py`). A solid arrow goes from an attribute to the
+class that its type names; a hollow one from a class to one that it derives from, or to the protocol whose methods it
+all has; a dashed one to a class that it only mentions, where no other arrows lead. A class, attribute or file that is
+not there is refused: a picture cannot outlive its code.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ from .markdown import code, prose, table_of
 from .style import BODY, FONT, HEAD, INK, LOOKS, MUTED, PAPER, RULE, font, left, quote, slug, title
 
 ROOT = Path(__file__).parents[1] / "impl"
-LINE_MAX = 52  # characters of an attribute and its type
+LINE_MAX = 38  # characters of an attribute and its type; a longer type stands below, and what is too long there is cut
 SOLID, MESSAGE = (look.colour for look in [*LOOKS.values()][::2])
 CAPTION = "attribute → class · hollow: is one · dashed: mentions it"
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Classes to draw: those of each file below `impl`, and `others` that the runtime uses of torch.
+    """Classes to draw: those of each file below `impl` with `others` that it uses of torch, or those of `torch`.
 
     With `hosts`, all of them stand on each host, and `ends` names the two classes that are the ends of a message.
     """
 
     name: str
     title: str
-    files: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    torch: tuple[Shape, ...] = ()
     others: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     ends: tuple[str, str] | None = None
     joined: tuple[str, ...] = ()  # the attributes that both ends have
+    message: str = ""  # the name of the id of a message, if no attribute of an end has it
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Link(enum.Enum):
     """How a class leads to another: the style of the arrow."""
 
     HOLDS = f'color="{SOLID}"'
-    IS_ONE = f'color="{INK}", arrowhead=onormal'
+    IS_ONE = f'color="{INK}", dir=back, arrowtail=onormal'  # drawn from the other end: what others are stands above
     MENTIONS = f'color="{MUTED}", style=dashed'
 
 
@@ -85,6 +88,7 @@ def shapes(structure: Structure) -> dict[str, Shape]:
         DeclarationError: a file, a class or an attribute that it names is not there.
     """
     found = {name: _shape(structure, file, name) for file, names in structure.files.items() for name in names}
+    found |= {shape.name: shape for shape in structure.torch}
     for name in structure.ends or ():
         missing = {*structure.joined} - {*found[name].attributes}
         if missing:
@@ -222,17 +226,14 @@ def structure_dot(structure: Structure) -> str:
     caption = font(CAPTION, colour=MUTED)
     lines = [
         f"digraph {quote(structure.name)} {{",
-        f'  graph [rankdir=LR, nodesep=0.3, ranksep=0.8, bgcolor=white, pad=0.25, fontname="{FONT}", labelloc=t, '
+        f'  graph [rankdir=TB, nodesep=0.25, ranksep=0.6, bgcolor=white, pad=0.25, fontname="{FONT}", labelloc=t, '
         f"newrank=true, label={title(structure.title, caption)}];",
         f'  node [shape=plain, fontname="{FONT}", fontsize=11, fontcolor="{INK}"];',
         f'  edge [fontname="{FONT}", fontsize=10, arrowsize=0.8, penwidth=1.3];',
     ]
     for k, host in enumerate(structure.hosts or ("",)):
         boxes = [f'  "{name} {k}" [label=<{_box(shape, drawn)}>];' for name, shape in found.items()]
-        inner = [
-            f'  "{a.source} {k}"{f":{quote(a.attribute)}:e" if a.attribute else ""} -> "{a.dest} {k}" [{a.link.value}];'
-            for a in drawn
-        ]
+        inner = [_arrow(a, k) for a in drawn]
         if host:
             lines += [
                 f"  subgraph cluster_{k} {{",
@@ -248,9 +249,15 @@ def structure_dot(structure: Structure) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
+def _arrow(arrow: Arrow, host: int) -> str:
+    port = f":{quote(arrow.attribute)}:_" if arrow.attribute else ""
+    ends = [f'"{arrow.source} {host}"{port}', f'"{arrow.dest} {host}"']
+    return f"  {' -> '.join(reversed(ends) if arrow.link is Link.IS_ONE else ends)} [{arrow.link.value}];"
+
+
 def _messages(structure: Structure, one: str, other: str) -> Iterator[str]:
     """Between two hosts, a message has one end on each."""
-    label = font(f"one {' and '.join(structure.joined)}", colour=MESSAGE)
+    label = font(f"one {structure.message or ' and '.join(structure.joined)}", colour=MESSAGE)
     for k in range(len(structure.hosts)):
         there = (k + 1) % len(structure.hosts)
         yield (
@@ -260,14 +267,17 @@ def _messages(structure: Structure, one: str, other: str) -> Iterator[str]:
 
 
 def _box(shape: Shape, drawn: Iterable[Arrow]) -> str:
-    heads = left([font(shape.name, size=12, bold=True), font(shape.file, size=9, colour=MUTED)])
+    where = shape.file if shape.file.startswith("impl/") else shape.file.rpartition("/")[2]
+    heads = left([font(shape.name, size=12, bold=True), font(where, size=9, colour=MUTED)])
     rows = [f'<tr><td bgcolor="{HEAD}">{heads}</td></tr>']
     held = {arrow.attribute for arrow in drawn if arrow.source == shape.name}
     for name, text in shape.attributes.items():
-        line = f"{name}: {text}"
-        line = line if len(line) <= LINE_MAX else line[: LINE_MAX - 1] + "…"
+        lines = [f"{name}: {text}"]
+        if len(lines[0]) > LINE_MAX:
+            kind = text if len(text) < LINE_MAX else text[: LINE_MAX - 2] + "…"
+            lines = [f"{name}:", f"\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}{kind}"]
         port = f" port={quote(name)}" if name in held else ""
-        rows.append(f'<tr><td align="left"{port}>{font(line, bold=name in held)}</td></tr>')
+        rows.append(f'<tr><td align="left"{port}>{left((font(x, bold=name in held) for x in lines), 0)}</td></tr>')
     return (
         f'<table border="1" cellborder="0" cellspacing="0" cellpadding="3" bgcolor="{PAPER}" color="{RULE}">'
         f"{''.join(rows)}</table>"
@@ -277,13 +287,14 @@ def _box(shape: Shape, drawn: Iterable[Arrow]) -> str:
 def structure_page(structure: Structure) -> str:
     """A page for one structure: the picture, its classes, and each arrow in words."""
     found = shapes(structure)
+    source = "As torch 2.13 has them." if structure.torch else "Read from the source of the classes."
     words = {Link.HOLDS: "holds", Link.IS_ONE: "is one", Link.MENTIONS: "mentions it"}
     classes = ((code(s.name), code(s.file), prose(s.doc) or "torch's") for s in found.values())
     lines = (
         (code(a.source), code(a.attribute) if a.attribute else "", words[a.link], code(a.dest)) for a in arrows(found)
     )
     return (
-        f"# {prose(structure.title)}\n\nRead from the source of the classes.\n\n"
+        f"# {prose(structure.title)}\n\n{source}\n\n"
         f"![structure]({structure_name(structure)}.svg)\n\n## Classes\n\n"
         f"{table_of(['class', 'file', 'what it is'], classes)}\n## Arrows\n\n"
         f"{table_of(['class', 'attribute', '', 'class'], lines)}"

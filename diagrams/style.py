@@ -33,6 +33,10 @@ LOOKS = {
 }  # fmt: skip
 KINDS = tuple(Kind)
 
+HEADING_WIDTH = 72  # characters a line
+# In units of the size of the font; a capital has 0.72, other letters have 0.56.
+WIDTHS = (("→mw%@MW", 0.9), ("ijlI .,:;|![]/\N{NO-BREAK SPACE}", 0.28), ("frt()-", 0.34), ("cksvxyz", 0.5))
+
 VERMILION_TINT = "#f4c7ab"
 TINTS = ("#b7e1cd", "#fbe3a6", "#cfe3f3", "#e9d3e4", "#e6e6e6", "#d9ecf7", "#f7f3b0")
 
@@ -71,8 +75,22 @@ def left(lines: Iterable[str], padding: int = 1) -> str:
 
 def title(heading: str, *below: str) -> str:
     """A graph's label: a bold heading and small lines below, these already HTML."""
+    head = "<br/>".join(font(line, size=15, bold=True) for line in _even(heading, HEADING_WIDTH))
     lines = "".join(f"<br/>{line}" for line in below if line)
-    return f"<{font(heading, size=15, bold=True)}{lines}<br/> >"
+    return f"<{head}{lines}<br/> >"
+
+
+def _even(text: str, width: int) -> list[str]:
+    """As few lines as `wrap` makes, and of about the same length."""
+    lines = wrap(text, width)
+    narrower = (wrap(text, k) for k in range(max(len(text) // max(len(lines), 1), 1), width))
+    return next((even for even in narrower if len(even) <= len(lines)), lines)
+
+
+def points(text: str, size: int = 10, *, bold: bool = False) -> float:
+    """How wide a text is in Arial, in points, about: by the widths of its letters, a tenth more if it is bold."""
+    em = sum(next((w for letters, w in WIDTHS if c in letters), 0.72 if c.isupper() else 0.56) for c in text)
+    return em * size * (1.1 if bold else 1.0)
 
 
 def legend(kinds: Iterable[Kind]) -> str:

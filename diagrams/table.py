@@ -24,7 +24,7 @@ from .style import (
 )
 
 CAPTION = "first matching row wins · T true · F false · “·” does not matter"
-HEADER_WIDTH = 14  # characters a line
+HEADER_WIDTH = 10  # characters a line
 ALARM = ("ERROR", "FAIL", "RAISE", "REFUSE", "REJECT")
 
 _CELLS = {True: ("T", BLUE, PAPER), False: ("F", SAND, INK), None: ("·", PAPER, MUTED)}
@@ -48,7 +48,7 @@ def decision_table_dot(table: DecisionTable, title_text: str = "") -> str:
         f'  graph [fontname="{FONT}", bgcolor=white, pad=0.2, labelloc=t, '
         f"label={title(heading, *doc, font(CAPTION, colour=MUTED))}];",
         f'  node [shape=plain, fontname="{FONT}", fontsize=11, fontcolor="{INK}"];',
-        '  "table" [label=<<table border="0" cellborder="1" cellspacing="0" cellpadding="6" '
+        '  "table" [label=<<table border="0" cellborder="1" cellspacing="0" cellpadding="4" '
         f'color="{RULE}">\n    {body}\n  </table>>];',
         "}",
     ]) + "\n"  # fmt: skip

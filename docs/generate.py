@@ -21,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import api
 import steps
 from trystate.model import releases
 from trystate.model.autograd.backward import Backward
@@ -399,7 +398,6 @@ PAGES: dict[str, Callable[[list[Checked]], str]] = {
 
 
 PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
-    "api.md": {"names": lambda _: api.names().strip("\n")},
     "autograd.md": {
         "counts": counts,
         "passes": passes,

@@ -108,9 +108,11 @@ class Pass:
         nodes = sum(len(share.ran) for share in self.shares.values())
         took = f" after {1000 * (self.ended - self.began):.1f} ms" if self.ended else ""
         mode = "SMART" if self.marked else "FAST"
+        counts = ((len(self.shares), "worker"), (nodes, "node"), (self.messages, "message"))
+        said = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
         return (
-            f"pass {shown_id(self.number)} in context {shown_id(self.context)}, {mode}: {len(self.shares)} workers, "
-            f"{nodes} nodes, {self.messages} messages; backward() {how.get(self.state, 'has not returned')}{took}"
+            f"pass {shown_id(self.number)} in context {shown_id(self.context)}, {mode}: {said}; "
+            f"backward() {how.get(self.state, 'has not returned')}{took}"
         )
 
 

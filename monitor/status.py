@@ -8,8 +8,9 @@ age is measured by the observer's own clock from then on. Stamps of other machin
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -34,6 +35,7 @@ TORCH_BEAT_SECONDS = 5.0  # torch's default interval: its state does not say
 BEATS_AWAITED = 1.3  # of the interval: a live node has beaten by then
 POLL_SECONDS = 0.2
 NAMES_MAX = 20  # jobs in one text
+ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of its workers
 OURS, TORCH = "trystate", "c10d"
 
 
@@ -163,13 +165,22 @@ def jobs_there(store: Any) -> str:
         return "its server cannot say which jobs it has; see the --rdzv-id of the nodes"
     ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
             if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip
-    torchs = [key.removeprefix("torch.rendezvous.") for key in there if key.startswith("torch.rendezvous.")]
+    states = {key for key in there if key.startswith("torch.rendezvous.")}
+    torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
     names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
     if not names:
-        there_are = f"it has no job yet, and {len(there)} other keys"
+        there_are = f"it has no job yet, and {len(there)} other key{'s' * (len(there) != 1)}"
         return there_are if there else "it is empty; see whether a node has come"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"it has {', '.join(names[:NAMES_MAX])}{more}"
+
+
+def _is_of_a_round(key: str, there: Collection[str]) -> bool:
+    """A key of the workers in torch's round N: `torch.rendezvous.ID.N/...`, beside the state `torch.rendezvous.ID`.
+
+    An id may hold dots, digits and slashes: the state of the job decides.
+    """
+    return any(key[: found.start()] in there for found in ROUND.finditer(key))
 
 
 def observe(

@@ -166,7 +166,8 @@ class Watch:
                 yield Notice("unseen", now, f"{missed} version{'s' * (missed != 1)} of the state passed unseen")
         elif state.round > before.round + 1:
             self.numbers.unseen += state.round - before.round - 1
-            yield Notice("unseen", now, f"{state.round - before.round - 1} rounds passed unseen")
+            missed = state.round - before.round - 1
+            yield Notice("unseen", now, f"{missed} round{'s' * (missed != 1)} passed unseen")
         if state.round != before.round:
             yield from self._replaced(before, state, now)
         yield from self._moved(before, state, now)
@@ -242,8 +243,8 @@ class Watch:
                 )
         waiting = status.of("waiting")
         if status.complete and waiting and still > BESIDE_SECONDS:
-            names = ", ".join(one.name for one in waiting[:3])
-            yield "unanswered", f"{names} waits beside round {status.round} for {still:.0f} s, and no member makes room"
+            names = ", ".join(one.name for one in waiting[:3]) + (" waits" if len(waiting) == 1 else " wait")
+            yield "unanswered", f"{names} beside round {status.round} for {still:.0f} s, and no member makes room"
 
     def _warns(self, problems: Mapping[str, str], only: str = "") -> Iterator[Notice]:
         """The warnings that are new, and those that are over."""

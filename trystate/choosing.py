@@ -20,6 +20,13 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """An option's value: a whole number from 0 on."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
 def positive(text: str) -> float:
     """An option's value: a number above 0, such as seconds."""
     try:
@@ -62,6 +69,16 @@ def chosen(args: argparse.Namespace) -> bool:
     """Was any of the options given?"""
     options = ("size", "fault", "edition", "max_faults", *SIZES)
     return any(getattr(args, option) for option in options)
+
+
+def given(args: argparse.Namespace) -> list[str]:
+    """The options that were given, as words of a command line."""
+    words: list[str] = []
+    for option in (*SIZES, "edition", "max_faults"):
+        if (value := getattr(args, option)) is not None:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    words += [word for size in args.size for word in ("--size", size)]
+    return [*words, *(["--fault", *args.fault] if args.fault else [])]
 
 
 def build(cls: type[System], args: argparse.Namespace) -> System:

@@ -24,13 +24,16 @@ from trystate.impl.store.record.writer import FILES as RECORD_FILES
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
-from .choosing import add_system_options, positive, whole
+from .choosing import add_system_options, natural, positive, whole
+from .completion import SHELLS, PrintCompletion
 from .exits import TRACEBACK, Exit
-from .manual import PAGES, TOP
+from .manual import LIMITS, PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
+OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
 WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
+EXPORTS = ("promela", "tla", "itf")
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -106,6 +109,12 @@ def parser() -> Parser:
         epilog=TOP.epilog,
     )
     top.add_argument("--version", action="version", version=f"trystate {trystate.__version__}")
+    top.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=PrintCompletion,
+        help="print the script with which a shell completes this command line",
+    )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (function, add_options) in COMMANDS.items():
         command = _page(commands, name, name)
@@ -148,8 +157,11 @@ def _verify(p: Parser) -> None:
         metavar="DIR",
         help="report.json, report.md and the counterexamples (default: %(default)s)",
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="report.json here as well")
-    group.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write report.json to this file as well")
+    group.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write JUnit XML, a test case for each run and property"
+    )
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
 
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
@@ -171,8 +183,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--symmetry",
         action="store_true",
-        help="visit one of the states that differ only by which node is which; explicit only, "
-        "and what something leads to is then not decided (default: off)",
+        help="visit one of the states that differ only by which node is which; only with the engine explicit, "
+        "and no `leads to` is then decided (default: off)",
     )
     group.add_argument(
         "--max-states",
@@ -220,6 +232,26 @@ def _explore(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
     p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
+    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'exit_finish(0) crash(1)'")
+    p.add_argument(
+        "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
+    )
+    p.add_argument(
+        "--lines", action="store_true", help="lines in place of the screen (default: where there can be none)"
+    )
+    p.add_argument(
+        "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
+        help="walk in the browser: write a page, and open it (default: %(const)s)",
+    )  # fmt: skip
+
+
+def _showing(p: Parser) -> None:
+    p.add_argument("out", type=Path, metavar="OUT.html", help="the page, which needs no other file and no network")
+    p.add_argument(
+        "--report", type=Path, metavar="DIR", dest="of",
+        help="show this report of `trystate verify` (default: search the small plan now)",
+    )  # fmt: skip
+    _search_options(p.add_argument_group("how to search, without --report"))
 
 
 def _diagram(p: Parser) -> None:
@@ -240,10 +272,13 @@ def _diagram(p: Parser) -> None:
         help="write nothing; name the files that are out of date (exit 1)",
     )
     p.add_argument(
+        "--list", action="store_true", help="print the names that can be drawn; of a system, its machines and witnesses"
+    )
+    p.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="where (default: trystate-diagrams; of everything diagrams/generated, if it is there)",
+        help="folder for the files (default: trystate-diagrams; diagrams/generated, if that is there and all is drawn)",
     )
     add_system_options(p)
 
@@ -255,6 +290,20 @@ def _table(p: Parser) -> None:
         metavar="E",
         help=f"variant of the protocol: {', '.join(TABLES)} (default: {DEFAULT_EDITION})",
     )
+
+
+def _export(p: Parser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument("--to", choices=EXPORTS, required=True, help="a model for Spin or for TLC, or the run of a property")
+    p.add_argument("--out", type=Path, metavar="FILE", help="where (default: standard output)")
+    p.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this one; may be repeated, but for itf (default: all of safety)",
+    )
+    add_system_options(p)
 
 
 def _replay(p: Parser) -> None:
@@ -308,7 +357,7 @@ def _serve(p: Parser) -> None:
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
+        help="the secret that clients must know; torch's own client knows none (default: all clients are served)",
     )
     p.add_argument(
         "--data",
@@ -330,7 +379,7 @@ def _serve(p: Parser) -> None:
             type=positive if seconds else whole,
             default=field.default,
             metavar="S" if seconds else "N",
-            help="(default: %(default)s)",
+            help=f"{LIMITS[field.name]} (default: {field.default:{'g' if seconds else ','}})",
         )
 
 
@@ -345,11 +394,20 @@ def _nnodes(text: str) -> tuple[int, int]:
 
 
 def _explain(p: Parser) -> None:
-    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `trystate store serve --record FILE`")
-    p.add_argument("--rdzv-id", metavar="ID", help="this rendezvous alone (default: each of the record)")
-    p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
+    p.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a record of `trystate store serve --record FILE`, or those of backward passes",
+    )
+    p.add_argument("--rdzv-id", metavar="ID", help="explain this rendezvous alone (default: each one in the record)")
+    p.add_argument(
+        "--steps", action="store_true", help="show each step of the model, and properties that fail in passing"
+    )
     p.add_argument("--json", action="store_true", help="everything, as JSON")
-    p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
+    p.add_argument("--diagram", type=Path, metavar="SVG", help="draw the run as a sequence into this file")
+    p.add_argument("--html", type=Path, metavar="FILE", help="write the run as a page, to play step by step")
     group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
     group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
     group.add_argument(
@@ -360,10 +418,14 @@ def _explain(p: Parser) -> None:
         type=positive,
         default=5.0,
         metavar="S",
-        help="as in --rdzv-conf (default: %(default)g)",
+        help="seconds between two heartbeats, as in --rdzv-conf (default: %(default)g)",
     )
     group.add_argument(
-        "--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="as in --rdzv-conf (default: %(default)s)"
+        "--keep-alive-max-attempt",
+        type=whole,
+        default=3,
+        metavar="N",
+        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: %(default)s)",
     )
 
 
@@ -379,17 +441,17 @@ def _record(p: Parser, required: bool = False) -> None:
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in RecordKeys],
-        help="those of rendezvous, with their states; or all (default: rendezvous)",
+        help="which keys: those of rendezvous, with their states, or all (default: rendezvous)",
     )
-    group.add_argument("--record-values", action="store_true", help="with the values of keys other than states")
+    group.add_argument("--record-values", action="store_true", help="the values of other keys as well")
     group.add_argument(
         "--record-bytes",
         type=whole,
         metavar="N",
-        help=f"of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES})",
+        help=f"bytes of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES:,})",
     )
     group.add_argument(
-        "--record-files", type=whole, metavar="N", help=f"the most that are kept, the latest (default: {RECORD_FILES})"
+        "--record-files", type=whole, metavar="N", help=f"keep the latest N files (default: {RECORD_FILES})"
     )
 
 
@@ -401,33 +463,46 @@ def _run(p: Parser) -> None:
 
 def _watch(p: Parser) -> None:
     p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
-    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the job's, as its nodes have it")
-    p.add_argument("--rdzv-id", metavar="JOB", help="the job's; of a record with one job it may be left out")
-    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: nothing)")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
     p.add_argument(
-        "--interval", type=positive, default=1.0, metavar="S", help="between two reads (default: %(default)g)"
+        "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
     )
     p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
     group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
     group.add_argument("--metrics", type=_port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
-    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="(default: %(default)s)")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST",
+                       help="listen on this address (default: %(default)s)")  # fmt: skip
     group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
-    group.add_argument("--keep-alive-interval", type=positive, default=5.0, metavar="S", help="(default: %(default)g)")
-    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="(default: %(default)s)")
-    group.add_argument("--last-call", type=positive, default=30.0, metavar="S", help="(default: %(default)g)")
-    group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
+    for option, default, what in (
+        ("--keep-alive-interval", 5.0, "between two heartbeats"),
+        ("--last-call", 30.0, "of the last call"),
+        ("--join-timeout", 600.0, "until a node that joins gives up"),
+    ):
+        group.add_argument(option, type=positive, default=default, metavar="S",
+                           help=f"seconds {what} (default: %(default)g)")  # fmt: skip
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N",
+                       help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 
 
 def _job(p: Parser) -> None:
     """The options that name a running job."""
-    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the job's, as its nodes have it")
-    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the id of the job")
     p.add_argument(
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="what whoever connects to the endpoint must know, as secret_file in --rdzv-conf (default: nothing)",
+        help="the secret that the endpoint asks for, as secret_file in --rdzv-conf (default: none)",
     )
+
+
+def _observed(text: str) -> float:
+    seconds = positive(text)
+    if seconds > OBSERVE_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} s is more than {OBSERVE_SECONDS_MAX:g}: trystate watch looks longer")
+    return seconds
 
 
 def _status(p: Parser) -> None:
@@ -435,9 +510,10 @@ def _status(p: Parser) -> None:
     p.add_argument("--json", action="store_true", help="one JSON object instead of text")
     p.add_argument(
         "--observe",
-        type=positive,
+        type=_observed,
         metavar="S",
-        help="look for S seconds, at most 60 (default: until each node has beaten, or a little more than an interval)",
+        help=f"look for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has beaten, or a little "
+        "more than an interval)",
     )
 
 
@@ -472,8 +548,10 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "verify": ("verify:verify", _verify),
     "prove": ("prove:prove", _prove),
     "explore": ("explore:explore", _explore),
+    "page": ("page:page", _showing),
     "diagram": ("diagram:diagram", _diagram),
     "table": ("table:table", _table),
+    "export": ("export:export", _export),
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
     "explain": ("explain:explain", _explain),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import textwrap
+from collections.abc import Mapping
 
 
 class Exit(enum.IntEnum):
@@ -19,13 +21,26 @@ class Exit(enum.IntEnum):
 
 TRACEBACK = "traceback.txt"  # of an internal error, in the report directory
 
-EXITS_HELP = """\
-exit codes:
-  0  done; for verify: everything was decided, and each violation is a known defect
-  1  a violation that is not known, a known one that was not found, a coverage gap, a conformance disagreement,
-     a stale diagram, a finding not reproduced, a wrong declaration, or a job that failed
-  2  a wrong argument
-  3  incomplete: something was not decided, or needs a package that is missing
-  4  internal error; the traceback is in the report directory
-  130, 143  interrupted, terminated; the report of verify has what was done by then
-"""
+USUAL = {  # the meaning of each code, where a command's page of the manual does not say otherwise
+    Exit.OK: "done",
+    Exit.FAILED: "failed, or the output was not read to its end",
+    Exit.USAGE: "a wrong argument",
+    Exit.INCOMPLETE: "not done: a limit was reached, or a package is missing",
+    Exit.INTERNAL: "internal error; its traceback is in trystate-report, or in the --out of verify",
+    Exit.INTERRUPTED: "interrupted",
+    Exit.TERMINATED: "terminated",
+}
+CODE_WIDTH, TEXT_WIDTH = 5, 88
+
+
+def exits_help(own: Mapping[Exit, str]) -> str:
+    """The exit codes of a command, one a line.
+
+    Args:
+        own: those that mean something else there than usual
+    """
+    lines = []
+    for code, usual in USUAL.items():
+        text = textwrap.wrap(own.get(code, usual), TEXT_WIDTH)
+        lines += [f"  {code:<{CODE_WIDTH}}{text[0]}", *(f"  {'':<{CODE_WIDTH}}{line}" for line in text[1:])]
+    return "\n".join(["exit codes:", *lines, ""])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from .exits import EXITS_HELP
+from .exits import Exit, exits_help
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A command's help: one line for the list of commands, what it does, and command lines to copy."""
+    """A command's help: one line for the list of commands, what it does, and command lines to copy.
+
+    `exits` has the exit codes that mean something else there than for most commands.
+    """
 
     summary: str
     description: str
     examples: str
+    exits: Mapping[Exit, str] = field(default_factory=dict)
 
     @property
     def epilog(self) -> str:
-        return f"{EXITS_HELP}\nexamples:\n{self.examples}"
+        return f"{exits_help(self.exits)}\nexamples:\n{self.examples}"
 
 
 TOP = Page(
@@ -25,12 +30,18 @@ TOP = Page(
     description="""\
 The distributed control plane of PyTorch as state machines: drawn, exhaustively
 checked, and compared with the torch that is installed.
+
+TAB completes commands, options, systems, editions, tables and files, once the
+shell has read the script that --print-completion prints. The last examples show
+where bash and zsh look for it (zsh: a folder of its $fpath).
 """,
     examples="""\
   trystate verify
   trystate explore rendezvous --nodes 2 --max 2
   trystate table join
   trystate replay fast-exit
+  trystate --print-completion bash > ~/.local/share/bash-completion/completions/trystate
+  trystate --print-completion zsh > ~/.zfunc/_trystate
 """,
 )
 
@@ -60,8 +71,17 @@ report has what was done until then, and says so.
   trystate verify --all --jobs 4
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
+  trystate verify --html page.html
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
+        exits={
+            Exit.OK: "everything was decided, and each violation is a known defect",
+            Exit.FAILED: "a violation that is not known, a known one that was not found, a coverage gap, a conformance "
+            "disagreement, or a wrong declaration",
+            Exit.INCOMPLETE: "something was not decided: a limit was reached, or a package is missing",
+            Exit.INTERRUPTED: "interrupted; the report has the results until then",
+            Exit.TERMINATED: "terminated; the report has the results until then",
+        },
     ),
     "prove": Page(
         summary="prove the safety of a system for any size",
@@ -89,14 +109,41 @@ counterexample to induction, with 3 if it gave up or the time was over.
     "explore": Page(
         summary="walk the states of a system",
         description="""\
-Show a state of a system, the invariants that it violates, and the steps that it
-enables; take one, go back, or follow a counterexample. Commands are read from
-standard input, one a line; h lists them.
+Show a state of a system as a tree, with a star at each value that the last step
+changed; the steps that it enables, and for each other one the part of its guard
+that fails; and each property: it holds, is violated, or waits. Take a step, go
+back and forward, jump to any state of the walk, take random steps, or follow a
+counterexample.
+
+On a terminal this is a screen, if Textual is installed: pip install
+'trystate[explore]'. With --web it is a page for the browser. Elsewhere, and with
+--lines, commands are read from standard input, one a line; h lists them. At the
+end the command is printed that begins where the walk has ended: its steps are
+spelled as counterexamples spell them.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2
   trystate explore rendezvous --fault crash --counterexample agree_on_world
+  trystate explore rendezvous --nodes 2 --walk 'exit_finish(0) add_to_participants(0)'
   printf '1\\n1\\ns\\n' | trystate explore rendezvous
+  trystate explore mypackage.protocol:Mine --web
+""",
+        exits={
+            Exit.FAILED: "a wrong declaration",
+        },
+    ),
+    "page": Page(
+        summary="write models, runs and findings as one page for a browser",
+        description="""\
+Write one HTML file that needs no other file and no network. It has an overview,
+a player for each counterexample, an explorer that computes in the browser what
+can happen and why something cannot, and the findings with their symptoms and
+remedies. Without --report, the small plan is searched now, in about half a
+minute; nothing is compared with torch.
+""",
+        examples="""\
+  trystate page page.html
+  trystate verify --all && trystate page page.html --report trystate-report
 """,
     ),
     "diagram": Page(
@@ -105,21 +152,26 @@ standard input, one a line; h lists them.
 Write the pictures (.dot, .svg) and pages (.md) of what is named, or of every
 system, table, walk, structure and known finding. A walk is the sequence of an
 article's figure, as steps of a model; a structure has the classes of the runtime,
-read from their source. The findings' counterexamples are
-searched for anew, which takes a while.
+read from their source. The findings' counterexamples are searched for anew,
+which takes some minutes.
 
 With --witness: the shortest run to a state that a `sometimes` of a system asks
 for. The edition and the faults without which it is not asked for are chosen, if
-none are given.
+none are given. --list prints the names of all that can be drawn.
 """,
         examples="""\
   trystate diagram
   trystate diagram rendezvous join R3 mypackage.protocol:Mine
   trystate diagram scale-down restart-with-newcomer
+  trystate diagram --list agents
   trystate diagram agents --witness two_run --nodes 3
   trystate diagram --check
   trystate diagram --out pictures
 """,
+        exits={
+            Exit.OK: "written; with --check: all pictures and pages are up to date",
+            Exit.FAILED: "with --check: one is out of date; or a wrong declaration",
+        },
     ),
     "table": Page(
         summary="print a decision table, or a system's transitions",
@@ -133,19 +185,43 @@ Markdown anywhere else.
   trystate table rendezvous > transitions.md
 """,
     ),
+    "export": Page(
+        summary="write a system for Spin or TLC, or a run as a trace",
+        description="""\
+Write a system for another checker, which then judges ours: the states that it
+counts and its verdicts must be the same. promela: a model for Spin, with the
+properties of safety as assertions that name them. tla: a TLA+ module for TLC,
+and beside --out NAME.tla its configuration, NAME.cfg. itf: the run that shows
+the verdict of --property, a counterexample or the witness of a `sometimes`, in
+the trace format of Apalache. docs/export.md has the commands of each tool.
+
+Properties of liveness are not exported: their fairness is of single steps, and
+other checkers have that of processes.
+""",
+        examples="""\
+  trystate export rendezvous --nodes 2 --max 2 --fault crash --to promela --out rendezvous.pml
+  trystate export registrations --edition SEED --to tla --out Registrations.tla
+  trystate export rendezvous --nodes 2 --min 2 --max 2 --fault stall --to itf \
+      --property agree_on_world
+""",
+    ),
     "replay": Page(
         summary="replay a known defect on the real torch",
         description="""\
 Show a finding, its shortest counterexample in the model, and then the same on
 the torch that is installed: the real classes over a real TCPStore on the
-loopback interface. Takes seconds. Exits with 0 if torch did it, with 1 if it
-did not, with 3 if torch is missing or of another version.
+loopback interface. Takes seconds.
 """,
         examples="""\
   trystate replay --list
   trystate replay fast-exit
   trystate replay R3
 """,
+        exits={
+            Exit.OK: "torch did it, or this release of torch should not and did not",
+            Exit.FAILED: "torch did not do it, or a release did that should not",
+            Exit.INCOMPLETE: "not replayed: torch is missing or of a version that is not known, or there is no replay",
+        },
     ),
     "store": Page(
         summary="run a store's server, or record one",
@@ -163,9 +239,9 @@ of this package. The proxy stands before any server of that protocol.
         summary="serve a store in the foreground",
         description="""\
 Serve one store in memory, to torch's own clients and to those of this package,
-until SIGINT or SIGTERM; then exit with 0. The address is printed once it
-listens. A connection that breaks a limit or the protocol is closed, and a line
-on stderr says which and why; nobody else notices.
+until SIGINT or SIGTERM. The address is printed once it listens. A connection
+that breaks a limit or the protocol is closed, and a line on stderr says which
+and why; no other client notices.
 
 Without --secret-file everybody who can reach the address can read and write,
 as with torch's own server.
@@ -187,16 +263,19 @@ again by themselves. One server at a time uses a DIR.
   trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
+        exits={
+            Exit.OK: "ended by SIGINT or SIGTERM",
+            Exit.FAILED: "with --data: the disk failed, and the store was closed",
+        },
     ),
     "store proxy": Page(
         summary="record a store that another server serves",
         description="""\
 Listen, and pass every byte between each client and the server at --to on as it
-is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
-with 0. The record is that of trystate store serve --record. Requests on the
-state of a rendezvous are passed on one at a time, so that the record has the
-server's order. A connection that cannot be followed is passed on all the same,
-and the record says so.
+is, torch's own server or this package's, until SIGINT or SIGTERM. The record is
+that of trystate store serve --record. Requests on the state of a rendezvous are
+passed on one at a time, so that the record has the server's order. A connection
+that cannot be followed is passed on all the same, and the record says so.
 
 A server that cannot be reached ends the client's connection, with a line on
 stderr.
@@ -204,6 +283,9 @@ stderr.
         examples="""\
   trystate store proxy --to 10.0.0.1:29400 --port 29401 --record job17.jsonl
 """,
+        exits={
+            Exit.OK: "ended by SIGINT or SIGTERM",
+        },
     ),
     "explain": Page(
         summary="explain what a recorded rendezvous did",
@@ -222,17 +304,22 @@ record is executed. Clocks of different machines are never compared.
 
 Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
+Events of torch's agents (TRYSTATE_RECORD=FILE) are merged by run and node.
 
-Exits with 0 if every line is explained and nothing was violated, with 1 if a
-property was violated or a line fits no step, with 3 if not all was decided.
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
+  trystate explain job.jsonl --html job.html
   trystate explain passes/worker-*.jsonl --diagram pass.svg
 """,
+        exits={
+            Exit.OK: "every line is explained, and nothing was violated",
+            Exit.FAILED: "a property was violated, or a line fits no step",
+            Exit.INCOMPLETE: "not all was decided, or a package is missing",
+        },
     ),
     "run": Page(
         summary="run the workers of an elastic job on this node",
@@ -244,8 +331,8 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 complete; a failure takes them in at once.
 --health-check CMD runs before this node joins a round; a node that fails it
 leaves, or stands by (--health-failed spare), and the others go on.
-Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+--record FILE records the store that this node serves, for trystate explain.
+TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
 here to a supervised job.
 
@@ -256,32 +343,40 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
-  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \\
       --rank-key env:SLURM_PROCID train.py
-  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \\
       --health-check 'nvidia-smi -L' --health-timeout 30 train.py
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
+        exits={
+            Exit.OK: "the job has succeeded on all nodes, or this node was drained",
+            Exit.FAILED: "the job has failed, or this node: as with torchrun",
+        },
     ),
     "watch": Page(
         summary="follow a running job: rounds, members, heartbeats, warnings",
         description="""\
 One screen of a job's rendezvous, ours or torch's c10d, until it is closed: round,
 members and ranks, who waits, heartbeats, the last changes, and a warning where
-nothing has moved for longer than the protocol allows. Not a terminal: a line for
-each change. An observer of any store reads it every second and writes nothing;
+nothing has moved for longer than the protocol allows. Where the output is no
+terminal, a line for each change. An observer of any store reads it every second and writes nothing;
 what passed between two reads is said to be unseen. The FILE of a record
 (trystate store serve --record) has all of it, and lost writes, waits that were
 not woken and wrong answers of the store as well.
 
-Exits with 0; with 1 if our rendezvous was closed as failed, or if a warning holds
-at the end of --for or of the record. docs/watch.md says what each warning means.
+docs/watch.md says what each warning means.
 """,
         examples="""\
   trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate watch job.jsonl --metrics 9400
 """,
+        exits={
+            Exit.OK: "the job was closed, or --for or the record has ended, without a warning",
+            Exit.FAILED: "our rendezvous was closed as failed, or a warning holds at the end of --for or of the record",
+            Exit.INCOMPLETE: "torch is missing, or the store is not reached",
+        },
     ),
     "status": Page(
         summary="say where a running job's rendezvous stands",
@@ -292,14 +387,15 @@ the age of each heartbeat, what the round waits for, and by whom and why it was
 closed. Both our rendezvous and torch's c10d; on our server and on torch's.
 Nothing is written, and no clocks of two machines are compared: an age counts
 from when this command saw the heartbeat change.
-
-Exits with 0, with 1 if our rendezvous was closed otherwise than as succeeded,
-and with 3 if there is no answer: the endpoint is not reached, or has no such job.
 """,
         examples="""\
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
 """,
+        exits={
+            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded",
+            Exit.INCOMPLETE: "no answer: the endpoint is not reached, or has no such job; or torch is missing",
+        },
     ),
     "close": Page(
         summary="close a running job",
@@ -307,42 +403,66 @@ and with 3 if there is no answer: the endpoint is not reached, or has no such jo
 Close the rendezvous of a job of `trystate run`, for good: each agent ends its
 workers, leaves, and exits with 1 and the reason. Waits until all nodes have left.
 torch's c10d rendezvous cannot be closed from outside.
-
-Exits with 0 when all have left, also if the job was closed before; with 3 if some
-have not within --wait, or there is no such job.
 """,
         examples="""\
   trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
 """,
+        exits={
+            Exit.OK: "all nodes have left, also if the job was closed before",
+            Exit.INCOMPLETE: "some have not left within --wait, or there is no such job; or torch is missing",
+        },
     ),
     "drain": Page(
         summary="have a node leave a running job, which spends no restart",
         description="""\
-Mark a node of a job of `trystate run`: a new round begins without it, its agent
-stops its workers in the ordinary way, leaves, says that it was drained, and exits
-with 0. The others go on; a waiting node or a spare takes the seat. Waits until
-that has happened. Several nodes may be drained, one after the other.
+Mark a node of a job of `trystate run`, or of torchrun with
+--rdzv-backend=trystate: a new round begins without it, its agent stops its
+workers in the ordinary way, leaves, says that it was drained, and exits with 0.
+The others go on; a waiting node or a spare takes the seat. Waits until that has
+happened. Several nodes may be drained, one after the other.
 
 A name that several nodes have is refused, with the candidates. So is a node
 without which the job would have fewer nodes than its minimum, or whose job is
 about to succeed; --force drains it all the same. The mark is that of the process:
 an agent that is started again on that host joins as any new node, so stop what
 starts it first. torch's c10d rendezvous has no such mark.
-
-Exits with 0 when the node has left; with 2 if it was refused; with 3 if it has not
-left within --wait, or there is no such job.
 """,
         examples="""\
   trystate drain host3 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate drain host3_4711_0 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --wait 300
 """,
+        exits={
+            Exit.OK: "the node has left",
+            Exit.USAGE: "a wrong argument, or the node may not be drained",
+            Exit.INCOMPLETE: "it has not left within --wait, or there is no such job; or torch is missing",
+        },
     ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\
 Versions of what this package uses; which engines, renderers and comparisons
-with torch are available; what is skipped, why, and how to get it. Exits with 0.
+with torch are available; what is skipped, why, and how to get it.
 """,
         examples="  trystate doctor\n",
     ),
+}
+
+LIMITS = {  # of a store's server: the field of `Limits` -> its help; impl/store/limits.py has the reasons
+    "key_bytes": "bytes of a key",
+    "value_bytes": "bytes of a value",
+    "keys_in_request": "keys in one request",
+    "frame_bytes": "bytes of one request or answer",
+    "half_sent_bytes_total": "bytes of unfinished requests, of all connections",
+    "keys_total": "values and queues in the store",
+    "bytes_total": "bytes of keys, values and queued elements in the store",
+    "queue_items": "elements of all queues together",
+    "connections": "connections at a time",
+    "unsent_bytes": "bytes that one client has not read yet",
+    "unsent_bytes_total": "the same, of all clients",
+    "kept_bytes_total": "bytes of values kept for the gets that follow waits",
+    "watches_per_connection": "keys that one connection watches",
+    "waited_keys_total": "keys that all clients wait for",
+    "handshake_seconds": "seconds until a connection's first valid request",
+    "half_sent_seconds": "seconds without another byte of a request that has begun",
+    "reservation_seconds": "seconds that a queue's element is kept for the pop after a wait",
 }

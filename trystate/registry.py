@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from trystate.diagrams.structure import Structure
+from trystate.diagrams.torch_classes import TORCH_CONTEXTS, TORCH_RENDEZVOUS
 from trystate.model.agent import Agents
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.agent.ranks import Ranks
@@ -40,6 +41,7 @@ from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
+from trystate.model.rendezvous.examples import ROUNDS
 from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
@@ -72,7 +74,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     for e in OPERATIONS
 }
 # The runs that are drawn, beside those of the findings: the examples of the articles.
-WALKS = RENDEZVOUS_WALKS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
+WALKS = RENDEZVOUS_WALKS + ROUNDS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
 GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
 STRUCTURES = (  # the classes of the runtime that are drawn
     Structure(
@@ -105,6 +107,8 @@ STRUCTURES = (  # the classes of the runtime that are drawn
         ends=("Send", "Recv"),
         joined=("message",),
     ),
+    TORCH_RENDEZVOUS,
+    TORCH_CONTEXTS,
 )
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 

@@ -76,7 +76,8 @@ class DistributedOptimizer:
     Args:
         optimizer_class: a class of torch.optim, or another one that the owners can import.
         params_rref: RRefs to the parameters.
-        args, kwargs: for each of the optimizers.
+        args: for each of the optimizers.
+        kwargs: the same, by name.
 
     Raises:
         RpcError: an optimizer could not be made.

@@ -10,6 +10,7 @@ import socket
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -19,6 +20,7 @@ from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused
 from ..store.file.store import FileStore
 from ..store.hash import HashStore
+from ..store.record.writer import check_free
 from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
 from .errors import RendezvousConnectionError, RendezvousSettingsError
@@ -90,12 +92,19 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
     server = None
     with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
         serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
+    if options.record and serves:
+        try:
+            check_free(Path(options.record))
+        except UsageError as error:
+            raise RendezvousSettingsError(str(error)) from error
     if serves:
         try:
-            server = TCPStoreServer(_bound(host), port, secret=options.secret)
+            server = TCPStoreServer(_bound(host), port, secret=options.secret, record=options.record or None)
         except UsageError:
             if options.is_host:
                 raise
+    if options.record and server is None:
+        say(f"--record {options.record}: another node serves the endpoint, so that nothing is recorded here")
     try:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
         reach(Client(host, at, options.secret), options.read_timeout, say)

@@ -22,6 +22,7 @@ from . import event_file, waiting
 from .decisions import EVENTS
 from .encoding import encode
 from .engine import Standing, Write
+from .spans import Spans
 from .state import Node, State
 
 log = logging.getLogger("trystate.rendezvous")
@@ -60,6 +61,7 @@ class Recorder:
 
     def __init__(self, run_id: str, node: Node) -> None:
         self._run_id, self._node = run_id, node
+        self._spans = Spans(run_id, str(node))
 
     def told(self, write: Write, won: bool) -> None:
         """A write of this node is over; if it was won, so are its decisions made."""
@@ -80,6 +82,8 @@ class Recorder:
     def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
         """One of the EVENTS, at INFO: each happens once a round or less."""
         assert event in EVENTS
+        about = {} if state is None else {"round": state.round, "version": state.version}
+        self._spans.said(event, about | ({} if rank is None else {"rank": rank}) | more)
         if log.isEnabledFor(logging.INFO) or event_file.recording():
             self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
         # torch's own function inspects the whole stack to learn its caller's file; this one says its name.

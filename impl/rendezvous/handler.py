@@ -107,7 +107,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """The handler for torchrun's options and the node's command, as far as that is known.
 
         Raises:
-            RendezvousSettingsError, RendezvousConnectionError.
+            RendezvousSettingsError: an option is wrong, or not the one of the other nodes.
+            RendezvousConnectionError: the endpoint cannot be reached.
         """
         options = Options.of(params, command)
         place = endpoint.meet(options)
@@ -152,7 +153,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         were killed at the end of a lease.
 
         Raises:
-            RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
+            RendezvousClosedError: the job is over.
+            RendezvousTimeoutError: no round was complete within `join_timeout`.
+            RendezvousSettingsError: the other nodes have other settings.
+            RendezvousConnectionError: the store cannot be reached.
             RendezvousDrained: an operator has drained this node, which has left.
             NotNeeded: torchrun's process has nothing to do any more.
         """

@@ -41,6 +41,7 @@ KNOWN = {
     "local_id":               "tells the agents of one process apart",
     "agree_on":               "what all nodes run alike: program+arguments+nproc, fewer of these, or nothing",
     "rank_key":               "ranks follow it, and then the nodes' addresses: a text, or env:NAME for a variable",
+    "record":                 "the node that serves the endpoint records it in this file, for trystate explain",
     "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
 }  # fmt: skip
 
@@ -61,6 +62,7 @@ class Options:
     secret: bytes | None = field(default=None, repr=False)
     local_id: int | None = None
     rank_key: str = ""
+    record: str = ""
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Options:
@@ -96,6 +98,7 @@ class Options:
             secret=said.secret("secret_file"),
             local_id=said.whole("local_id", 0, 0, 1 << 31) if "local_id" in params.config else None,
             rank_key=said.text("rank_key", RANK_KEY_LENGTH_MAX),
+            record=said.file_of_a_server("record"),
         )
 
 
@@ -166,6 +169,15 @@ class _Config:
         if name in self._config and not (0 < len(value) <= length_max and value.isprintable()):
             self.refuse(name, value[:length_max], f"give 1 to {length_max} characters that can be printed")
         return value
+
+    def file_of_a_server(self, name: str) -> str:
+        """The path of a file that a server writes; without the option an empty one."""
+        path = str(self._config.get(name, "")).strip()
+        if name in self._config and not path:
+            self.refuse(name, path, "name a file")
+        if path and self.one_of("store_type", STORE_TYPES) != "tcp":
+            self.refuse(name, path, "only a server is recorded: leave store_type out, or this")
+        return path
 
     def flag(self, name: str) -> bool | None:
         value = self._config.get(name)

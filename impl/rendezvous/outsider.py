@@ -115,10 +115,12 @@ def _refuse(state: State, node: Node) -> None:
     stay = [p for p in state.listed() if p.node.token not in (node.token, *state.draining)]
     low = state.settings.min_nodes
     if len(stay) < low:
-        raise UsageError(f"without {node} the job has {len(stay)} nodes, fewer than min_nodes={low}: start another one "
+        nodes = f"{len(stay)} node{'s' * (len(stay) != 1)}"
+        raise UsageError(f"without {node} the job has {nodes}, fewer than min_nodes={low}: start another one "
                          "first, or give --force, with which the others wait for one")  # fmt: skip
     if state.done:
-        raise UsageError(f"the workers of {len(state.done)} nodes have succeeded, and a new round would run them "
+        nodes = f"{len(state.done)} node{'s' * (len(state.done) != 1)}"
+        raise UsageError(f"the workers of {nodes} have succeeded, and a new round would run them "
                          "again: let the job end, or give --force")  # fmt: skip
 
 

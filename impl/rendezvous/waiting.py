@@ -101,7 +101,7 @@ def _gathering(state: State) -> str:
         for_whom.append(f"{missing} more")
     if not for_whom:
         for_whom.append(f"the end of the last call: up to {high - here} more may come")
-    nodes = f"{here} of {low} nodes" if low == high else f"{here} of {low} to {high} nodes"
+    nodes = f"{here} of {low} node{'s' * (low != 1)}" if low == high else f"{here} of {low} to {high} nodes"
     return f"{nodes}; waiting for {' and for '.join(for_whom)} (joined: {listed(state.participants, state)})"
 
 

@@ -164,7 +164,9 @@ class Agent:
 
         Raises:
             RpcTimeout: no answer within `timeout` seconds; whether the request was handled is not known.
-            PeerLost, RemoteError, RpcError.
+            PeerLost: the callee, or the connection to it, was lost.
+            RemoteError: the callee raised an exception.
+            RpcError: nothing was sent: a limit, or the agent is closed.
         """
         deadline = monotonic() + timeout
         number, outcome = next(self._numbers), Outcome()

@@ -200,7 +200,8 @@ class Meeting:
     def _nobody(self, found: dict[int, Connection]) -> None:
         missing = [e.name for rank, e in enumerate(self.entries) if rank > self.me and rank not in found]
         also = f"; the last who tried: {self._failed}" if self._failed else ""
-        raise RpcTimeout(f"{len(missing)} workers did not connect in time ({', '.join(missing[:8])}): see their "
+        many = "1 worker" if len(missing) == 1 else f"{len(missing)} workers"
+        raise RpcTimeout(f"{many} did not connect in time ({', '.join(missing[:8])}): see their "
                          f"errors, or raise init_timeout{also}")  # fmt: skip
 
     def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:

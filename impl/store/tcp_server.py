@@ -6,6 +6,7 @@ Rule: it listens on the address that it is told and on no other; when it is clos
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -13,6 +14,7 @@ from trystate.model.errors import UsageError
 
 from ..host.listening import adopt, listen
 from .limits import Limits
+from .record.writer import check_free
 from .server.embedding import START_SECONDS, Embedded, ServerProcess, ServerThread
 
 
@@ -26,8 +28,10 @@ class TCPStoreServer:
     and raise, and torch's client must not be used in this process, as it would deadlock (see `embedding`). A process
     writes these lines to stderr, like a thread without a `log`.
 
-    Raises UsageError for an address that cannot be listened on, and UnavailableError if the server does not start
-    within `start_seconds`.
+    With `record` the operations on keys of rendezvous are recorded in that file, for `trystate explain`: of a process.
+
+    Raises UsageError for an address that cannot be listened on, or a record that is there already, and UnavailableError
+    if the server does not start within `start_seconds`.
     """
 
     def __init__(
@@ -41,7 +45,12 @@ class TCPStoreServer:
         run_in: Literal["process", "thread"] = "process",
         log: Callable[[str], object] | None = None,
         start_seconds: float = START_SECONDS,
+        record: str | None = None,
     ) -> None:
+        if record is not None and run_in == "thread":
+            raise UsageError('record= is for run_in="process": a thread has no time for it')
+        if record is not None:
+            check_free(Path(record))
         if run_in not in ("process", "thread"):
             raise UsageError(f'run_in={run_in!r}: it is "process" or "thread"')
         if log is not None and run_in == "process":
@@ -58,7 +67,7 @@ class TCPStoreServer:
             self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds)
             return
         with listener:  # the child has its own; with this one closed, clients notice when it ends
-            self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds)
+            self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds, record)
 
     @property
     def pid(self) -> int:

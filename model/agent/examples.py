@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ..checker.expectations import Run
 from ..checker.walks import Taken, Walk
+from ..language import SymbolicState, all_, count, sometimes
+from ..rendezvous.fields import Condition
+from ..rendezvous.vocabulary import Membership
 from . import Agents
-from .vocabulary import Edition
+from .vocabulary import Edition, Loop, WorkerState
 
 SIZES = {"node": 3, "min_nodes": 1, "max_nodes": 4, "max_restarts": 1, "counted": 2, "ends": 0}
 COMES = Run(Agents, SIZES, Edition.TORCH)
@@ -16,6 +19,26 @@ BEGUN = "return_with_a_round({0}) start_workers({0}) "
 TWO_RUN = STARTED.format(0) + STARTED.format(1) + "mark_complete(0) " + BEGUN.format(0) + BEGUN.format(1)
 THREE_RUN = "".join(map(STARTED.format, range(3))) + "mark_complete(0) " + "".join(map(BEGUN.format, range(3)))
 
+
+@sometimes()
+def two_restart_for_a_third(system: Agents, s: SymbolicState) -> Condition:
+    """Two agents have stopped their healthy workers, for a node that waits."""
+    stopped = s.workers.count(WorkerState.STOPPED)
+    return (s.loop.count(Loop.RESTARTING) == 2) & (s.member.count(Membership.WAITING) == 1) & (stopped == 2)
+
+
+@sometimes()
+def three_run(system: Agents, s: SymbolicState) -> Condition:
+    """Three nodes run workers in the present round."""
+    return all_(system.runs(s, j) & s.current[j] for j in s.node)
+
+
+@sometimes()
+def two_run_without_the_third(system: Agents, s: SymbolicState) -> Condition:
+    """Two nodes run workers in a round of two."""
+    return (count(system.runs(s, j) & s.current[j] for j in s.node) == 2) & (s.world == 2)
+
+
 SEES = "_monitor_workers finds HEALTHY, num_nodes_waiting is 1: _restart_workers"
 SCALE_UP = Walk(
     "scale-up-noticed", "The agents of two nodes see that a third waits (elastic-node-change 2.3.1).", COMES,
@@ -25,6 +48,7 @@ SCALE_UP = Walk(
         Taken("restart_workers(0)", SEES, (6, 7, 8, 9)),
         Taken("restart_workers(1)", SEES, (6, 7, 8, 9)),
     ),
+    witness=two_restart_for_a_third,
     before=TWO_RUN,
 )  # fmt: skip
 RESTART = Walk(
@@ -42,6 +66,7 @@ RESTART = Walk(
         *(Taken(f"return_with_a_round({k})", "next_rendezvous returns") for k in range(3)),
         *(Taken(f"start_workers({k})", "with a new rank and world size") for k in range(3)),
     ),
+    witness=three_run,
     before=f"{TWO_RUN} start_agent(2) join(2)",
 )  # fmt: skip
 LOST = (
@@ -66,6 +91,7 @@ SCALE_DOWN = Walk(
         *(Taken(f"return_with_a_round({k})", "next_rendezvous returns", (10,)) for k in range(2)),
         *(Taken(f"start_workers({k})", "with a new rank and world size", (10,)) for k in range(2)),
     ),
+    witness=two_run_without_the_third,
     before=THREE_RUN,
 )  # fmt: skip
 NO_RESTART_LEFT = Walk(
@@ -76,6 +102,7 @@ NO_RESTART_LEFT = Walk(
         Taken("find_failure(2)", f"_monitor_workers finds FAILED, no restart is left: {CLOSE}", (1, 2, 3, 4)),
         Taken("mark_closed(2)", "the agent ends, and closes the rendezvous"),
     ),
+    witness="it_is_closed",
     before=THREE_RUN,
 )  # fmt: skip
 WALKS = (SCALE_UP, RESTART, SCALE_DOWN, NO_RESTART_LEFT)

@@ -1,6 +1,7 @@
 """Runs that are given step by step: examples to draw, and states to begin with, which show no violation.
 
-Rule: a walk names its steps by the transitions of its system; a step that is not enabled where it stands is refused.
+Rule: a walk names its steps by the transitions of its system, and the state that it comes to by a `sometimes`, its
+witness. A step that is not enabled where it stands is refused, and so is a walk that does not come to its witness.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import DeclarationError
 from ..language import State, System
+from ..language.properties import Claim, Form, Property, trace_property
 from .expectations import Run
 from .interpret import Interpreter
 from .kernel import Path
@@ -36,12 +38,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A run of the system of `run`; `title` says what it shows, and `before` has the steps that lead to its begin."""
+    """A run of the system of `run`; `title` says what it shows, and `before` has the steps that lead to its begin.
+
+    `witness` is a `sometimes` of the system, by its name, or one that the walk alone has: it is false where the walk
+    begins, and true where it ends.
+    """
 
     name: str
     title: str
     run: Run
     steps: tuple[Taken, ...]
+    witness: str | Claim
     before: str = ""
 
     @property
@@ -59,11 +66,33 @@ def walked(walk: Walk, system: System | None = None) -> Counterexample:
     """The run of a walk; `system` is what its `run` builds, if that is there already.
 
     Raises:
-        DeclarationError: a step is none of the system's, or is not enabled where it stands.
+        DeclarationError: a step is none of the system's, or is not enabled where it stands; or the witness is none of
+            the system's, is true before the walk, or is not true after it.
     """
+    system = system or walk.run.build()
     labels = [taken.step for taken in walk.all_steps]
-    path, begin = _follow(system or walk.run.build(), labels, f"{walk.name}: "), len(labels) - len(walk.steps)
+    path, begin = _follow(system, labels, f"{walk.name}: "), len(labels) - len(walk.steps)
+    witness, interpreter = shown_by(walk, system), Interpreter(system)
+    if interpreter.holds(witness.exprs[0], path.states[begin]):
+        raise DeclarationError(f"{walk.name}: {witness.name} is true where the walk begins: begin earlier")
+    if not interpreter.holds(witness.exprs[0], path.states[-1]):
+        at = interpreter.kernel.decode(path.states[-1])
+        raise DeclarationError(f"{walk.name}: {witness.name} is not true where the walk ends, in {at}")
     return Counterexample(Path(path.states[begin:], path.steps[begin:]))
+
+
+def shown_by(walk: Walk, system: System) -> Property:
+    """The property that is true where the walk ends.
+
+    Raises:
+        DeclarationError: the system has no such `sometimes`.
+    """
+    if isinstance(walk.witness, Claim):
+        return trace_property(system, walk.witness.body.__name__, walk.witness)
+    having = {p.name: p for p in system.properties if p.form is Form.SOMETIMES}
+    if walk.witness not in having:
+        raise DeclarationError(f"{walk.name}: no witness {walk.witness!r}: known are {', '.join(having) or 'none'}")
+    return having[walk.witness]
 
 
 def after(system: System, steps: str) -> State:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -45,6 +47,32 @@ class Audit:
     valuations: int
     hits: tuple[int, ...]
     order_dependent: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The meaning of a condition that a table made: it decides this outcome, with these expressions for its atoms."""
+
+    table: DecisionTable
+    outcome: enum.Enum
+    atoms: Mapping[str, Expr]
+
+
+_noted: ContextVar[dict[Expr, Decision] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[dict[Expr, Decision]]:
+    """The decisions that are put into trees within the block: a named condition -> its meaning.
+
+    Build one system in a block: equal conditions of two systems are one tree, and may differ in their atoms.
+    """
+    noted: dict[Expr, Decision] = {}
+    before = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(before)
 
 
 class DecisionTable:
@@ -104,7 +132,11 @@ class DecisionTable:
             if r.then is outcome:
                 wins = or_(wins, and_(above, cube))
             above = and_(above, not_(cube))
-        return named(f"{self.name} → {outcome.name}", wins)
+        condition = named(f"{self.name} → {outcome.name}", wins)
+        noted = _noted.get()
+        if noted is not None and condition.op == "named":
+            noted[condition] = Decision(self, outcome, {a.name: lift(atoms[a.name]) for a in self.atoms})
+        return condition
 
     def _audit(self) -> Audit:
         hits = [0] * len(self.rows)

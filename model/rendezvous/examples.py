@@ -1,14 +1,20 @@
-"""The runs that the articles show in pictures: an operation of a node, and a node that comes to two that run."""
+"""The runs that the articles show in pictures: an operation, a node that comes to two that run, and rounds."""
 
 from __future__ import annotations
 
 from ..checker.expectations import Run
 from ..checker.walks import Taken, Walk
+from ..language import SymbolicState, count, sometimes
+from .etcd import EtcdRendezvous
+from .fields import Condition
 from .holder import Holders
-from .vocabulary import Edition
+from .properties import Rendezvous
+from .vocabulary import AgentPhase, Edition, Membership
 
 FIRST = Run(Holders, {"node": 1, "min_nodes": 1, "max_nodes": 1, "rounds": 1}, Edition.SEED)
 THREE = Run(Holders, {"node": 3, "min_nodes": 1, "max_nodes": 4, "rounds": 1}, Edition.SEED)
+ROUND = Run(Rendezvous, {"node": 3, "min_nodes": 2, "max_nodes": 4, "rounds": 1}, Edition.SEED)
+ETCD = Run(EtcdRendezvous, {"node": 2, "min_nodes": 2, "max_nodes": 3}, Edition.TORCH)
 
 EXITED = "begin({0}) read({0}) decide({0}) conclude({0}) "
 JOINED = "begin({0}) read({0}) decide({0}) act_add_to_participants({0}) write_wins({0}) decide({0}) "
@@ -18,6 +24,20 @@ TWO_RUN = (
     + "last_call_passes read(0) decide(0) act_mark_complete(0) write_wins(0) decide(0) conclude(0) "
     + "read(1) decide(1) conclude(1) "
 )  # fmt: skip
+
+
+@sometimes()
+def one_waits_for_two(system: Holders, s: SymbolicState) -> Condition:
+    """A round of two is complete, and a third node is on its wait list."""
+    waiting, inside = s.member.count(Membership.WAITING), s.member.count(Membership.PARTICIPANT)
+    return s.complete & (waiting == 1) & (inside == 2)
+
+
+@sometimes()
+def three_run(system: Rendezvous, s: SymbolicState) -> Condition:
+    """Three nodes run workers, in one complete round."""
+    return s.complete & (count(s.phase[j] == AgentPhase.RUNNING for j in s.node) == 3)
+
 
 EXECUTOR_RUNS = Walk(
     "executor-runs", "An executor runs the join operator (rendezvous-engine 2.2.3.1).", FIRST,
@@ -30,6 +50,7 @@ EXECUTOR_RUNS = Walk(
         Taken("decide(0)", "the operator decides on what was written: FINISH ends the loop"),
         Taken("conclude(0)", "run returns"),
     ),
+    witness="a_round_is_complete",
     before=EXITED.format(0),
 )  # fmt: skip
 SCALE_UP = Walk(
@@ -46,6 +67,43 @@ SCALE_UP = Walk(
         Taken("act_add_to_wait_list(2)", "the executor runs _add_to_wait_list on its copy", (4,)),
         Taken("write_wins(2)", "the wait list of the shared state has the node", (5,)),
     ),
+    witness=one_waits_for_two,
     before=TWO_RUN,
 )  # fmt: skip
+LAST_CALL = Walk(
+    "round-with-last-call", "A round with a last call (rendezvous-engine 3.2.4, 4.1, 4.5).", ROUND,
+    (
+        Taken("add_to_participants(0)", "the join operator decides ADD_TO_PARTICIPANTS: fewer than min are there"),
+        Taken("add_to_participants(1)", "min_nodes are there: the deadline is now + timeout.last_call"),
+        Taken("add_to_participants(2)", "a third node comes before the deadline"),
+        Taken("last_call_passes", "the deadline is over"),
+        Taken("mark_complete(0)", "MARK_RENDEZVOUS_COMPLETE: the ranks are the order of the participants"),
+        Taken("finish(1)", "the operator reads a complete round that has the node: FINISH"),
+        Taken("finish(2)", "and on the third node"),
+        Taken("return_as_master(0)", "next_rendezvous returns rank 0, which publishes the master's address"),
+        *(Taken(f"return_to_connect({k})", f"next_rendezvous returns rank {k}") for k in (1, 2)),
+        *(Taken(f"connect({k})", "the node connects to the master, and starts its workers") for k in (1, 2)),
+    ),
+    witness=three_run,
+    before="exit_finish(0) exit_finish(1) exit_finish(2)",
+)  # fmt: skip
+FOUR_STAGES = Walk(
+    "etcd-round", "A round of the etcd backend in its four stages (rendezvous-engine 3.2.4).", ETCD,
+    (
+        Taken("create(0)", "setup: the key is an exclusive lock", (1,)),
+        Taken("publish(0)", "the round is joinable", (2,)),
+        Taken("join(0)", "rank 0", (2,)),
+        Taken("see_joinable(1)", "another node finds the round", (2,)),
+        Taken("join(1)", "rank 1: min_nodes are there, and the last call begins", (2,)),
+        Taken("end_last_call(1)", "the waiting time is over: the round is frozen", (3,)),
+        Taken("see_frozen(0)", "no node comes in any more", (3,)),
+        Taken("see_frozen(1)", "and on the other node", (3,)),
+        Taken("confirm(0)", "each participant confirms", (3,)),
+        Taken("confirm(1)", "the last one makes the round final", (4,)),
+        Taken("see_final(0)", "rank 0 becomes the master", (4,)),
+        Taken("see_final(1)", "and rank 1 its peer", (4,)),
+    ),
+    witness="a_round_is_final",
+)  # fmt: skip
 WALKS = (EXECUTOR_RUNS, SCALE_UP)
+ROUNDS = (LAST_CALL, FOUR_STAGES)

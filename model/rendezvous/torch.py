@@ -38,7 +38,6 @@ from ..language import (
     may,
     named,
     not_,
-    or_,
     ord_,
     transition,
 )
@@ -478,13 +477,15 @@ class Torch213(Torch, edition=Edition.TORCH):
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """Also a node that waits at the store for members that are not about to come: it cannot beat meanwhile."""
+        lingers = (s.phase[node] == AgentPhase.DONE) & ~self.passes_barrier(s, node)
+        return super().falls_silent(s, node) | self.waits_in_vain(s, node) | lingers
+
+    def waits_in_vain(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node waits for the master's address, or for the ranks of its workers, and no member is about to come."""
         # One that is about to come, and finds the round complete, does so within a poll of 1 s: long before the expiry.
-        in_vain = {
-            AgentPhase.CONNECTING: ~self.learns_soon(s, node),
-            AgentPhase.EXCHANGING: ~self.starts_soon(s, node),
-            AgentPhase.DONE: ~self.passes_barrier(s, node),
-        }
-        return super().falls_silent(s, node) | or_(*((s.phase[node] == at) & vain for at, vain in in_vain.items()))
+        connects = (s.phase[node] == AgentPhase.CONNECTING) & ~self.learns_soon(s, node)
+        exchanges = (s.phase[node] == AgentPhase.EXCHANGING) & ~self.starts_soon(s, node)
+        return connects | exchanges
 
     def learns_soon(self, s: SymbolicState, node: Expr) -> Condition:
         """The master's address is there, or about to come."""
@@ -619,6 +620,20 @@ class Torch213(Torch, edition=Edition.TORCH):
         """All nodes have as many workers: the agent reckons their ranks itself, and starts its own at once."""
         self.enters(s, node, AgentPhase.EXCHANGING)
         s.phase[node] = AgentPhase.RUNNING
+
+    @environment(
+        each="node",
+        switch="read_timeout",
+        bound=4,
+        cite="c10d_rendezvous_backend.py: read_timeout",
+        moves=[arc((AgentPhase.CONNECTING, AgentPhase.EXCHANGING), AgentPhase.FAILED)],
+    )
+    def wait_times_out(self, s: SymbolicState, node: Expr) -> None:
+        """A read of the master's address, or of ranks, raises DistStoreError after read_timeout: the agent ends."""
+        # After 60 s. It closes the rendezvous, also of members that run (R1, R15).
+        self.enters(s, node, AgentPhase.CONNECTING, AgentPhase.EXCHANGING)
+        s.when(named("no member is about to end its wait", self.waits_in_vain(s, node)))
+        self.goes_on(s, node, AgentPhase.FAILED)
 
     def cannot_use_it(self, s: SymbolicState, node: Expr) -> Condition:
         """The node has a cached master, and is to serve one of its own."""

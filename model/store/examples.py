@@ -1,4 +1,4 @@
-"""The runs that the articles show in pictures: a set, a set of a key that is watched, and the loop of the master."""
+"""The runs that the articles show in pictures: a set, sets of a key that is watched, and the loop of the master."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from .vocabulary import Edition
 from .watches import Watches
 
 ONE = Run(Watches, {"client": 1, "key": 1, "writes": 1}, Edition.SEED)
+WORKERS = Run(Watches, {"client": 2, "key": 1, "writes": 2}, Edition.SEED)
 TWO = Run(Frames, {"connection": 2}, Edition.SEED, faults=("end",))
 
 SET = Walk(
     "set-a-key", "A worker sets a key (ddp-initialisation 4.2.2.2).", ONE,
     (Taken("ask(0, 0)", "the worker sends SET, the key and the value"),
      Taken("set_or_add(0, 0)", "the master reads them, and writes its map")),
+    witness="a_change_is_made",
 )  # fmt: skip
 SET_AND_WATCH_KEY = Walk(
     "set-and-watch-key", "A worker watches a key and sets it (ddp-initialisation 4.2.2.3).", ONE,
@@ -25,6 +27,19 @@ SET_AND_WATCH_KEY = Walk(
      Taken("set_or_add(0, 0)", "the master writes it, and tells the connections that watch", (5,)),
      Taken("run_callback(0)", "the thread of the worker runs the callback", (6,)),
      Taken("return_callback(0)")),
+    witness="a_watch_returns",
+)  # fmt: skip
+CALLBACK = Walk(
+    "set-and-callback", "A worker sets a key, and another is told (ddp-initialisation 4.2.7).", WORKERS,
+    (Taken("ask(1, 0)", "set: storeSocket_ of the worker, MasterPort of the master", (1,)),
+     Taken("set_or_add(1, 0)", "the master writes tcpStore_", (1,)),
+     Taken("watch_key(0, 0)", "listenSocket_ takes the request; keyToCallbacks_ has the callback", (2, 3)),
+     Taken("register(0, 0)", "the master notes watchedSockets_[key] = socket"),
+     Taken("return_registered(0)", "watchKey returns"),
+     Taken("ask(1, 0)", "the key that is watched is set"),
+     Taken("set_or_add(1, 0)", "the master writes it, and tells watchedSockets_[key]", (4,)),
+     Taken("run_callback(0)", "TCPStoreWorkerDaemon reads it, and runs the callback of the key")),
+    witness="a_callback_runs",
 )  # fmt: skip
 MASTER_RUNS = Walk(
     "master-runs", "The daemon of the master polls, accepts and serves (ddp-initialisation 4.2.6.1).", TWO,
@@ -40,5 +55,6 @@ MASTER_RUNS = Walk(
      Taken("clean_up(0)", "queryFds: the socket is closed, and polled no more"),
      Taken("end", "the owner closes the control pipe"),
      Taken("finish", "poll: the control pipe has POLLHUP, and the loop ends")),
+    witness="the_server_ends",
 )  # fmt: skip
-WALKS = (SET, SET_AND_WATCH_KEY, MASTER_RUNS)
+WALKS = (SET, SET_AND_WATCH_KEY, CALLBACK, MASTER_RUNS)

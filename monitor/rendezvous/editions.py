@@ -19,7 +19,7 @@ from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, He
 from .shared_state import Protocol
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
-TORCH_FAULTS = (*FAULTS, "identical_workers")
+TORCH_FAULTS = (*FAULTS, "identical_workers", "read_timeout")
 OURS_FAULTS = (*FAULTS, "drain", "comes_again")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
@@ -47,7 +47,7 @@ TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close
 TORCH_UNSEEN = (
     "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
     "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
-    "error_timeout",
+    "error_timeout", "wait_times_out",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),
@@ -99,9 +99,31 @@ class OursInDetail(Ours):
     )
     def leave(self, s: SymbolicState, node: Expr) -> None:
         """A node takes itself off the lists and ends; a complete round that loses a member is replaced."""
+        self.leaves(s, node, s.complete & (s.member[node] == Membership.PARTICIPANT))
+
+    @transition(
+        each="node",
+        moves=[
+            *REPLACES,
+            arc(Round.COMPLETE, Round.CLOSED),
+            arc(Membership.PARTICIPANT, Membership.OUTSIDE),
+            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
+            may(tuple(AgentPhase), AgentPhase.LEFT),
+        ],
+    )
+    def leave_and_close(self, s: SymbolicState, node: Expr) -> None:
+        """A member leaves a complete round, and no restart is left: one write replaces the round and closes it.
+
+        Source: `withdraw` of `impl/rendezvous/changes.py`. The model counts no restarts.
+        """
+        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
+        self.leaves(s, node, True)
+        s.closed = True
+
+    def leaves(self, s: SymbolicState, node: Expr, lost: Any) -> None:
+        """The node goes; `lost`: its complete round with it."""
         self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
         s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
-        lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
         frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.begin_new_round(s, lost)
         self.unlist(s, node)
@@ -139,7 +161,8 @@ class OursInDetail(Ours):
 OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
 OURS_WRITES = (
     "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
-    "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "close_as_failed",
+    "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "leave_and_close",
+    "close_as_failed",
 )  # fmt: skip
 OURS_UNSEEN = (
     *OURS_FORCED, "restart_workers", "worker_fails", "lose_lease", "job_ends", "join_deadline_passes", "error_timeout",

@@ -32,7 +32,7 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Edition, Heartbeat, Membership
 
 from ..record import PART, Line
-from .editions import RAN, said_by
+from .editions import EDITIONS, RAN, said_by
 from .judging import Judge, Problem
 from .known import Event, Node, Options, Runs, Trail, unrolled
 from .nodes import NODES_MAX, Peer
@@ -47,6 +47,7 @@ EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
 SLACK_SECONDS = 0.3  # between a reading of a clock and the line that shows it
 CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so long ago
 TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
+RETURNS = {ordinal(phase) for phase in (AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RETURNING)}
 EXPIRED, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.NONE)
 
 
@@ -57,6 +58,11 @@ class Follower(Possibilities):
         self.options, self.run = options or Options(), run
         default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
         super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
+        # The editions that the record allows; of several the first is followed.
+        self.editions: tuple[Edition, ...] = (self.edition,)
+        if protocol is Protocol.TORCH and self.options.edition is None:
+            self.editions = (Edition.TORCH, Edition.TORCH_2_12)
+        self.shares = True  # torch's agents keep the store of the first master, and with it that master
         self.version = 0  # of the key, as the recorder counts
         self.begun = self.stopped = False  # a state was seen; there are too many nodes
         self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
@@ -118,6 +124,8 @@ class Follower(Possibilities):
             self._shows_place(line, node)
         elif line.what in ("go", "stop"):
             peer.blocked = None
+            if line.fields.get("why") in ("cancelled", "timeout") and PART.search(line.key):
+                self._gives_up(node)
         else:
             peer.blocked = None
             self._shows_place(line, node)
@@ -220,6 +228,27 @@ class Follower(Possibilities):
             return
         self._awake(node)
         before = dict(self.states)
+        if self._explains(peer, previous, snapshot, before) or self._beats_before_it_tells(node, wanted, before):
+            return
+        if snapshot.closed and Edition.TORCH_2_12 in self.editions[1:] and self._leads_anew(node, before):
+            self.states = before
+            self._becomes(Edition.TORCH_2_12)
+            before = dict(self.states)
+            if self._explains(peer, previous, snapshot, before):
+                self.editions = (Edition.TORCH_2_12,)
+                self.judge.note("the release is one of torch 2.5 to 2.12: no later one ends so")
+                return
+            self.states = before
+            self._becomes(Edition.TORCH)
+            before = dict(self.states)
+        self.judge.forbidden(peer, node, wanted)
+        self.void = self.void or self.place
+        self.states = before
+        self._adopt(snapshot, guess=True)
+
+    def _explains(self, peer: Peer, previous: Snapshot, snapshot: Snapshot, before: dict[Bytes, Trail | None]) -> bool:
+        """Whether the write is a step of the edition; the states are then those after it."""
+        node, wanted = self.roster.index(peer.who), self.lens.wanted(snapshot, self.roster)
         for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
             self.states = dict(before)
             self._age(node, ends)
@@ -232,13 +261,23 @@ class Follower(Possibilities):
                     self.judge.stepped(peer, node, taken)
                     self.states = found
                     self._reads(node)
-                    return
-        if self._beats_before_it_tells(node, wanted, before) or self._gives_up(node, previous, snapshot, before):
-            return
-        self.judge.forbidden(peer, node, wanted)
-        self.void = self.void or self.place
-        self.states = before
-        self._adopt(snapshot, guess=True)
+                    return True
+        return False
+
+    def _leads_anew(self, node: int, states: Iterable[Bytes]) -> bool:
+        """The node returns as rank 0, and was led by another before: torch 2.12 and 2.13 differ in that alone."""
+        get, returning = self.stepper.get, AgentPhase.RETURNING
+        return all(
+            self.lens.phase(s, node) is returning
+            and get(s, "saw_rank", node) == 0
+            and get(s, "master", node) not in (0, node + 1)
+            for s in states
+        )
+
+    def _becomes(self, edition: Edition) -> None:
+        """The states are of another edition from now on."""
+        self.edition, self.moves = edition, EDITIONS[edition]
+        self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
 
     def _tried(
         self, names: Iterable[str], node: int, wanted: Shown
@@ -267,28 +306,28 @@ class Follower(Possibilities):
         self.states = back or expanded
         return bool(found)
 
-    def _gives_up(self, node: int, previous: Snapshot, snapshot: Snapshot, before: dict[Bytes, Trail | None]) -> bool:
-        """A wait of torch's agent at the store has ended with a timeout: the agent ends, and closes the rendezvous."""
-        if self.protocol is not Protocol.TORCH or not snapshot.closed:
-            return False
-        waits, expanded = (AgentPhase.CONNECTING, AgentPhase.EXCHANGING), self.states
-        self.states = {s: trail for s, trail in before.items() if self.lens.phase(s, node) in waits}
-        self._silence(previous, snapshot, node)
-        if self.roster.peers[node].who not in snapshot.beats:  # it did not beat while it waited, and drops itself too
-            self.change(lambda state: self._expired(state, node))
-        at = ("phase", (node,))
-        self.states = {self.stepper.put(s, {at: ordinal(AgentPhase.FAILED)}): t for s, t in self.states.items()}
-        found, _ = self._tried(("mark_closed",), node, self.lens.wanted(snapshot, self.roster))
-        self.states = found or expanded
-        return bool(found)
+    def _gives_up(self, node: int) -> None:
+        """A wait at the store has lasted for read_timeout, and its client takes it back; it did not beat meanwhile."""
+        if "wait_times_out" not in self.moves.unseen:
+            return
+        if self.roster.age(node, self.now) >= self.window * (1 + TOLERANCE):
+            self.always("heartbeat_ages", node)
+            self.always("heartbeat_expires", node)
+        self.each(("wait_times_out",), node, keep=False)
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
         if self.protocol is Protocol.TORCH:
             return self.moves.writes
-        if snapshot.done != previous.done and snapshot.done > previous.done:
-            return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
-        return tuple(name for name in self.moves.writes if name != "mark_done")
+        left_out = set() if snapshot.failed else {"close_as_failed", "leave_and_close"}
+        terms, names = previous.terms, self.moves.writes
+        if terms is None or not 0 <= terms.restarts <= previous.spent:
+            left_out.add("leave_and_close")
+        if snapshot.done > previous.done:
+            names = ("mark_closed", "close_as_failed", "mark_done") if snapshot.closed else ("mark_done",)
+        else:
+            left_out.add("mark_done")
+        return tuple(name for name in names if name not in left_out)
 
     def _age(self, node: int, ends: bool) -> None:
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
@@ -383,8 +422,11 @@ class Follower(Possibilities):
         if name not in self.moves.returns:
             return
         before = self.states
-        self.each(self.moves.returns[name], node)
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+        if name == "set" and self.shares and self._leads_anew(node, before):
+            self.editions = (self.edition,)
+        kept = self._returned(name, node, goal)
+        if not kept and "MASTER_ADDR" in found["rest"] and Edition.TRYSTATE not in self.editions:
+            kept = self._returned_alone(name, node, goal, before)
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
             return
@@ -400,10 +442,40 @@ class Follower(Possibilities):
             tail = line.key.rsplit("/", 1)[-1]
             self.roster.peers[node].rank = int(tail) if tail.isdecimal() and len(tail) < 9 else None
 
+    def _returned(self, name: str, node: int, goal: AgentPhase) -> dict[Bytes, Trail | None]:
+        """The states in which the node is where such a request shows it."""
+        self.each(self.moves.returns[name], node)
+        return {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+
+    def _returned_alone(
+        self, name: str, node: int, goal: AgentPhase, before: dict[Bytes, Trail | None]
+    ) -> dict[Bytes, Trail | None]:
+        """The same of a node that knows no master of an earlier round, though it ran in one: no store is shared."""
+        self.states = before
+        self.change(lambda state: self.stepper.put(state, {("master", (node,)): 0}))
+        kept = self._returned(name, node, goal)
+        if kept and self.shares:
+            self.shares = False
+            if self.options.edition is None:
+                self.editions = (Edition.TORCH, Edition.TORCH_2_12)
+            self.judge.note("each round has a master's store of its own: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+        if not kept:
+            self.states = before
+        return kept
+
+    def _forgets(self, state: Bytes) -> Bytes:
+        """Nodes on their way to a round know no master, where no store is shared."""
+        row = self.stepper.row
+        masters = row(state, "master")
+        old = [k for k, phase in enumerate(row(state, "phase")) if phase in RETURNS and masters[k]]
+        return self.stepper.put(state, {("master", (k,)): 0 for k in old}) if old else state
+
     # ---- what is certain
 
     def _settle(self) -> None:
         """After a line: judge, tell the steps that are certain, and keep the set small."""
+        if not self.shares:
+            self.change(self._forgets)
         if len(self.states) > STATES_MAX:
             text = f"{self.place}: more than {STATES_MAX} possible states: the rest is let go"
             self.undecided += [text] if not self.undecided else []

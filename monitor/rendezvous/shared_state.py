@@ -73,6 +73,7 @@ class Snapshot:
     draining: frozenset[str] = frozenset()  # ours: the tokens of nodes that an operator has marked
     spent: int = 0
     terms: Terms | None = None
+    failed: bool = False  # ours: it was closed as failed
     said: str = ""  # why it was closed, or the round before was replaced
 
     def listed(self, membership: Membership) -> list[NodeName]:
@@ -143,6 +144,7 @@ def of_our_state(found: our_state.State) -> Snapshot:
             settings.min_nodes, settings.max_nodes, settings.keep_alive_interval, settings.keep_alive_max_attempt,
             settings.last_call_timeout, settings.rescale_timeout, settings.max_restarts,
         ),
+        failed=end is not None and end.verdict == "failed",
         said=f"closed by {end.by}: {end.reason}" if end is not None else found.cause,
     )  # fmt: skip
 

@@ -56,6 +56,7 @@ SIGNATURES = (
     Signature("restless-spare", "full_rounds_come_to_rest"),
     Signature("restless-spare", "the_waiting_are_answered", (), ("crash", "silence")),
     Signature("departure-unnoticed", "the_waiting_are_answered", ("crash",)),
+    Signature("master-not-republished", "closing_is_earned", ("wait_times_out",)),
     Signature("late-node-closes", "closing_is_earned"),
     Signature("settings-not-agreed", "enough_nodes_complete_a_round"),
     Signature("leaving-closes", "restarts_left_are_used"),

@@ -34,10 +34,12 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "remove_from_participants": "takes its join back: its time is over",
     "remove_from_wait_list": "waits no more: its time is over",
     "leave": "leaves",
+    "leave_and_close": "leaves, and closes the rendezvous as failed: no restart is left",
     "mark_complete": "completes the round: the last call is over",
     "mark_closed": "closes the rendezvous",
     "close_as_failed": "closes the rendezvous as failed",
     "assertion_error": "ends with an AssertionError",
+    "wait_times_out": "gives up: what it waits for at the store has not come within read_timeout",
     "drain": "is to leave: an operator drains it",
     "crash": "is gone: its connections are closed, and it had not left",
     "close_finish": "is gone, in order",
@@ -102,18 +104,23 @@ def _groups(follower: Follower) -> Iterator[Told]:
         yield Told(ran[-1].time, "", text)
 
 
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> Iterator[str]:
     """The lines for a terminal."""
     span = f"{follower.low or '?'}:{follower.high or '?'}"
+    editions = " or ".join(edition.name for edition in follower.editions)
     yield (
-        f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {follower.edition.name}, nodes {span}: "
-        f"{len(follower.roster.peers)} nodes, {follower.rounds_complete} complete rounds"
+        f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {editions}, nodes {span}: "
+        f"{_many(len(follower.roster.peers), 'node')}, {_many(follower.rounds_complete, 'complete round')}"
     )
     yield ""
     for told in happened(follower, steps=steps):
         yield f"{told.time - follower.first:9.2f} s  {told.text}"
     if follower.dropped:
-        yield f"           ({follower.dropped} steps before these are not kept)"
+        yield f"           ({_many(follower.dropped, 'step')} before these not kept)"
     wrong = [p for p in follower.problems if p.harm or p.kind == "note" or passing]
     for problem in wrong[:PROBLEMS_SHOWN]:
         yield ""
@@ -179,6 +186,7 @@ def as_data(follower: Follower) -> dict[str, Any]:
         "run": follower.run,
         "protocol": follower.protocol.name,
         "edition": follower.edition.name,
+        "editions": [edition.name for edition in follower.editions],
         "min_nodes": follower.low,
         "max_nodes": follower.high,
         "lines": follower.lines,

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.event_file import begin
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
@@ -29,6 +30,7 @@ from trystate.impl.store.tcp import TCPStore
 from .forked import SECONDS, Program
 
 DYING = "dying "  # before a program's name: it is killed when it has a round
+OLDER = "older "  # as torch 2.12 was
 BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops for 2.5 s has lost its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
@@ -141,6 +143,10 @@ def _be(program: str, argv: list[str]) -> None:
 
         setattr(SimpleElasticAgent, "_assign_worker_ranks", _die)  # noqa: B010 (mypy: a method is not assigned to)
         program = program.removeprefix(DYING)
+    begin()  # as torch does by the entry point, which it has looked up before this process had its variables
+    if program.startswith(OLDER):
+        _as_2_12()
+        program = program.removeprefix(OLDER)
     if program.startswith("torchrun"):
         _torchrun(float(program.removeprefix("torchrun") or 300), argv)
     else:
@@ -150,6 +156,19 @@ def _be(program: str, argv: list[str]) -> None:
 
 def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _as_2_12() -> None:
+    """torch 2.5 to 2.12 make no store after the first master is known: a later rank 0 asserts (R16)."""
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler as Handler
+
+    made: Any = Handler._create_tcp_store_server
+
+    def asserted(handler: Any, *args: Any) -> Any:
+        assert handler._bootstrap_store_info is None
+        return made(handler, *args)
+
+    setattr(Handler, "_create_tcp_store_server", asserted)  # noqa: B010 (mypy: a method is not assigned to)
 
 
 def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:

@@ -6,6 +6,7 @@ With --witness, the shortest run to a state that a `sometimes` asks for.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from trystate.diagrams.structure import Structure, structure_name
 from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
-from trystate.model.checker.walks import Walk, walked
+from trystate.model.checker.walks import Walk, shown_by, walked
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import DecisionTable, System
 
@@ -25,9 +26,11 @@ from ..choosing import build, chosen
 from ..deciding import decide, showcase
 from ..exits import Exit
 from ..progress import Reporter
+from ..report.results import plural
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
+LIST_WIDTH = 100  # characters a line
 
 
 @dataclass(slots=True)
@@ -44,6 +47,10 @@ class Chosen:
 
 def diagram(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
+    if args.list:
+        if args.witness or args.check or args.out or chosen(args):
+            raise UsageError("--list prints names and draws nothing: leave out all but the names of systems")
+        return _list(args.names)
     some = bool(args.names or args.witness)
     if some and args.check:
         raise UsageError("--check compares all committed pictures: leave it out, or what is named")
@@ -64,12 +71,39 @@ def diagram(args: argparse.Namespace) -> int:
             except OSError as error:
                 raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:
-        print(f"{len(written)} files written to {out}")
+        print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK
     for path in wrong:
         print(f"stale: {path}")
     print(f"{len(wrong)} of the files in {out} are stale: trystate diagram" if wrong else f"{out} is up to date")
     return Exit.FAILED if wrong else Exit.OK
+
+
+def _list(names: Sequence[str]) -> int:
+    """Print the names that can be drawn; of systems that are named, their machines and witnesses alone."""
+    classes = {name: registry.system_class(name) for name in names or registry.SYSTEMS}
+    if not names:
+        for heading, known in (
+            ("tables", registry.table_names()),
+            ("walks", (walk.name for walk in registry.WALKS)),
+            ("structures", map(structure_name, registry.STRUCTURES)),
+            ("findings", registry.findings()),
+        ):
+            _print(f"{heading}: {' '.join(known)}")
+    for name, cls in classes.items():
+        machines = " ".join(registry.machine_names(cls))
+        _print(f"{name}: {machines}")
+        for witness, claim in registry.witnesses(cls).items():
+            needs = [*claim.needs, *(edition.name for edition in claim.editions)]
+            asked = f" [{', '.join(needs)}]" if needs else ""
+            words = (claim.body.__doc__ or "").strip().partition("\n")[0]
+            _print(f"    --witness {witness}{asked}: {words}")
+    return Exit.OK
+
+
+def _print(text: str) -> None:
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    print(textwrap.fill(text, LIST_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def _all() -> Chosen:
@@ -132,14 +166,15 @@ def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
         raise LimitReached(f"{args.witness} is not decided in {system.label}: {verdict.reason}")
     if verdict.run is None:
         raise UsageError(f"no run of {system.label} comes to {args.witness}: choose another size, edition or fault")
-    return diagrams.Run(f"{system_name(system)}-{args.witness}", verdict.property.doc, system, verdict.run)
+    name = f"{system_name(system)}-{args.witness}"
+    return diagrams.Run(name, verdict.property.doc, system, verdict.run, ends=verdict.property)
 
 
 def _walks(walks: Iterable[Walk]) -> Iterator[diagrams.Run]:
     """The runs that are given step by step."""
     for walk in walks:
         system = walk.run.build()
-        yield diagrams.Run(walk.name, walk.title, system, walked(walk, system), walk.notes)
+        yield diagrams.Run(walk.name, walk.title, system, walked(walk, system), walk.notes, shown_by(walk, system))
 
 
 def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:

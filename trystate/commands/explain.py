@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
-from trystate.monitor import passes, record
+from trystate.monitor import agents, passes, record
 from trystate.monitor.histories import Histories
 from trystate.monitor.keys import MalformedLine
 from trystate.monitor.record import Flaw, Line
@@ -27,7 +28,10 @@ from trystate.monitor.rendezvous.shared_state import Protocol
 from ..exits import Exit
 from ..progress import Reporter
 from ..report import history
+from ..report.page import write_page
 from ..report.results import plural
+from ..report.walked import Watched, walked
+from .agents import explain_agents
 from .passes import explain_passes
 
 FLAWS_SHOWN = 5
@@ -37,13 +41,22 @@ PROGRESS_LINES = 2_000
 def explain(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     of_passes = [path for path in args.files if passes.is_record(path)]
+    if of_passes and args.html is not None:
+        raise UsageError(f"--html shows a rendezvous, and {of_passes[0]} is a record of passes: give --diagram instead")
     if of_passes:
         return explain_passes(args, of_passes)
+    of_agents = [path for path in args.files if agents.is_record(path)]
+    if of_agents:
+        return explain_agents(args, of_agents)
     runs, histories, reporter = Runs(lambda protocol: _options(args, protocol)), Histories(), Reporter()
+    watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
         for line in record.lines(args.files):
             runs.feed(line)
             _judge(runs, histories, line)
+            if args.html is not None:
+                for key, follower in runs.followers.items():
+                    watched[key].look(follower)
             if runs.lines % PROGRESS_LINES == 0:
                 reporter.detail(f"{runs.lines:,} lines")
         runs.finish()
@@ -51,6 +64,8 @@ def explain(args: argparse.Namespace) -> int:
     chosen = _chosen(runs, args.rdzv_id)
     if args.diagram is not None:
         _draw(chosen, args.diagram)
+    if args.html is not None:
+        _show(runs, chosen, watched, args.html)
     code = verdict(runs, chosen, histories)
     if args.json:
         print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
@@ -132,7 +147,7 @@ def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histo
         yield f"verdict: {'; '.join(parts)}"
     else:
         why = [text for f in chosen for text in f.undecided]
-        why += [f"{runs.lost} lines could not be kept by the recorder"] if runs.lost else []
+        why += [f"{plural(runs.lost, 'line')} could not be kept by the recorder"] if runs.lost else []
         why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.followers)}"] if runs.let_go else []
         begun = any(f.begun for f in chosen) or (not chosen and histories.counts)
         why += [] if begun else ["it has no state of a rendezvous"]
@@ -146,6 +161,15 @@ def _data(runs: Runs, chosen: list[Follower], code: Exit) -> dict[str, Any]:
         "flaws": [{"place": flaw.place, "why": flaw.why} for flaw in runs.flaws], "flawed": runs.flawed,
         "exit_code": int(code), "rendezvous": [telling.as_data(follower) for follower in chosen],
     }  # fmt: skip
+
+
+def _show(runs: Runs, chosen: list[Follower], watched: Mapping[str, Watched], path: Path) -> None:
+    if not chosen:
+        raise UsageError("the record has no rendezvous to show: leave --html out")
+    follower = max(chosen, key=lambda follower: follower.lines)
+    key = next(key for key, one in runs.followers.items() if one is follower)
+    write_page(path, walked(follower, watched[key]))
+    print(f"the page is {path}", file=sys.stderr)
 
 
 def _draw(chosen: list[Follower], path: Path) -> None:

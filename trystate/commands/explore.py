@@ -1,69 +1,144 @@
-"""`trystate explore`: walk the states of a system: plain lines in, plain lines out, so a pipe will do."""
+"""`trystate explore`: walk the states of a system, on a screen, or by plain lines in and out, so a pipe will do.
+
+Rule: the walk itself is in `walking.py`; the screen and the lines show the same walk, and end with the command that
+repeats it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import shlex
+import sys
+import webbrowser
 from collections.abc import Callable, Iterator
+from random import Random
 
-from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance
-from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, Kind, State, System
+from trystate.model.language import Form, Kind
 
 from .. import registry
-from ..choosing import build
+from ..choosing import build, given
 from ..deciding import decide
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.results import plural
+from ..walking import Standing, Walk, told
 
 HELP = """\
-  NUMBER      take that step
-  b           back: undo the last command that moved
+  NUMBER      take that step; so does its label, such as join(0)
+  b           back: to the state before
+  f           forward: to the state that you went back from
+  j NUMBER    go to the state after that many steps of the walk
+  w [NUMBER]  wander: take that many random steps (default 1)
   r [NUMBER]  restart in an initial state (default 0)
+  d           the steps that are not enabled, and the part of the guard that fails
+  p           each property: holds, violated, or waiting for something to happen
+  l           the labels of the steps so far, as --walk takes them
   c PROPERTY  check it and load its counterexample, or the witness of a `sometimes`
   n           next step of the loaded run
   i NUMBER    go to the state after that many steps of the loaded run
   s           show every cell, the ones that never change included
   h           this help
   q           quit (so does the end of the input)"""
+PART_WIDTH = 160  # of a part of a guard: some decide over all members, and fill a screen
+GET_SCREEN = "pip install 'trystate[explore]'"
 
 
 def explore(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
-    system = build(registry.system_class(args.system), args)
-    walk = Walk(system, print, Reporter())
-    if args.counterexample:
-        walk.load(args.counterexample)
-    print(f"{system.label}, {plural(len(system.initial_states), 'initial state')}; h for help, q to quit")
-    walk.show()
+    if args.walk is not None and args.counterexample is not None:
+        raise UsageError("--walk and --counterexample: both say where to begin, give one of them")
+    walk = Walk(build(registry.system_class(args.system), args), args.initial)
+    if args.walk is not None:
+        walk.follow(args.walk)
+    if args.web is not None:
+        return _open(walk, args)
+    loaded = loading(walk, args.counterexample, Reporter()) if args.counterexample is not None else ""
+    why_lines = "" if args.lines else no_screen()
+    if args.lines or why_lines:
+        if why_lines:
+            print(f"trystate explore: lines, since {why_lines}", file=sys.stderr)
+        _lines(walk, loaded)
+    else:
+        from ..screen import Screen
+
+        Screen(walk, loaded).run()
+    if walk.labels:
+        print(f"this walk again: {repeated(args, walk)}")
+    return Exit.OK
+
+
+def _open(walk: Walk, args: argparse.Namespace) -> int:
+    """Write a page of the system, which begins where the options say, and open it in the browser."""
+    from ..report.page import of_system, write_page
+
+    verdict = decide(walk.system, args.counterexample, Reporter().search) if args.counterexample else None
+    if verdict is not None and verdict.run is None:
+        raise UsageError(f"{args.counterexample} {verdict.status.value}: there is no run to show")
+    write_page(args.web, of_system(walk.system, args.system, verdict, walk))
+    print(f"{args.web}: {walk.system.label}")
+    webbrowser.open(args.web.absolute().as_uri())
+    return Exit.OK
+
+
+def no_screen() -> str:
+    """Why there can be no screen, and how to get one; empty if there can be one."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if importlib.util.find_spec("textual") is None:
+        lacking = "Textual is not installed:" if is_terminal else "this is no terminal; on one,"
+        return f"{lacking} {GET_SCREEN} gives a screen"
+    return "" if is_terminal else "this is no terminal; on one there is a screen"
+
+
+def repeated(args: argparse.Namespace, walk: Walk) -> str:
+    """The command that begins where the walk is."""
+    initial = ["--initial", str(walk.initial)] if walk.initial else []
+    return shlex.join(["trystate", "explore", args.system, *given(args), *initial, "--walk", " ".join(walk.labels)])
+
+
+def loading(walk: Walk, name: str, reporter: Reporter) -> str:
+    """Check a property, and load the run that shows it; returns the words for that.
+
+    Raises:
+        UsageError: there is no such property, or no run.
+    """
+    with reporter.doing(f"checking {name} in {walk.system.label}"):
+        verdict = decide(walk.system, name, reporter.search)
+    if verdict.run is None:
+        raise UsageError(f"{name} {verdict.status.value}: there is no run to follow. {verdict.reason}".rstrip(". "))
+    walk.load(verdict.run)
+    what = "witness" if verdict.property.form is Form.SOMETIMES else "counterexample"
+    steps = plural(len(verdict.run.path.steps), "step")
+    return f"{name} {verdict.status.value}: {verdict.property.doc}\nloaded its {what} of {steps}"
+
+
+def _lines(walk: Walk, loaded: str) -> None:
+    lines = Lines(walk, print, Reporter())
+    if loaded:
+        lines.say(f"{loaded}: n follows it, i NUMBER jumps")
+        lines.show()
+    print(f"{walk.system.label}, {plural(len(walk.system.initial_states), 'initial state')}; h for help, q to quit")
+    lines.show()
     while True:
         try:
             line = input("> ")
         except EOFError:
             print()
-            return Exit.OK
+            return
         if line.strip() in ("q", "quit"):
-            return Exit.OK
+            return
         try:
-            walk.obey(line)
+            lines.obey(line)
         except UsageError as error:
             print(error)
 
 
-class Walk:
-    """Where a reader is in a system, how they got there, and the run that they follow."""
+class Lines:
+    """Carries out a reader's commands on a walk, and says where that leads."""
 
-    def __init__(self, system: System, say: Callable[[str], None], reporter: Reporter) -> None:
-        self.system, self.say, self.reporter = system, say, reporter
-        self.interpreter = Interpreter(system)
-        self.state: State = system.initial_states[0]
-        self.before: State | None = None  # changes are marked against this state
-        self.came = "initially"
-        self.history: list[tuple[State, State | None, str, int | None]] = []
-        self.run: Counterexample | None = None
-        self.place: int | None = None  # steps of the loaded run that lead here; None off the run
+    def __init__(self, walk: Walk, say: Callable[[str], None], reporter: Reporter) -> None:
+        self.walk, self.say, self.reporter = walk, say, reporter
 
     def obey(self, line: str) -> None:
         """Carry out one command.
@@ -71,136 +146,105 @@ class Walk:
         Raises:
             UsageError: it is none, or does not fit here; nothing changed.
         """
+        walk = self.walk
         word, _, rest = line.strip().partition(" ")
-        if word.isdecimal() and not rest:
-            self.take(int(word))
-        elif word == "r":
-            self.restart(rest.strip() or "0")
-        elif word == "c" and rest.strip():
-            self.load(rest.strip())
-        elif word == "i":
-            self.jump(rest.strip())
-        elif line.strip() in ("", "b", "n", "s", "h", "?"):
-            {"": self.show, "b": self.back, "n": self.next, "s": self.show_all}.get(word, lambda: self.say(HELP))()
+        rest = rest.strip()
+        moves: dict[str, Callable[[], object]] = {
+            "b": walk.back, "f": walk.forward, "n": walk.next, "r": lambda: walk.restart(_number(rest or "0")),
+            "j": lambda: walk.jump(_number(rest)), "i": lambda: walk.run_to(_number(rest)),
+            "w": lambda: walk.wander(_number(rest or "1"), Random()),
+        }  # fmt: skip
+        shows: dict[str, Callable[[], None]] = {
+            "d": self.show_disabled, "p": self.show_properties, "l": self.show_walk, "s": self.show_all,
+            "h": lambda: self.say(HELP), "?": lambda: self.say(HELP), "": lambda: None,
+        }  # fmt: skip
+        if word in shows and not rest:
+            shows[word]()
+            if word:
+                return
+        elif word in moves and (bool(rest) or word not in "ji") and not (rest and word in "bfn"):
+            moves[word]()
+        elif word == "c" and rest:
+            self.say(f"{loading(walk, rest, self.reporter)}: n follows it, i NUMBER jumps")
+        elif word.isdecimal() and not rest:
+            walk.take_number(int(word))
+        elif "(" in line or word in walk.instances:
+            walk.take(line)
         else:
-            raise UsageError(f"no command {line.strip()!r}: give a number, b, r, n, i NUMBER, c PROPERTY, s, h or q")
-
-    def enabled(self) -> list[tuple[Instance, State]]:
-        return list(self.interpreter.successors(self.state))
-
-    def _go(self, state: State, before: State | None, came: str, place: int | None) -> None:
-        self.history.append((self.state, self.before, self.came, self.place))
-        self.state, self.before, self.came, self.place = state, before, came, place
+            raise UsageError(f"no command {line.strip()!r}: give a number, a step, or one of b, f, j NUMBER, w, r, d, "
+                             "p, l, c PROPERTY, n, i NUMBER, s, h and q")  # fmt: skip
         self.show()
-
-    def take(self, number: int) -> None:
-        steps = self.enabled()
-        if not 1 <= number <= len(steps):
-            raise UsageError(f"no step {number}: {f'choose 1 to {len(steps)}' if steps else 'none is enabled here'}")
-        (instance, after), place = steps[number - 1], self.place
-        if place is not None:
-            place = self._after(place) if self._taken(place) == (instance.number, after) else None
-        self._go(after, self.state, f"after {instance.label}", place)
-
-    def back(self) -> None:
-        if not self.history:
-            raise UsageError("nothing to go back to: this is where you began")
-        self.state, self.before, self.came, self.place = self.history.pop()
-        self.show()
-
-    def restart(self, text: str) -> None:
-        states = self.system.initial_states
-        number = _number(text, "initial state", len(states) - 1)
-        self._go(states[number], None, "initially", None)
-
-    def load(self, name: str) -> None:
-        with self.reporter.doing(f"checking {name} in {self.system.label}"):
-            verdict = decide(self.system, name, self.reporter.search)
-        if verdict.run is None:
-            raise UsageError(f"{name} {verdict.status.value}: there is no run to follow. {verdict.reason}".rstrip(". "))
-        self.run = verdict.run
-        self.place = None
-        self.history = [(*where[:3], None) for where in self.history]  # places on the run before this one
-        what = "witness" if verdict.property.form is Form.SOMETIMES else "counterexample"
-        self.say(f"{name} {verdict.status.value}: {verdict.property.doc}")
-        self.say(f"loaded its {what} of {plural(len(self.run.path.steps), 'step')}: n follows it, i NUMBER jumps")
-        self.jump("0")
-
-    def _loaded(self) -> Counterexample:
-        if self.run is None:
-            raise UsageError("no run is loaded: c PROPERTY loads one")
-        return self.run
-
-    def _taken(self, place: int) -> tuple[int, State] | None:
-        """The step that the loaded run takes after `place` steps; a lasso goes round."""
-        path, loop = self._loaded().path, self._loaded().loop
-        if place == len(path.steps) and loop is not None and loop < place:
-            place = loop
-        return (path.steps[place], path.states[place + 1]) if place < len(path.steps) else None
-
-    def next(self) -> None:
-        self._loaded()
-        if self.place is None:
-            raise UsageError("you have left the loaded run: i NUMBER returns to it")
-        taken = self._taken(self.place)
-        if taken is None:
-            raise UsageError("the loaded run ends here")
-        number, after = taken
-        label = self.interpreter.kernel.instances[number].label
-        self._go(after, self.state, f"after {label}", self._after(self.place))
-
-    def _after(self, place: int) -> int:
-        """Where the step after `place` leads; a lasso goes round."""
-        run = self._loaded()
-        return run.loop + 1 if place == len(run.path.steps) and run.loop is not None else place + 1
-
-    def jump(self, text: str) -> None:
-        path = self._loaded().path
-        place = _number(text, "step of the loaded run", len(path.steps))
-        if place == 0:
-            self._go(path.states[0], None, "initially", 0)
-        else:
-            label = self.interpreter.kernel.instances[path.steps[place - 1]].label
-            self._go(path.states[place], path.states[place - 1], f"after {label}", place)
 
     def show(self) -> None:
         """The state, what is wrong with it, and what can happen next."""
-        where = f", step {self.place} of {len(self.run.path.steps)}" if self.run and self.place is not None else ""
-        self.say(f"\n{self.came}{where}")
+        walk = self.walk
+        came = walk.stop.instance
+        self.say(f"\n{'initially' if came is None else f'after {came.label}'}{on_run(walk)}")
         for line in self._fields():
             self.say(line)
-        for prop in self.system.properties:
-            if prop.form is Form.ALWAYS and not self.interpreter.holds(prop.exprs[0], self.state):
-                self.say(f"  VIOLATED {prop.name}: {prop.doc}")
-        steps = self.enabled()
+        for light in walk.lights():
+            if light.standing is Standing.VIOLATED and light.since == walk.place:
+                self.say(f"  VIOLATED {light.property.name}: {light.property.doc}")
+        steps = walk.enabled()
         for number, (instance, _) in enumerate(steps, 1):
             kind = "" if instance.transition.kind is Kind.PROTOCOL else f"[{instance.transition.kind.value}] "
             self.say(f"  {number:3}. {instance.label}: {kind}{instance.transition.doc}")
         if not steps:
-            rests = self.interpreter.holds(self.system.terminal, self.state)
-            self.say(f"  nothing can happen: {'the system rests here' if rests else 'DEADLOCK'}")
+            self.say(f"  {nothing(walk)}")
 
     def _fields(self) -> Iterator[str]:
         """A line per field; `*` marks what the last step changed. Fields that never change are left out."""
-        frozen = self.interpreter.kernel.frozen
+        walk, changed = self.walk, {change.cell for change in self.walk.changes()}
         shown: dict[str, list[str]] = {}
-        for k, cell in enumerate(self.system.cells):
-            if k not in frozen:
-                changed = self.before is not None and self.before[k] != self.state[k]
-                shown.setdefault(cell.slot.name, []).append(cell.sort.show(self.state[k]) + "*" * changed)
+        for k, cell in enumerate(walk.system.cells):
+            if k not in walk.interpreter.kernel.frozen:
+                values = shown.setdefault(cell.slot.name, [])
+                values.append(cell.sort.show(walk.state[k]) + "*" * (cell.name in changed))
         width = max(map(len, shown), default=0)
         for name, values in shown.items():
             mark = "*" if any(value.endswith("*") for value in values) else " "
             yield f"{mark} {name:{width}}  {' '.join(values)}"
 
     def show_all(self) -> None:
-        cells = self.system.decode(self.state)
+        cells = self.walk.system.decode(self.walk.state)
         width = max(map(len, cells))
         for name, value in cells.items():
             self.say(f"  {name:{width}}  {value}")
 
+    def show_disabled(self) -> None:
+        disabled = self.walk.disabled()
+        for each in disabled:
+            self.say(f"  {each.instance.label}: {'; '.join(shortened(str(part)) for part in each.failing) or each.why}")
+        if not disabled:
+            self.say("  every step is enabled")
 
-def _number(text: str, what: str, high: int) -> int:
-    if not text.isdecimal() or int(text) > high:
-        raise UsageError(f"no {what} {text!r}: choose 0 to {high}")
+    def show_properties(self) -> None:
+        lights = self.walk.lights()
+        width = max(len(light.property.name) for light in lights)
+        for light in lights:
+            self.say(f"  {light.property.name:{width}}  {told(light, self.walk.place)}")
+
+    def show_walk(self) -> None:
+        self.say(" ".join(self.walk.labels) or "no step was taken")
+
+
+def on_run(walk: Walk) -> str:
+    """Such as `, step 2 of 5`, of the loaded run; empty off it."""
+    place, run = walk.stop.on_run, walk.run
+    return f", step {place} of {len(run.path.steps)}" if run is not None and place is not None else ""
+
+
+def shortened(text: str, width: int = PART_WIDTH) -> str:
+    """The text, cut where it is wider than a line."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def nothing(walk: Walk) -> str:
+    """The words for a state that enables no step."""
+    return f"nothing can happen: {'the system rests here' if walk.rests else 'DEADLOCK'}"
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is no number: give one from 0 on")
     return int(text)

@@ -16,6 +16,7 @@ from trystate.impl.host.secret import read_secret
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..exits import Exit
+from ..report.results import plural
 
 CANNOT_CLOSE = (
     "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
@@ -23,7 +24,8 @@ CANNOT_CLOSE = (
 )
 CANNOT_DRAIN = (
     "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
-    "goes when its agent ends, and its going may spend restarts; a job of `trystate run` can be drained"
+    "goes when its agent ends, and its going may spend restarts. Nodes of `trystate run`, and of torchrun with "
+    "--rdzv-backend=trystate, can be drained"
 )
 
 
@@ -110,10 +112,10 @@ def _drain(store: Any, args: argparse.Namespace) -> int:
 def _goes_on(state: Any) -> str:
     if state.closed is not None:
         return f"the job is closed by {state.closed.by}: {state.closed.reason}"
-    size = len(state.participants)
+    nodes = plural(len(state.participants), "node")
     if state.complete:
-        return f"round {state.round} is complete: {size} nodes, {state.spent} restarts spent"
-    return f"round {state.round} is not complete: {size} nodes of min_nodes={state.settings.min_nodes} have come"
+        return f"round {state.round} is complete: {nodes}, {plural(state.spent, 'restart')} spent"
+    return f"round {state.round} is not complete, with {nodes} of min_nodes={state.settings.min_nodes}"
 
 
 def _is_empty(state: Any) -> bool:

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
+HELP = {  # where torchrun's own help does not hold here
+    **dict.fromkeys(STATIC_ONLY, "refused: the rendezvous gives ranks and a master"),
+    "rdzv_backend": f"{BACKEND}, which is the default; torchrun has others",
+    "standalone": "a job of this node alone, with a store of its own: leave out --rdzv-endpoint and --rdzv-id",
+}
 UNHEARD = ("SIGKILL", "SIGSTOP")
 FAILED = ("leave", "spare")  # the two ways of a node that fails its health check
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
-RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
+RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS", "record": "FILE"}
 
 
 class Option(NamedTuple):
@@ -55,7 +60,7 @@ OURS = {
     "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
         "prometheus-client (pip install 'trystate[metrics]')"),
     "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
-        "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
+        "others stop their workers at once, and complete no round before it has ended. Exit code 0: the node is fit"),
     "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
     "health-failed": Option(str, "leave|spare", "what a failure means: leave, the default, ends this node with "
         "the command's output; spare lets it stand by, and join when a later check passes"),
@@ -84,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
     except (TrystateError, SignalException) as error:
         if isinstance(error, UsageError):
             raise
-        print(
-            "trystate run:", *(error.args or (type(error).__name__,)), *getattr(error, "__notes__", ()), file=sys.stderr
-        )
+        said = " ".join(map(str, error.args or (type(error).__name__,)))
+        print(f"trystate run: {said}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     else:
         return Exit.OK
     return Exit.FAILED
@@ -158,6 +162,8 @@ def parser() -> argparse.ArgumentParser:
     found.error = _refuse  # type: ignore[method-assign]
     found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
+    for action in found._actions:
+        action.help = HELP.get(action.dest, action.help)
     _add_if_absent(
         found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
         help="seconds that the workers may take to end, before they are killed",
@@ -178,7 +184,9 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
     """Add an option that the installed torch lacks, with torch's variable for it."""
     name = option.replace("-", "_")
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
-        found.add_argument(f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind)
+        found.add_argument(
+            *dict.fromkeys((f"--{option}", f"--{name}")), default=os.environ.get(f"PET_{name.upper()}", default), **kind
+        )
 
 
 def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict[str, str]:
@@ -197,8 +205,9 @@ def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | No
         return None
     seconds = TIMEOUT_SECONDS if chosen.health_timeout is None else chosen.health_timeout
     if seconds >= join_timeout:
-        _refuse(f"--health-timeout {seconds:g}: the others, who wait for this node, would give up after "
-                f"join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes")  # fmt: skip
+        _refuse(f"--health-timeout {seconds:g}: the other nodes complete no round while the command runs, and give up "
+                f"after join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes"
+                )  # fmt: skip
     return HealthCheck(chosen.health_check, seconds, stands_by=chosen.health_failed == "spare")
 
 

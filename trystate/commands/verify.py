@@ -34,7 +34,8 @@ from ..machine import machine_limits
 from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import Places, draw, folder
-from ..report.json import trace
+from ..report.json import results_json, trace
+from ..report.page import contents, write_page
 from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
 
@@ -67,12 +68,12 @@ def verify(args: argparse.Namespace) -> int:
     asked = bool(args.systems or chosen(args))
     if asked and args.all:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
-    places = Places(args.report, args.json, args.junit)
+    places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
     tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
     args.jobs = max(1, min(args.jobs, len(tasks)))  # no memory is left aside for a process without a task
     places.prepare()
-    done, interrupted = _carry_out(tasks, args.jobs, reporter)
+    done, interrupted = carry_out(tasks, args.jobs, reporter)
     found = [done[number] for number in sorted(done)]
     results = Results(
         checked=[one for one in found if isinstance(one, Checked)],
@@ -84,11 +85,13 @@ def verify(args: argparse.Namespace) -> int:
         results.gaps = coverage_gaps(results.checked)
     results.seconds = time.perf_counter() - started
     places.write(results)
+    if args.html is not None:
+        write_page(args.html, contents(results_json(results), _classes(args)))
     print_results(results, args.report, asked=asked, torch=_torch(results), problem=_pictures_problem(results))
     return results.exit
 
 
-def _carry_out(tasks: Sequence[Task], jobs: int, reporter: Reporter) -> tuple[dict[int, Any], str]:
+def carry_out(tasks: Sequence[Task], jobs: int, reporter: Reporter) -> tuple[dict[int, Any], str]:
     """The results by the numbers of the tasks, and the name of the signal that ended the work, or ""."""
     done: dict[int, Any] = {}
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
@@ -172,6 +175,11 @@ def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
         yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter))
 
 
+def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
+    """The systems that were asked for, by the names that were given."""
+    return {name: registry.system_class(name) for name in args.systems if ":" in name}
+
+
 def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
     """The run, with the violations that --expect declares.
 
@@ -245,7 +253,8 @@ class Search:
             return found
         below, title = folder(self.number, system.name, self._edition), f"{prop.name}: {prop.doc}"
         pictures = self.pictures or not judgement.is_expected
-        files = draw(self.args.report, below, prop.name, title, system, shown, pictures=pictures)
+        out = self.args.report
+        files = draw(out, below, prop.name, title, system, shown, pictures=pictures) if out is not None else ()
         return found.shown(trace(system, shown), sequence_text(system, shown), files)
 
 

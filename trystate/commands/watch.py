@@ -38,6 +38,7 @@ def watch(args: argparse.Namespace) -> int:
         UnavailableError: torch is not installed, or the store is not reached.
     """
     looks, seen = _source(args)
+    looks = _reached(looks)
     console = Console(highlight=False)
     with ExitStack() as stack:
         if args.metrics is not None:
@@ -66,6 +67,18 @@ def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
     secret = None if args.secret_file is None else read_secret(args.secret_file)
     looks = polled(args.rdzv_endpoint, args.rdzv_id, secret, args.interval)
     return looks, Watch(args.rdzv_id, args.rdzv_endpoint, terms)
+
+
+def _reached(looks: Iterator[Look]) -> Iterator[Look]:
+    """The looks; a store that is not reached at first, and an endpoint that is none, are errors of one line."""
+    from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
+
+    try:
+        yield from looks
+    except RendezvousConnectionError as error:
+        raise UnavailableError(str(error)) from error
+    except RendezvousSettingsError as error:
+        raise UsageError(str(error)) from error
 
 
 def _followed(

@@ -35,6 +35,7 @@ class Places:
     out: Path
     json: Path | None = None
     junit: Path | None = None
+    html: Path | None = None
 
     def prepare(self) -> None:
         """Make the directory, remove the report that is there, and try every place.
@@ -44,12 +45,12 @@ class Places:
         """
         with _refused():
             self.out.mkdir(parents=True, exist_ok=True)
-            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit):
+            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit, self.html):
                 if path is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.open("a").close()
             _remove_earlier(self.out)
-            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit):
+            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit, self.html):
                 if path is not None and path.is_file():  # a search that ends without a report leaves none
                     path.unlink()
 
@@ -73,7 +74,7 @@ def _refused() -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"cannot write the report: {error}; choose another place with --out, --json or --junit"
+            f"cannot write the report: {error}; choose another place with --out, --json, --junit or --html"
         ) from error
 
 

@@ -135,7 +135,7 @@ class Writer:
         self._fd: int | None = None
         self._size = 0  # of the whole lines in the file
         self._said = False
-        _check_free(path)
+        check_free(path)
         try:
             self._open()
             self._write([])
@@ -320,8 +320,8 @@ def _count(queue: list[Lines | Begin]) -> int:
     return sum(each.count for each in queue if isinstance(each, Lines))
 
 
-def _check_free(path: Path) -> None:
-    """Refuse a file that holds something: two records in one file could not be told apart."""
+def check_free(path: Path) -> None:
+    """Refuse a file that holds something: two records in one file could not be told apart. Raises UsageError."""
     if not path.name or path.is_dir():
         raise UsageError(f"--record {path}: it is a folder: name a file in it")
     for number, each in segments(path):

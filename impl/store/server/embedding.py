@@ -19,13 +19,18 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
 from typing import Protocol
 
 from trystate.model.errors import UnavailableError
 
 from ..limits import Limits
+from ..record.format import Keys
+from ..record.recorder import Recorder
+from ..record.writer import Writer
 from .driver import LINGER_SECONDS, serve
 from .log import Log, lines_to
 
@@ -59,9 +64,17 @@ class ServerProcess:
     """A server in a child process, which is fed its orders by a pipe and ends when the pipe does."""
 
     def __init__(
-        self, listener: socket.socket, limits: Limits, secret: bytes | None, start_seconds: float = START_SECONDS
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        start_seconds: float = START_SECONDS,
+        record: str | None = None,
     ) -> None:
-        """Returns when it serves. Raises UnavailableError, and StartTimeout if it does not within `start_seconds`."""
+        """Returns when it serves. Raises UnavailableError, and StartTimeout if it does not within `start_seconds`.
+
+        record: the file in which its operations are recorded; None: in none.
+        """
         self._owner = os.getpid()  # a fork of this process has a copy of this object, and must not end the server
         self._process = subprocess.Popen(
             [sys.executable, "-c", ENTRY],
@@ -77,6 +90,7 @@ class ServerProcess:
             "parent": self._owner,
             "limits": dataclasses.asdict(limits),
             "secret": None if secret is None else secret.hex(),
+            "record": record,
         }
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -126,7 +140,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.wait()
 
 
-def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None) -> None:
+def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None) -> None:
     """The child process: it serves until the parent closes the pipe, or is no more."""
     # Of a terminal, or of a supervisor that ends a whole group: the parent decides when its clients can do without it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -145,8 +159,21 @@ def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | 
             os.write(sys.stdout.fileno(), b"\n")
 
     listener = socket.socket(fileno=descriptor)
-    serve(listener, Limits(**limits), None if secret is None else bytes.fromhex(secret), log, started)  # type: ignore[arg-type]
+    known = None if secret is None else bytes.fromhex(secret)
+    with _recorder(record, log) as recorder:
+        serve(listener, Limits(**limits), known, log, started, recorder)  # type: ignore[arg-type]
     log.close()
+
+
+@contextlib.contextmanager
+def _recorder(record: str | None, log: Log) -> Iterator[Recorder | None]:
+    """The record of the rendezvous' keys, as `trystate store serve --record` writes it."""
+    if record is None:
+        yield None
+        return
+    header = {"by": "store serve", "version": version("trystate"), "keys": Keys.RENDEZVOUS.value, "values": False}
+    with Writer(Path(record), header, log=log) as writer:
+        yield Recorder(writer, writer.bytes_max)
 
 
 def allow_open_files(connections: int) -> None:

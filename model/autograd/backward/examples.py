@@ -35,5 +35,6 @@ FAST = Walk(
         Taken("finish(0)", "the engine of worker 0 has nothing left"),
         Taken("come_to_rest(0)", "backward returns"),
     ),
+    witness="it_returns",
 )  # fmt: skip
 WALKS = (FAST,)

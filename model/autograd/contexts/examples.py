@@ -20,5 +20,6 @@ SHARED = Walk(
         Taken("answer(1)", "FORWARD_AUTOGRAD_RESP names the context"),
         Taken("take_answer(1)", "both have the context, under one id"),
     ),
+    witness="everybody_has_it",
 )  # fmt: skip
 WALKS = (SHARED,)

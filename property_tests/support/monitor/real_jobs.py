@@ -21,7 +21,7 @@ from trystate.monitor.torch_state import NoTorchState, TorchState, read
 
 from ...adapters.forked import SECONDS, Program
 from ...adapters.jobs import CONF as OUR_CONF
-from ...adapters.jobs import Agent, Job, eventually
+from ...adapters.jobs import OLDER, Agent, Job, eventually
 from ..mutants import planted
 from ..simulator.engine_mutants import MUTANTS
 
@@ -214,7 +214,85 @@ def spare_returns_nothing(folder: Path) -> Path:
     return job.path
 
 
+def new_master(folder: Path, program: str = TORCHRUN) -> Path:
+    """Rank 0 is killed, and the other node is rank 0 of the next round."""
+    with Recorded(folder, "1:2", restarts=3, program=program) as job:
+        job.two()
+        first, other = sorted(job.job.agents, key=lambda agent: agent.pid)
+        first.kill()
+        other.do("fail once")
+        if program == TORCHRUN:
+            other.runs(2)
+        else:
+            job.until("the other closes the rendezvous", lambda s: s.closed)
+    return job.path
+
+
+def new_master_asserts(folder: Path) -> Path:
+    """R16, as torch 2.12 was."""
+    return new_master(folder, f"{OLDER}{TORCHRUN}")
+
+
+# ---- what agents say of themselves
+
+
+def outage_ends_agents(folder: Path) -> Path:
+    """A4. The store's server is killed, and the workers of two nodes are healthy."""
+    with Recorded(folder, "2:2", restarts=3) as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        job.job.server.kill()
+        a.ends()
+        b.ends()
+    return folder / "events"
+
+
+def success_not_agreed(folder: Path) -> Path:
+    """A13. A node's exit barrier ends after two seconds, and a worker of the other fails then."""
+    with Recorded(folder, "2:2") as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        a.do("succeed")
+        a.ends()
+        b.do("fail once")
+        b.ends()
+    return folder / "events"
+
+
+def restarts_counted_apart(folder: Path) -> Path:
+    """A14. With one restart, the workers of each of two nodes fail once, and those of the first a second time."""
+    with Recorded(folder, "2:2", restarts=1, missed=15) as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        for count, agent in enumerate((a, b), 1):
+            a.runs(count, world_size=2)
+            b.runs(count, world_size=2)
+            time.sleep(1.5)  # both have seen the round (R3)
+            agent.do("fail once")
+        a.runs(3, world_size=2)
+        b.runs(3, world_size=2)
+        time.sleep(1.5)
+        a.do("fail once")
+        a.ends()
+    return folder / "events"
+
+
 # ---- jobs in which nothing is wrong
+
+
+def unshared(folder: Path) -> Path:
+    """The stores of masters are not shared: each round has a new one, and a node that comes meets neither R1 nor R2."""
+    own: Any = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with Recorded(folder, "1:2", restarts=3, missed=15) as job:
+        a = job.agent("a", address="127.0.0.2", **own)
+        a.runs()
+        b = job.agent("b", **own)
+        b.runs(world_size=2)
+        a.runs(2, world_size=2)
+        _fail_one(job, random.Random(0))
+        _end(job, random.Random(0))
+    return job.path
 
 
 def healthy_torch(folder: Path, seed: int) -> Path:

@@ -65,8 +65,9 @@ def test_options_are_torchruns() -> None:
 
 
 def test_options_of_the_rendezvous_have_names_and_variables_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, *_ = configured([*TWO, "--rank-key=rack 2", "--scale-up-interval=60", "train.py"])
+    config, *_ = configured([*TWO, "--rank-key=rack 2", "--scale-up-interval=60", "--record=r", "train.py"])
     found = Options.of(parameters(config))
+    assert found.record == "r"
     assert (found.rank_key, found.settings.scale_up_interval) == ("rack 2", 60.0)
     monkeypatch.setenv("PET_RANK_KEY", "env:SLURM_PROCID")
     monkeypatch.setenv("SLURM_PROCID", "3")

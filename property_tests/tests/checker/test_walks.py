@@ -13,13 +13,17 @@ from trystate.model.autograd.backward import examples as backward
 from trystate.model.autograd.contexts import examples as contexts
 from trystate.model.autograd.examples import note
 from trystate.model.autograd.vocabulary import NodeKind
-from trystate.model.checker.walks import Taken, Walk, after, walked
-from trystate.model.language import System
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.walks import Taken, Walk, after, shown_by, walked
+from trystate.model.language import State, SymbolicState, System, sometimes
+from trystate.model.language.properties import Claim
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import examples as rendezvous
-from trystate.model.rendezvous.vocabulary import Membership, Operation
+from trystate.model.rendezvous.fields import Condition
+from trystate.model.rendezvous.vocabulary import EtcdRound, Membership, Operation
 from trystate.model.store import examples as store
 from trystate.model.store.vocabulary import Serving, Watcher
+from trystate.model.store.watches import Watches
 from trystate.property_tests.support.runs import assert_is_a_run
 
 from trystate.registry import WALKS
@@ -27,7 +31,8 @@ from trystate.registry import WALKS
 # How many steps the source numbers in its figure; a walk without numbers has a figure without numbers.
 NUMBERED = {
     "scale-up-newcomer": 5, "scale-up-noticed": 9, "restart-with-newcomer": 7, "scale-down": 10,
-    "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7, "fast-pass": 7,
+    "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7, "fast-pass": 7, "set-and-callback": 4,
+    "etcd-round": 4,
 }  # fmt: skip
 
 
@@ -65,12 +70,45 @@ def test_a_walk_without_one_of_its_steps_is_refused_or_another_run(walk: Walk) -
     """No step of a walk stands there for nothing; a daemon that ends forgets all, so that its end is left out."""
     system = walk.run.build()
     steps = tuple(taken for taken in walk.steps if taken.step not in ("end", "finish"))
-    whole = walked(replace(walk, steps=steps), system).path.states
+
+    def end(*parts: tuple[Taken, ...]) -> State:
+        return after(system, " ".join([walk.before, *(taken.step for part in parts for taken in part)]))
+
+    whole = end(steps)
     for k in range(len(steps)):
         try:
-            assert walked(replace(walk, steps=steps[:k] + steps[k + 1 :]), system).path.states[-1] != whole[-1]
+            assert end(steps[:k], steps[k + 1 :]) != whole
         except DeclarationError:
             continue
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+def test_a_walk_ends_where_its_witness_is_true_and_not_before_its_last_steps(walk: Walk) -> None:
+    """The reference says so of the states that are drawn; a walk that stops earlier is refused, if that is earlier."""
+    system = walk.run.build()
+    path, expr, holds = walked(walk, system).path, shown_by(walk, system).exprs[0], Interpreter(system).holds
+    seen = [holds(expr, state) for state in path.states]
+    assert seen[-1] and not seen[0]
+    first_step = replace(walk, steps=walk.steps[: seen.index(True) - 1])
+    with pytest.raises(DeclarationError, match=f"^{walk.name}: {shown_by(walk, system).name} is not true where the"):
+        walked(first_step, system)
+
+
+@sometimes()
+def nothing_is_watched(system: Watches, s: SymbolicState) -> Condition:
+    """Nobody watches."""
+    return s.watcher.count(Watcher.UNREGISTERED) == 1
+
+
+def test_a_walk_to_another_witness_is_refused() -> None:
+    wrong: dict[str | Claim, str] = {
+        "two_events_wait": "two_events_wait is not true where the walk ends, in",
+        "a_watch_ends": "no witness 'a_watch_ends': known are a_change_is_made, a_watch_returns",
+        nothing_is_watched: "nothing_is_watched is true where the walk begins",
+    }
+    for witness, why in wrong.items():
+        with pytest.raises(DeclarationError, match=f"^set-and-watch-key: {why}"):
+            walked(replace(store.SET_AND_WATCH_KEY, witness=witness))
 
 
 @pytest.mark.parametrize("step", ["run_callback(0)", "run_callback(7)", "fly(0)"])
@@ -90,6 +128,25 @@ def test_a_step_before_a_walk_that_is_not_taken_is_refused(before: str) -> None:
 
 def test_the_callback_runs_in_the_sixth_step() -> None:
     assert values(store.SET_AND_WATCH_KEY, "watcher[0]").index(ordinal(Watcher.NOTIFIED)) == 6
+
+
+def test_another_worker_sets_what_the_callback_is_for() -> None:
+    assert last(store.CALLBACK, "watcher") == [ordinal(Watcher.NOTIFIED), ordinal(Watcher.UNREGISTERED)]
+    assert values(store.CALLBACK, "told[0]")[-2:] == [1, 2], "the first set was before the watch"
+
+
+def test_the_third_node_joins_while_the_last_call_runs_and_ranks_are_in_order() -> None:
+    assert values(rendezvous.LAST_CALL, "deadline")[2:6] == [1, 1, 2, 0]
+    assert values(rendezvous.LAST_CALL, "member[2]")[2:4] == [
+        *map(ordinal, (Membership.OUTSIDE, Membership.PARTICIPANT))
+    ]
+    assert last(rendezvous.LAST_CALL, "saw_rank") == [0, 1, 2]
+
+
+def test_a_round_of_etcd_goes_through_its_four_stages() -> None:
+    stages = (EtcdRound.NONE, EtcdRound.SETUP, EtcdRound.JOINABLE, EtcdRound.FROZEN, EtcdRound.FINAL)
+    assert [*dict.fromkeys(values(rendezvous.FOUR_STAGES, "status"))] == [*map(ordinal, stages)]
+    assert last(rendezvous.FOUR_STAGES, "confirmed") == [1, 1]
 
 
 def test_the_master_serves_each_request_and_is_gone_in_the_end() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from trystate.model.checker.expectations import Run
+from trystate.model.checker.interpret import Interpreter
 from trystate.property_tests.adapters.replays import Observation, Scenario
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import (
@@ -17,7 +18,7 @@ from trystate.property_tests.tests.command_line.setting import (
 )
 
 import trystate
-from trystate import registry
+from trystate import diagrams, registry
 from trystate.deciding import showcase
 from trystate.exits import Exit
 from trystate.manual import PAGES
@@ -119,7 +120,7 @@ def test_explore_follows_a_counterexample_and_says_where_it_is(command: Command)
     assert re.search(r"after barge_in\([01]\), step 2 of 2", out)
     assert "the loaded run ends here" in out
     assert "you have left the loaded run" in out
-    assert "no step of the loaded run '9': choose 0 to 2" in out
+    assert "no step of the loaded run 9: choose 0 to 2" in out
 
 
 def test_explore_goes_round_a_lasso_by_the_numbers_of_its_steps_too(command: Command) -> None:
@@ -218,6 +219,38 @@ def test_diagram_draws_the_shortest_witness_of_a_sometimes(command: Command) -> 
     assert [line.split()[0] for line in text.splitlines() if re.match(r" +\d+ ", line)] == ["0", "1"]
 
 
+def test_the_picture_of_a_witness_ends_where_it_is_true(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[diagrams.Run] = []
+
+    def generate(out: Path, systems: object, tables: object, runs: list[diagrams.Run], *others: object) -> list[Path]:
+        drawn.extend(runs)
+        return []
+
+    monkeypatch.setattr(diagrams, "generate", generate)
+    for argv in (("agents", "--witness", "two_run", "--nodes", "2"), (HERE, "--witness", "somebody_enters")):
+        code, _, err = command("diagram", *argv)
+        assert code == Exit.OK, err
+        run = drawn.pop()
+        assert run.ends is not None
+        assert run.ends.name == argv[2]
+        holds = Interpreter(run.system).holds
+        *before, last = (holds(run.ends.exprs[0], state) for state in run.run.path.states)
+        assert last, "the run ends in a state that the `sometimes` asks for"
+        assert not any(before), "and comes there in its last step: it is the shortest"
+
+
+def test_diagram_lists_what_can_be_drawn(command: Command) -> None:
+    code, out, _ = command("diagram", "--list")
+    assert code == Exit.OK
+    heads = {" ".join(line.split()[:2]) for line in out.splitlines()}
+    assert {"walks: executor-runs", "structures: structure-agent-and-rendezvous", "findings: two-inside"} <= heads
+    assert "    --witness the_server_stops [stop]: The server has died" in out
+    of_one = command("diagram", "--list", "frames")[1]
+    assert "both_keys_are_written [TORCH, TRYSTATE]" in of_one
+    assert not re.search("walks:|two_run", of_one)
+    assert not Path("trystate-diagrams").exists()
+
+
 def test_diagram_switches_on_the_fault_and_the_edition_that_a_witness_needs(command: Command) -> None:
     code, _, err = command("diagram", "--witness", "the_server_stops", "--edition", "seed", "--out", "here")
     assert code == Exit.OK, err
@@ -237,6 +270,8 @@ def test_diagram_switches_on_the_fault_and_the_edition_that_a_witness_needs(comm
         (("agents", "--witness", "a_round_is_replaced"), "no run of Agents(node=2, min_nodes=2"),
         (("frames", "--nodes", "2"), "sizes, editions and faults are those of a --witness"),
         (("--witness", "two_run", "--check"), "--check compares all"),
+        (("--list", "agnts"), "no system 'agnts': did you mean agents"),
+        (("--list", "--nodes", "2"), "--list prints names and draws nothing"),
     ],
 )
 def test_diagram_refuses_a_witness_that_there_is_not(command: Command, argv: tuple[str, ...], why: str) -> None:

@@ -122,7 +122,7 @@ def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path
         assert not any(alive(one.pid) for one in b.began)
         code, _, err = said("drain", f"127.0.0.1_{c.pid}_0", *job_at(job.port))
         assert code == 2
-        assert "the job has 1 nodes, fewer than min_nodes=2" in err
+        assert "the job has 1 node, fewer than min_nodes=2" in err
         assert job.state.draining == ()
         b2 = job.agent("b")  # the same host, another process: a new node
         b2.runs(2, world_size=3)
@@ -139,7 +139,7 @@ def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Said) ->
         eventually("b is a spare", lambda: bool(job.state.spares))
         code, out, _ = said("drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
         assert code == 0
-        assert "is complete: 1 nodes" in out
+        assert "is complete: 1 node," in out
         b.runs(world_size=1)
         assert a.ends() == 0
         b.do("succeed")
@@ -157,7 +157,7 @@ def test_a_drain_that_is_forced_leaves_the_others_waiting_and_one_of_a_job_that_
         assert (code, "fewer than min_nodes=2" in err) == (2, True)
         code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port), "--force", "--wait", "8")
         assert code == 0
-        assert "round 1 is not complete: 1 nodes of min_nodes=2 have come" in out
+        assert "round 1 is not complete, with 1 node of min_nodes=2" in out
         assert b.ends() == 0
         c = job.agent("c")
         c.runs(world_size=2)

@@ -272,7 +272,7 @@ def passes(folder: Path, root: tuple[Line, ...] = ROOT) -> list[Path]:
 def test_a_record_of_passes_is_explained_and_drawn(tmp_path: Path, said: Said) -> None:
     code, out, _ = said("explain", *passes(tmp_path), "--diagram", tmp_path / "pass.svg")
     assert code == 0, out
-    assert "pass 0.0 in context 0.0, FAST: 2 workers, 2 nodes, 1 messages; backward() returned" in out
+    assert "pass 0.0 in context 0.0, FAST: 2 workers, 2 nodes, 1 message; backward() returned" in out
     assert out.splitlines()[-1] == "verdict: 1 pass agrees with the model"
     assert "BACKWARD 1.0" in (tmp_path / "pass.svg").read_text()
 

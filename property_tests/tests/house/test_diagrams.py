@@ -4,6 +4,7 @@ import enum
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -254,17 +255,24 @@ def test_a_move_of_others_is_marked() -> None:
     assert "round_state: COMPLETE → JOINING" in diagrams.transitions_markdown(ROUND).replace("\\", "")
 
 
-def test_several_sources_share_one_label_through_a_junction() -> None:
+def test_an_arrow_begins_at_the_line_of_its_moves() -> None:
     dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
-    assert dot.count("<b>close</b>") == 1
-    assert dot.count('-> "junction') == 3
+    leaving = {line for line in dot.splitlines() if ":_ -> " in line and line.lstrip().startswith('"state LAST_CALL"')}
+    assert {line.split(" -> ")[1].partition(" [")[0] for line in leaving} == {'"state COMPLETE"', '"state CLOSED"'}
+    box = next(line for line in dot.splitlines() if line.startswith('  "state LAST_CALL" [label'))
+    for line in leaving:
+        port = re.findall(r':"(\d+)":_', line)[0]
+        told = box.split(f'port="{port}"')[1].split("port=")[0]
+        assert f"→ {re.findall(r'-> .state (.*?).? .color', line)[0]}" in told
+    assert dot.count("<b>close</b>") == 3, "each of three states tells it"
 
 
-def test_many_sources_are_listed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_from_many_states_stands_once_in_a_box_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trystate.diagrams.chart.LISTED_SOURCES_MIN", 3)
     dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
-    assert "junction" not in dot
-    assert '"any of JOINING, LAST_CALL, COMPLETE" -> "state CLOSED"' in dot
+    assert dot.count("<b>close</b>") == 1
+    assert "from JOINING, LAST_CALL," in dot
+    assert '"from several states":"0":_ -> "state CLOSED"' in dot
 
 
 def test_what_is_too_long_for_the_picture_is_told_in_words_once() -> None:
@@ -341,6 +349,60 @@ def test_a_step_points_at_what_it_changes_elsewhere(lasso: Counterexample) -> No
     assert "->>shared: armed#58; no → yes" in mermaid
     dot = diagrams.sequence_dot(Round(), lasso)
     assert all(f'"head {k}"' in dot for k in range(4)) and '"head 4"' not in dot
+
+
+def test_the_kind_of_a_step_stands_apart_from_its_name(rest: Counterexample) -> None:
+    """A space at the begin of an element of SVG is not shown: the one before the kind does not break."""
+    dot = diagrams.sequence_dot(ROUND, rest)
+    assert "<b>crash(0)</b>" in dot or "<b>crash(1)</b>" in dot or "<b>crash(2)</b>" in dot
+    assert re.search(r"<b>crash\(\d\)</b></font><font[^>]*>\N{NO-BREAK SPACE}fault<", dot)
+    assert "> fault<" not in dot
+
+
+def test_a_run_says_what_is_true_where_it_ends(rest: Counterexample) -> None:
+    gets_in = next(p for p in ROUND.properties if p.name == "a_dead_node_gets_in")
+    assert "a_dead_node_gets_in is true" in diagrams.sequence_dot(ROUND, rest, ends=gets_in)
+    assert "is true" not in diagrams.sequence_dot(ROUND, rest)
+
+
+def test_lines_are_shorter_where_the_picture_would_be_too_wide(
+    rest: Counterexample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def width(dot: str) -> float:
+        return max(float(x) for x in re.findall(r'pos="([\d.]+),', dot))
+
+    wide = diagrams.sequence_dot(ROUND, rest)
+    monkeypatch.setattr("trystate.diagrams.sequence.WIDTH_MAX", 100.0)
+    narrow = diagrams.sequence_dot(ROUND, rest)
+    assert width(narrow) < width(wide)
+    assert narrow.count("<tr><td align") > wide.count("<tr><td align"), "in more lines"
+
+
+WIDTH_MAX = 1400  # pixels; at 1,000 such a picture's text has 8 points
+WIDER: dict[str, str] = {}  # the name of a picture that is wider, and why
+GENERATED = Path(diagrams.__file__).parent / "generated"
+
+
+def too_wide(folder: Path) -> dict[str, int]:
+    """The pictures in a folder that are wider than WIDTH_MAX, and how wide."""
+    widths = {}
+    for path in folder.glob("*.svg"):
+        size = re.search(r'<svg width="(\d+)pt"', path.read_text("utf-8"))
+        assert size is not None, path
+        widths[path.stem] = round(int(size[1]) * 96 / 72)
+    return {name: width for name, width in widths.items() if width > WIDTH_MAX}
+
+
+@pytest.mark.skipif(not GENERATED.is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_no_picture_is_wider_than_a_page_but_those_with_a_reason() -> None:
+    assert {*too_wide(GENERATED)} == {*WIDER}
+    assert all(WIDER.values())
+
+
+def test_a_wide_picture_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "wide.svg").write_text('<svg width="1051pt" height="10pt">')
+    (tmp_path / "narrow.svg").write_text('<svg width="1050pt" height="10pt">')
+    assert too_wide(tmp_path) == {"wide": 1401}
 
 
 def pictures(run: Counterexample) -> list[str]:

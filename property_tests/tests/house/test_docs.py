@@ -1,9 +1,9 @@
 """Every command and every program in the documentation runs, and prints what is shown.
 
 Rule: a fenced block in console, bash or python is executed, unless the line above it says
-`<!-- not run: <reason> -->`. Python blocks of one document are each a program of their own. Console blocks of
-one document share an empty folder; what follows a `$ ` line, if anything, is its output, in which `...`
-stands for any text.
+`<!-- not run: <reason> -->`. Python blocks of one document are each a program of their own. One that begins with
+`# NAME.py` is that file: a command below it names it, which runs it. Console blocks of one document share an empty
+folder; what follows a `$ ` line, if anything, is its output, in which `...` stands for any text.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ SECONDS_MAX = 120.0
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
+FILE = re.compile(r"# (\w+)\.py\n")
 MARKER = re.compile(r"<!-- not run:(?P<reason>.*?)-->\s*\Z", re.S)
 
 
@@ -83,7 +84,9 @@ def run(argv: list[str], folder: Path, said: str) -> str:
 
 
 def run_block(block: Block, folder: Path) -> None:
-    if block.language == "python":
+    if file := FILE.match(block.body):
+        (folder / f"{file[1]}.py").write_text(block.body, encoding="utf-8")
+    elif block.language == "python":
         program = folder / f"line_{block.line}.py"  # a file: a declaration names the line that is wrong
         program.write_text(block.body, encoding="utf-8")
         run([sys.executable, "-W", "error", str(program)], folder, f"the program in line {block.line}")
@@ -116,15 +119,22 @@ def run_document(text: str, folder: Path) -> int:
     """Run every block that is not exempt; returns how many did.
 
     Raises:
-        Broken: a block fails, prints something else, or is exempt without a reason.
+        Broken: a block fails, prints something else, is exempt without a reason, or is a file that nothing runs.
     """
     ran = 0
+    unused: dict[str, int] = {}  # files, and their lines
     for block in blocks(text):
+        if file := FILE.match(block.body):
+            unused[file[1]] = block.line
+        elif block.language == "console":
+            unused = {name: line for name, line in unused.items() if name not in block.body}
         if block.reason == "":
             raise Broken(f"the block in line {block.line} is not run, and no reason is given")
         if block.reason is None:
             run_block(block, folder)
             ran += 1
+    for name, line in unused.items():
+        raise Broken(f"no command runs {name}.py, the file in line {line}")
     return ran
 
 
@@ -313,6 +323,7 @@ def fenced(language: str, body: str, above: str = "") -> str:
         (fenced("python", "import trystate\nassert trystate.check.Status"), 1),
         (fenced("console", "$ trystate --version\ntrystate ..."), 1),
         (fenced("bash", "exit 1", "<!-- not run: it would fail -->"), 0),
+        (fenced("python", "# a.py\nprint(1)") + fenced("console", "$ python a.py\n1"), 2),
         ("- A list:\n\n  ```bash\n  cat <<X\n  y\n  X\n  ```\n", 1),
     ],
 )
@@ -328,6 +339,8 @@ def test_a_sound_document_passes(text: str, ran: int, tmp_path: Path) -> None:
         (fenced("bash", "false\ntrue"), "exit code 1"),
         (fenced("bash", "false | true"), "exit code 1"),
         (fenced("console", "$ false"), "exit code 1"),
+        (fenced("python", "# a.py\nassert 1 == 2") + fenced("console", "$ python a.py"), "exit code 1"),
+        (fenced("python", "# a.py\nassert 1 == 2"), "no command runs a.py"),
         (fenced("console", "$ trystate no-such-command"), "exit code 2"),
         (fenced("console", "$ echo one\ntwo"), "not what is shown"),
         (fenced("console", "$ printf 'one\\ntwo\\n'\none"), "not what is shown"),

@@ -18,7 +18,7 @@ import pytest
 from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-FOLDERS = ("diagrams", "impl", "model", "monitor", "property_tests")  # each is trystate.<name>
+FOLDERS = ("diagrams", "impl", "model", "monitor", "page", "property_tests")  # each is trystate.<name>
 ROOMS = ("harness", "adapters", "support", "tests")  # of property_tests: each may import those before it
 INSTALLED = ROOMS[:2]
 
@@ -29,15 +29,16 @@ MAY_IMPORT = {
     "impl": (),  # and vocabularies
     "diagrams": ("model",),
     "monitor": ("model", "impl"),
-    "property_tests": ("model", "impl", "monitor"),
-    "trystate": ("model", "impl", "diagrams", "monitor", "property_tests"),
+    "page": ("model", "diagrams"),
+    "property_tests": ("model", "impl", "monitor", "page"),
+    "trystate": ("model", "impl", "diagrams", "monitor", "page", "property_tests"),
 }
 IMPURE = {
     "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "pathlib", "random", "secrets", "select",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "torch", "urllib", "uuid",
 }  # fmt: skip
 CLOCK = "model/checker/engine.py"  # its Clock decides when to stop a search, never what is true
-NOT_OURS = {".git", ".venv", "build", "dist", "generated", "__pycache__", "trystate-report"}
+NOT_OURS = {".git", ".venv", "build", "dist", "generated", "node_modules", "__pycache__", "trystate-report"}
 CLAUSE = re.compile(r"\b(?:What|Who|Whoever|Whatever|Whose)\s+\w(?:[^.?!\n]|\n(?!\s*\n)|[.?!](?=\w))*\??")
 REMARK = re.compile(r"(?:^|\s)#:? *(?:what|who|whoever|whatever|whose) .*")
 WORKPLACE = re.compile("(?<![\\w}])/" + "work(?![\\w-])|" + "\\.\\./" + "shared|/tmp/" + "venv")

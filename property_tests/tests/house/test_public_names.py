@@ -16,7 +16,7 @@ import pytest
 
 import trystate
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
 MODULES = [f"trystate.{name}" for name in trystate.__all__ if name.islower() and not name.startswith("_")]
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
         _ = module.no_such_name
 
 
-@pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel holds packages only")
+@pytest.mark.skipif(not TOOLS.is_dir(), reason="needs a clone: a wheel holds packages only")
 def test_the_public_names_their_arguments_and_sentences_are_those_of_the_committed_list() -> None:
-    """After an intended change: `python docs/api.py`. The promises in docs/api.md say which changes are allowed."""
-    committed = (DOCS / "api.md").read_text(encoding="utf-8")
-    now = runpy.run_path(str(DOCS / "api.py"))["page"](committed)
-    assert now.splitlines() == committed.splitlines(), "run python docs/api.py, and look at what changes in docs/api.md"
+    """After an intended change: `python tools/public_names.py`. docs/api.md says which changes are allowed."""
+    committed = (TOOLS / "public_names.txt").read_text(encoding="utf-8")
+    now = runpy.run_path(str(TOOLS / "public_names.py"))["names"]()
+    assert now.splitlines() == committed.splitlines(), "run python tools/public_names.py, and look at what changes"

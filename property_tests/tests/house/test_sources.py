@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,11 @@ def test_each_name_of_the_page_is_cited() -> None:
 def test_a_name_that_the_page_lacks_is_noticed(name: str) -> None:
     text = PAGE.read_text(encoding="utf-8").replace(f"`{name}`", "")
     assert unexplained(citations(), text)
+
+
+def test_the_bibliography_has_each_citation() -> None:
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    assert citations() - runpy.run_path(str(CHECKOUT / "docs" / "website.py"))["citations"]().keys() == set()
 
 
 def test_a_citation_of_a_file_within_another_is_noticed() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from trystate.diagrams import structure as drawing
 from trystate.diagrams.structure import Arrow, Link, Structure, arrows, shapes, structure_dot, structure_page
 from trystate.impl.autograd.container import Container
@@ -18,7 +21,7 @@ from trystate.property_tests.support.mutants import planted, replaced
 
 from trystate import registry
 
-AGENT, CONTEXTS = registry.STRUCTURES
+AGENT, _, TORCH_RENDEZVOUS, TORCH_CONTEXTS = registry.STRUCTURES
 SOURCE = '''
 class Shelf(Protocol):
     """A place for books."""
@@ -154,3 +157,77 @@ def test_the_objects_of_the_runtime_hold_what_is_drawn() -> None:
                     seen += 1
                     assert type(value).__name__ == plain, f"{shape.name}.{name} is drawn as {kind}"
     assert seen >= 20
+
+
+# The headers of torch in which the classes of C++ stand; what a type of theirs is called in a picture.
+INSTALLED = Path(torch.__file__).parent
+CALLED = (
+    (r"\b(const|mutable)\s+", ""), (r"std::atomic<(.*)>", r"\1"), (r"std::(?:shared|weak)_ptr<([^<>]*)>", r"\1"),
+    (r"c10::intrusive_ptr<([^<>]*)>", r"\1"), (r"\bContextPtr\b", "DistAutogradContext"), (r"(\w+::)+", ""),
+    (r"unordered_map<", "dict["), (r"unordered_set<", "set["), (r"vector<", "list["), (r"Dict<", "Dict["), (r">", "]"),
+)  # fmt: skip
+
+
+def in_header(text: str, name: str) -> tuple[set[str], dict[str, str]]:
+    """The bases of a class of C++, and its members with their types, as a picture calls them."""
+    begin = re.search(rf"^( *)(?:class|struct)[^;{{]*\b{name}\b([^;{{]*){{", text, re.MULTILINE)
+    assert begin is not None, f"torch has no {name}"
+    body = text[begin.end() :].partition(f"\n{begin[1]}}};")[0]
+    members = {}
+    for kind, member in re.findall(r"^ +((?:const |mutable )?[\w:]+(?:<[^;()]*>)?)\s+(\w+);$", body, re.MULTILINE):
+        for old, new in CALLED:
+            kind = re.sub(old, new, " ".join(kind.split()))
+        members[member] = kind
+    return set(re.findall(r"(\w+)\s*$", begin[2].strip())), members
+
+
+def unlike_torch(structure: Structure, root: Path = INSTALLED) -> list[str]:
+    """The classes of a structure that the source or a header below the folder has otherwise, and how."""
+    wrong = []
+    for shape in structure.torch:
+        if shape.file.endswith(".h"):
+            bases, found = in_header((root / "include" / "torch" / shape.file).read_text("utf-8"), shape.name)
+            found = {name: kind for name, kind in found.items() if name in shape.attributes}
+        else:
+            tree = ast.parse((root / "distributed" / shape.file).read_text("utf-8"))
+            node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == shape.name)
+            begins = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+            bases, found = {drawing._last(base) for base in node.bases}, dict(drawing._attributes(node, begins))
+        if found != shape.attributes or not {*shape.bases} <= bases:
+            wrong.append(f"{shape.name}: {found} {bases}")
+    return wrong
+
+
+OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the pictures are of torch 2.13")
+
+
+@OF_2_13
+@pytest.mark.parametrize("structure", [TORCH_RENDEZVOUS, TORCH_CONTEXTS], ids=lambda made: made.name)
+def test_torchs_classes_are_drawn_as_torch_has_them(structure: Structure) -> None:
+    assert unlike_torch(structure) == []
+
+
+@OF_2_13
+@pytest.mark.parametrize("number", range(3))
+def test_a_class_that_torch_has_otherwise_is_noticed(number: int) -> None:
+    for structure in (TORCH_RENDEZVOUS, TORCH_CONTEXTS):
+        shape = next(s for s in structure.torch if s.bases and s.attributes)
+        first, kind = next(iter(shape.attributes.items()))
+        wrong = (
+            replace(shape, attributes={**shape.attributes, "_invented": kind}),
+            replace(shape, attributes={**shape.attributes, first: "Invented"}),
+            replace(shape, bases=("Invented",)),
+        )[number]
+        others = tuple(wrong if s is shape else s for s in structure.torch)
+        assert [line.partition(":")[0] for line in unlike_torch(replace(structure, torch=others))] == [shape.name]
+
+
+def test_torchs_handler_leads_to_the_state_and_the_ends_of_a_message_lead_to_its_ids() -> None:
+    found = arrows(shapes(TORCH_RENDEZVOUS))
+    assert {"_RendezvousState", "_RendezvousStateHolder"} <= drawing._reached("DynamicRendezvousHandler", found)
+    assert Arrow("RecvRpcBackward", "autogradMetadata_", "AutogradMetadata", Link.HOLDS) in arrows(
+        shapes(TORCH_CONTEXTS)
+    )
+    dot = structure_dot(TORCH_CONTEXTS)
+    assert '"SendRpcBackward 0" -> "RecvRpcBackward 1"' in dot
+    assert "one autogradMessageId" in dot

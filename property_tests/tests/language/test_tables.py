@@ -11,8 +11,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import DeclarationError
-from trystate.model.language import Atom, DecisionTable, SymbolicState, System, flag, row
+from trystate.model.language import Atom, DecisionTable, SymbolicState, System, flag, row, transition
 from trystate.model.language.expressions import TRUE
+from trystate.model.language.tables import noting
 from trystate.property_tests.support.lines import blamed
 
 
@@ -145,3 +146,22 @@ def test_a_table_is_refused_exactly_for_holes_and_dead_rows(
         for act in Act:
             condition = table.when(act, {k: getattr(state, k) for k in "abc"})
             assert interpreter.holds(condition, tuple(map(int, values.values()))) is (table.decide(values) is act)
+
+
+def test_a_decision_in_a_tree_is_noted_with_its_atoms() -> None:
+    class Street(System):
+        red, late = flag(), flag()
+
+        @transition()
+        def go(self, s: SymbolicState) -> None:
+            """Cross."""
+            s.when(crossing().when(Act.GO, {"red": s.red, "late": s.late}))
+            s.late = False
+
+    Street()  # outside of a block nothing is noted, and nothing goes wrong
+    with noting() as noted:
+        system = Street()
+    ((condition, decision),) = noted.items()
+    assert condition is system.transition("go").conditions[0]
+    assert (decision.table.name, decision.outcome) == ("crossing", Act.GO)
+    assert {name: str(atom) for name, atom in decision.atoms.items()} == {"red": "red", "late": "late"}

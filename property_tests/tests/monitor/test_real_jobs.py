@@ -2,14 +2,15 @@
 
 Rule: a job is real processes, torch's or ours, at our recording server; what is explained is the record alone.
 
-Not named, because the record of the endpoint has nothing of it: A9 (workers read keys of the attempt before, in the
-store of rank 0's agent), A4 and A11 (errors and signals of an agent), A12 and A15 (workers, which no store sees), A13
-and A14 (verdicts and counts that agents keep to themselves). Jobs of torch's here have no newcomers: an ordinary one
-meets R1 or R2.
+A4, A13 and A14 (errors, verdicts and counts that agents keep to themselves) are named by the events of the agents. Not
+named, because neither these nor the record of the endpoint have anything of it: A9 (workers read keys of the attempt
+before, in the store of rank 0's agent), A11 (signals), A12 and A15 (workers, which no store sees). Jobs of torch's here
+have no newcomers: an ordinary one meets R1 or R2.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ DEFECTS: dict[str, tuple[Callable[[Path], Path], Options]] = {
     "R6": (jobs.never_told, BEATS),
     "R8": (jobs.restless_spare, PATIENT),
     "R14": (jobs.departure_unnoticed, BEATS),
+}
+OF_AGENTS: dict[str, Callable[[Path], Path]] = {
+    "A13": jobs.success_not_agreed,
+    "A4": jobs.outage_ends_agents,
+    "A14": jobs.restarts_counted_apart,
 }
 # A spare that takes a place for one round leaves two masters behind.
 ALSO = {"R8": ("R1", "R2")}
@@ -65,6 +71,15 @@ def test_a_defect_of_torch_that_was_provoked_is_named(number: str, tmp_path: Pat
     found = named(followed(scenario(tmp_path), options))
     assert number in found
     assert found <= {number, *ALSO.get(number, ())}
+
+
+@pytest.mark.parametrize("number", OF_AGENTS if NIGHTLY else ["A13"])
+def test_a_defect_of_torchs_agents_is_named_by_their_events(number: str, tmp_path: Path, capsys: Any) -> None:
+    path = OF_AGENTS[number](tmp_path)
+    assert run(["explain", str(path), "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["runs"].values()
+    assert [one["number"] for one in found["findings"]] == [number]
+    assert len(found["agents"]) == 2
 
 
 def test_the_command_says_which_defect_it_was_and_what_helps(tmp_path: Path, capsys: Any) -> None:

@@ -143,6 +143,24 @@ def test_a_job_of_both_backends_is_ours_and_says_so() -> None:
     assert "torch's c10d rendezvous as well: torch.rendezvous.job17" in "\n".join(lines(status))
 
 
+def test_the_jobs_of_a_store_are_named_and_the_keys_of_their_rounds_are_not() -> None:
+    looking = Looking()
+    for name in ("torch.rendezvous.a", "torch.rendezvous.a.0/MASTER_ADDR", "torch.rendezvous.a.12/agent/rank.0/x",
+                 "torch.rendezvous.b.1/nightly", "torch.rendezvous.b.1/nightly.3/MASTER_PORT",
+                 "trystate/c/state", "trystate/c/news"):  # fmt: skip
+        looking.store.set(name, "1")
+    with pytest.raises(NoAnswer) as none:
+        looking.status()
+    assert str(none.value).endswith("it has 'c', 'a' (torch's c10d), 'b.1/nightly' (torch's c10d)")
+
+
+def test_one_other_key_is_one_key() -> None:
+    looking = Looking()
+    looking.store.set("weights", "1")
+    with pytest.raises(NoAnswer, match=r"it has no job yet, and 1 other key$"):
+        looking.status()
+
+
 @pytest.mark.parametrize(("backend", "data"), [("trystate", b"\x80\x04"), ("c10d", b"no base64!")])
 def test_a_value_that_is_no_state_is_said(backend: str, data: bytes) -> None:
     looking = Looking()

@@ -33,7 +33,7 @@ from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Terms, Watch
 from trystate.store import TCPStore, TCPStoreServer
 
 SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)
-A, B, C = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{name}", 29500) for name in "ABC")
+A, B, C, D = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{name}", 29500) for name in "ABCD")
 
 
 def joined(*nodes: Participant) -> State:
@@ -142,6 +142,10 @@ def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
     texts(watch, state, 0.0)
     (told,) = beating(watch, state, (A, B, C), int(BESIDE_SECONDS) + 5)
     assert told == "warning: hostC_1_0 waits beside round 0 for 61 s, and no member makes room"
+    watch, state = Watch("job", "here"), changes.add_to_wait_list(state, D)
+    texts(watch, state, 0.0)
+    (told,) = beating(watch, state, (A, B, C, D), int(BESIDE_SECONDS) + 5)
+    assert told.startswith("warning: hostC_1_0, hostD_1_0 wait beside round 0")
 
 
 def test_a_store_that_has_lost_the_job_is_told() -> None:
@@ -179,6 +183,7 @@ def test_a_round_of_torchs_is_told_and_its_moved_members() -> None:
     lost = replace(waiting, participants={one: 0}, last_heartbeats={one: 1.0, three: 2.0})
     assert texts(watch, lost, 4.0) == ["change: host2_2_0 has gone, which was a member, and round 0 is complete"]
     assert texts(watch, replace(lost, round=3), 5.0)[0] == "unseen: 2 rounds passed unseen"
+    assert texts(watch, replace(lost, round=5), 6.0)[0] == "unseen: 1 round passed unseen"
 
 
 def test_the_machines_move_with_the_job() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from pathlib import Path
@@ -41,6 +42,26 @@ def test_the_first_one_here_serves_and_the_next_is_its_client(host: str) -> None
     second.close()
     first.close()
     first.close()
+
+
+def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path: Path, caplog: Any) -> None:
+    path, other = tmp_path / "job.record", tmp_path / "other.record"
+    one = endpoint("127.0.0.1:0", record=str(path))
+    assert one.server is not None
+    with caplog.at_level("INFO"):
+        two = endpoint(f"127.0.0.1:{one.server.port}", record=str(other))
+    assert "another node serves the endpoint, so that nothing is recorded here" in caplog.text
+    two.store.set("trystate/job/state", b"written")
+    two.close()
+    one.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["value"] for line in lines if line["op"] == "write"] == ["written"]
+    assert lines[-1]["op"] == "end"
+    assert not other.exists()
+    with pytest.raises(RendezvousSettingsError, match="is there already: move it away"):
+        endpoint("127.0.0.1:0", record=str(path))
+    with pytest.raises(RendezvousSettingsError, match="only a server is recorded"):
+        endpoint(str(tmp_path / "store"), store_type="file", record=str(other))
 
 
 def test_any_free_port_is_for_one_node_alone() -> None:

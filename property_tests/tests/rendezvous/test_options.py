@@ -108,6 +108,7 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
         ("local_id", -1, "from 0"),
         ("rank_key", "", "1 to 100 characters that can be printed"),
         ("rank_key", "a\tb", "1 to 100 characters that can be printed"),
+        ("record", "", "name a file"),
         ("secret_file", "/no/such/file", "give a file that you may read"),
     ],
 )

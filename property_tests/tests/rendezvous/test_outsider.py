@@ -48,11 +48,11 @@ def test_a_name_is_a_node_or_a_host_that_has_one() -> None:
 
 
 REFUSED = {
-    "too few stay": (of(0, 1), "the job has 1 nodes, fewer than min_nodes=2"),
+    "too few stay": (of(0, 1), "the job has 1 node, fewer than min_nodes=2"),
     "another one is drained already": (
-        changes.drain(of(0, 1, 2), participant(9), participant(2).node), "the job has 1 nodes"
+        changes.drain(of(0, 1, 2), participant(9), participant(2).node), "the job has 1 node"
     ),
-    "the job is about to succeed": (of(0, 1, 2, done=("token-1",)), "the workers of 1 nodes have succeeded"),
+    "the job is about to succeed": (of(0, 1, 2, done=("token-1",)), "the workers of 1 node have succeeded"),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from trystate.impl.store.wire import I64, blob, counted
 from trystate.model import releases
 from trystate.model.checker.walks import Walk
 from trystate.model.language import ite
-from trystate.model.store.examples import SET, SET_AND_WATCH_KEY
+from trystate.model.store.examples import CALLBACK, SET, SET_AND_WATCH_KEY
 from trystate.model.store.findings import FINDINGS
 from trystate.model.store.frames import Frames
 from trystate.model.store.frames import Seed as SeedFrame
@@ -258,7 +258,7 @@ def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> No
     assert told == [None]
 
 
-@pytest.mark.parametrize("walk", (SET, SET_AND_WATCH_KEY), ids=lambda walk: walk.name)
+@pytest.mark.parametrize("walk", (SET, SET_AND_WATCH_KEY, CALLBACK), ids=lambda walk: walk.name)
 def test_the_steps_of_the_articles_pictures_are_those_of_the_daemon(walk: Walk) -> None:
     with MasterProcess() as server, OverTcp19(server.port) as lines:
         assert replay(walk, lambda system: subject_of(system, lines)) > len(walk.steps)

@@ -16,7 +16,7 @@ from trystate.impl.rendezvous.changes import drain
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Closed
-from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
@@ -29,7 +29,7 @@ from ....support.recorded import Fields, followed, grown, harm, kept, parsed, pl
 HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
 NAMED = {
     "torch-R1": {"members_learn_the_master": "R1"},
-    "torch-closed": {"members_learn_the_master": "R1"},  # to its end: after read_timeout an agent closes the rendezvous
+    "torch-closed": {"members_learn_the_master": "R1", "live_nodes_stay": "R15"},  # to its end: each wait times out
     "torch-R2": {"agree_on_master": "R2"},
     "torch-R3": {"agree_on_world": "R3"},
     "torch-R6": {"the_removed_are_told": "R6", "members_learn_the_master": "R1"},
@@ -58,7 +58,7 @@ def test_a_known_defect_is_named_in_the_record_of_a_real_job(name: str) -> None:
     found = {p.name: p.finding.number if p.finding else None for p in of(name).problems if p.harm}
     assert NAMED[name].items() <= found.items()
     assert not [p for p in of(name).problems if p.kind == "unexplained"]
-    assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14"}
+    assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14", "R15"}
 
 
 def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_removal_is_judged() -> None:
@@ -70,6 +70,53 @@ def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_remo
     (follower,) = runs.followers.values()
     assert [(p.kind, p.name, p.finding and p.finding.number) for p in follower.problems if p.harm] == [
         ("hopeless", "the_removed_are_told", "R6")
+    ]
+
+
+def test_agents_whose_waits_time_out_give_up_and_the_first_one_closes() -> None:
+    last = [event.step for event in of("torch-closed").events if event.step in ("wait_times_out", "mark_closed")]
+    assert last == ["wait_times_out", "mark_closed", "wait_times_out", "wait_times_out"]
+
+
+def test_a_close_by_an_agent_that_still_waits_is_noticed() -> None:
+    """The line that says that its wait has ended is left out, and those after it come before a heartbeat expires."""
+    lines = kept("torch-closed")
+    at = next(k for k, line in enumerate(lines) if line["op"] == "stop")
+    early = lines[at]["t"] - next(line for line in lines if "role_info/0" in str(line.get("key")))["t"]
+    moved = [*lines[:at], *({**line, "t": line["t"] - early} for line in lines[at + 1 :])]
+    assert any(p.kind == "unexplained" for p in followed(moved, judged=False).problems)
+
+
+# ---- what a record tells of torch's release
+
+
+def told(name: str, **options: Any) -> Follower:
+    """A record of a job with a heartbeat each second."""
+    runs = Runs(lambda protocol: Options(**{"interval": 1.0, "attempts": 15, **options}))
+    for number, line in enumerate(kept(name), 1):
+        runs.feed(parsed(line, number))
+    runs.finish()
+    (follower,) = runs.followers.values()
+    return follower
+
+
+def test_a_rank_0_that_another_led_before_tells_the_release() -> None:
+    older, newer = told("torch-R16", attempts=3), told("torch-new-master", attempts=3)
+    assert (older.editions, newer.editions) == ((Edition.TORCH_2_12,), (Edition.TORCH,))
+    assert [p.finding.number for p in older.problems if p.harm and p.finding] == ["R16"]
+    assert not [p for p in (*older.problems, *newer.problems) if p.kind == "unexplained"]
+    wrong = told("torch-R16", attempts=3, edition=Edition.TORCH)
+    assert [p.kind for p in wrong.problems if p.harm] == ["unexplained"]
+
+
+def test_a_job_whose_stores_are_not_shared_is_explained() -> None:
+    follower = told("torch-unshared")
+    assert not harm(follower)
+    assert not follower.undecided
+    assert follower.editions == (Edition.TORCH, Edition.TORCH_2_12)
+    assert [len({r.master for r in follower.runs if r.round == number}) for number in range(3)] == [1, 1, 1]
+    assert [p.text for p in follower.problems if p.kind == "note"] == [
+        "each round has a master's store of its own: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
     ]
 
 

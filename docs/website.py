@@ -1,0 +1,272 @@
+"""The hooks of mkdocs.yml: the pages that docs/ does not hold itself.
+
+Theory of operation. A page of docs/ is written to be read in the repository too, so that its links are relative paths
+in the repository. `on_files` adds to the site the pages at the top of the repository (`TOP`), the pages and pictures of
+diagrams/generated, and each other file that a page links to, as text below source/. `on_page_markdown` then rewrites
+each link that leaves docs/ to the place in the site. A link to a file that is not there stays as it is, and the strict
+build fails on it.
+
+Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models. The file that
+`trystate page` has written becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
+
+The modules of the package are read from a folder of symbolic links in which they lie as in the wheel, since
+pyproject.toml maps top-level folders to one import name. mkdocs calls each function `on_...` by its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import posixpath
+import re
+import tempfile
+from collections.abc import Container, Iterator
+from functools import cache
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from trystate.cli import parser
+
+ROOT = Path(__file__).resolve().parents[1]
+TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
+       "SECURITY.md": "security.md"}  # fmt: skip
+FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py", "property_tests/harness",
+           "property_tests/adapters")  # fmt: skip
+PICTURES = "diagrams/generated"
+MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
+EMBEDDED = "page/models.html"  # its place in the site
+FRAME = """\
+[The page of all systems, on its own](page/models.html)
+
+<iframe src="models.html" title="models, runs and findings" width="100%" height="800" loading="lazy"></iframe>
+"""
+PLACE_OF_MODELS = "<!-- the page itself, in the site -->\n"
+FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
+NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
+
+
+@event_priority(100)  # before mkdocstrings reads its options
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lead mkdocstrings to the modules."""
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]
+    return config
+
+
+@cache  # the server of mkdocs builds the site again and again
+def _package() -> tempfile.TemporaryDirectory[str]:
+    """A folder in which the modules lie as in the wheel."""
+    made = tempfile.TemporaryDirectory(prefix="trystate-site-")
+    package = Path(made.name) / "trystate"
+    (package / "property_tests").mkdir(parents=True)
+    for source in (ROOT / "trystate").iterdir():
+        (package / source.name).symlink_to(source)
+    for name in FOLDERS:
+        (package / name).symlink_to(ROOT / name)
+    return made
+
+
+def on_shutdown() -> None:
+    """Remove that folder."""
+    _package().cleanup()
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files from outside of docs/."""
+    for path, uri in TOP.items():
+        files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    for picture in sorted((ROOT / PICTURES).glob("*")):
+        if picture.suffix in (".md", ".svg"):
+            files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
+    files.append(File.generated(config, "command-line.md", content=command_line()))
+    files.append(File.generated(config, "bibliography.md", content=bibliography()))
+    if MODELS:
+        files.append(File.generated(config, EMBEDDED, abs_src_path=str(ROOT / MODELS)))
+    for path in sorted({path for file in files.documentation_pages() for path in _targets(file)}):
+        uri = _uri(path)
+        if uri.startswith("source/") and (ROOT / path).is_file() and uri not in files.src_uris:
+            files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite the links of a page that leave docs/."""
+    if NOT_SEARCHED.match(page.file.src_uri):
+        page.meta["search"] = {"exclude": True}
+    text = rewritten(markdown, page.file.src_uri, files.src_uris)
+    return text.replace(PLACE_OF_MODELS, FRAME) if MODELS and page.file.src_uri == "page.md" else text
+
+
+def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:
+    """The text of a page, with the links to what the site has elsewhere led there."""
+    folder, home = posixpath.dirname(_path(uri)), posixpath.dirname(uri)
+
+    def site(found: re.Match[str]) -> str:
+        there = _uri(posixpath.normpath(posixpath.join(folder, found[1])))
+        return posixpath.relpath(there, home or ".") if there in uris else found[1]
+
+    pieces = re.split(f"({FENCE.pattern})", markdown, flags=re.M | re.S)
+    return "".join(piece if at % 2 else LINK.sub(site, piece) for at, piece in enumerate(pieces))
+
+
+def _path(uri: str) -> str:
+    """The path in the repository of a page of the site."""
+    for path, top in TOP.items():
+        if uri == top:
+            return path
+    return f"{PICTURES}/{uri.removeprefix('diagrams/')}" if uri.startswith("diagrams/") else f"docs/{uri}"
+
+
+def _uri(path: str) -> str:
+    """The place in the site of a file of the repository."""
+    if path in TOP:
+        return TOP[path]
+    if path == "README.md":
+        return "index.md"
+    if (ROOT / path).is_dir():
+        return TOP["ARCHITECTURE.md"]  # says what lies in which folder
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"diagrams/{path.removeprefix(PICTURES + '/')}" if path.startswith(PICTURES) else f"source/{path}.txt"
+
+
+def _targets(file: File) -> Iterator[str]:
+    """The paths in the repository that a page links to."""
+    folder = posixpath.dirname(_path(file.src_uri))
+    for found in LINK.finditer(FENCE.sub("", file.content_string)):
+        yield posixpath.normpath(posixpath.join(folder, found[1]))
+
+
+def command_line() -> str:
+    """The page of the commands: each with its description, usage and options, as `--help` has them."""
+    top = parser()
+    text = f"# The command line\n\n{_described(top)}\n"
+    for command in _commands(top):
+        text += f"\n## `{command.prog}`\n\n{_described(command)}\n"
+    return text
+
+
+def _commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The commands of a parser, those of a command behind it."""
+    for action in of._actions:  # argparse has no public way to its commands
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield command
+                yield from _commands(command)
+
+
+def _described(command: argparse.ArgumentParser) -> str:
+    """The description as Markdown, the rest as it is printed."""
+    rest = argparse.ArgumentParser(command.prog, add_help=False, formatter_class=_Wide)
+    rest._actions, rest._action_groups = command._actions, command._action_groups
+    rest._mutually_exclusive_groups, rest.epilog = command._mutually_exclusive_groups, command.epilog
+    words = OPTION.sub(r"`\1`", command.description or "")
+    return f"{words}\n```text\n{rest.format_help()}```\n"
+
+
+class _Wide(argparse.RawDescriptionHelpFormatter):
+    """As wide as a block of a page, whatever the terminal is."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+
+def bibliography() -> str:
+    """The page of the citations: each source of docs/sources.md, what is cited of it, and the declarations that do."""
+    cited = citations()
+    text = (
+        "# Bibliography\n\n"
+        "Each citation of a step, a property, a table or a row of the models (`cite=` in the code), with the "
+        "declarations that have it. [Sources](sources.md) says what each name stands for; "
+        "[The articles, item by item](articles.md) goes the other way, from a section to its declarations. "
+        "Papers are named in [the architecture](../ARCHITECTURE.md) and at the head of the module whose "
+        "algorithm follows them.\n"
+    )
+    by_source: dict[str, list[str]] = {}
+    for cite in sorted(cited):
+        by_source.setdefault(_source(cite), []).append(cite)
+    if lost := by_source.pop("", None):
+        raise PluginError(f"docs/sources.md explains no name at the beginning of {lost}")
+    for name, its in sorted(by_source.items(), key=lambda item: ("." in item[0], item[0].lower())):
+        text += f"\n## {name}\n\n| citation | declarations |\n| --- | --- |\n"
+        text += "".join(f"| {_cell(cite)} | {', '.join(sorted(cited[cite]))} |\n" for cite in its)
+    return text
+
+
+@cache
+def sources() -> frozenset[str]:
+    """The names in the first cells of the tables of docs/sources.md."""
+    text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`[^|]*) \|", text, re.M)
+    return frozenset(name for cell in cells for name in re.findall("`([^`]+)`", cell))
+
+
+def _source(cite: str) -> str:
+    """The longest name of a source that a citation begins with; empty if there is none."""
+    return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default="")
+
+
+def _cell(text: str) -> str:
+    """A citation as it is, in a table of Markdown."""
+    return re.sub(r"([\\|*_<>\[\]`~])", r"\\\1", text)
+
+
+@cache
+def citations() -> dict[str, frozenset[str]]:
+    """Each citation in model/, and the declarations that have it, as links."""
+    found: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "model").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        path = file.relative_to(ROOT)
+        constants = dict(_constants(tree))
+        for name, value in _cites(tree, ""):
+            if text := _text(value, constants):
+                found.setdefault(text, set()).add(f"[{path.parent.name}/{path.stem}.{name}](../{path})")
+    return {cite: frozenset(links) for cite, links in found.items()}
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names of a module that stand for a text."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                yield name, text
+
+
+def _text(value: ast.expr, constants: dict[str, str]) -> str:
+    """A citation as text: a string, the name of one, or put together of these; else empty."""
+    match value:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            return constants.get(name, "")
+        case ast.FormattedValue(value=inner):
+            return _text(inner, constants)
+        case ast.BinOp(left=left, right=right):
+            return _text(left, constants) + _text(right, constants)
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part, constants) for part in parts)
+    return ""
+
+
+def _cites(node: ast.AST, name: str) -> Iterator[tuple[str, ast.expr]]:
+    """Each value of `cite=`, and each second argument of `row`, with the innermost declaration around it."""
+    for child in ast.iter_child_nodes(node):
+        inner = name
+        match child:
+            case ast.FunctionDef() | ast.ClassDef():
+                inner = child.name
+            case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)):
+                inner = target
+            case ast.Call(func=ast.Name(id="row"), args=[_, value]):
+                yield name, value
+            case ast.keyword(arg="cite", value=value):
+                yield name, value
+        yield from _cites(child, inner)

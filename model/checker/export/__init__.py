@@ -1,0 +1,1 @@
+"""Systems written down for other checkers."""

@@ -1,0 +1,257 @@
+"""A system as a Promela model, for Spin.
+
+*Theory of operation.* Each cell that a step can change is a global variable of the least type that holds its range.
+Each instance of a step is one `d_step` of a do-loop: it is taken at once, and ends where it began, so that the states
+that Spin stores are exactly the reachable states of the system. Effects are computed from the state before: a value
+that reads another cell which the step assigns goes into a variable first, and so does a part that stands in several
+places. These variables, and those of the assertions, have one value between two steps, so that they tell no states
+apart (Spin has `hidden` variables, but not in a search breadth-first, which alone finds shortest runs).
+
+The steps that are no faults stand in the process `system`; where none of them can be taken, `else` asks whether the
+system may rest there. The faults stand in a process of their own, since a fault does not end a deadlock. The process
+`properties` looks at each state and changes none. The variable of an assertion names what fails: `holds_X` where the
+invariant or step property X is violated, `never_X` where the state that the `sometimes` X asks for is reached, and
+`in_range` where a step leaves the range of a field. With `-c0` the verifier goes on after a violation and counts all
+states, as our engines do.
+
+Two things can go wrong: a number does not fit Spin's 32-bit int, or a property is none of safety (`UsageError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+from ...errors import UsageError
+from ...language.expressions import Expr, const, not_
+from ...language.properties import Form, Property
+from ...language.systems import System
+from ...language.transitions import Kind
+from ..kernel import Kernel
+from .steps import Labels, Names, Step, reads, safety, shared, steps, words
+
+TYPES = {"bit": (0, 1), "byte": (0, 255), "short": (-(1 << 15), (1 << 15) - 1), "int": (-(1 << 31), (1 << 31) - 1)}
+RESERVED = words(
+    "_ _last _nr_pr _pid active always assert atomic bit bool break byte c_code c_decl c_expr c_state c_track chan "
+    "d_step D_proctype do else empty enabled equivalent eval eventually false fi for full get_priority goto hidden if "
+    "implies in init inline int len local ltl mtype nempty never next nfull notrace np_ od of pc_value printf printm "
+    "priority proctype provided release run select set_priority short show skip stronguntil timeout trace true typedef "
+    "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end"
+)
+
+
+def promela(system: System, properties: Collection[str] | None = None) -> str:
+    """The system and its safety properties as a Promela model.
+
+    Args:
+        system: the system, built for its sizes, edition and faults.
+        properties: the names of those to export; without it all but liveness, and `deadlock_freedom`.
+
+    Raises:
+        UsageError: no such property, one of liveness, or a number that does not fit 32 bits.
+    """
+    return _Model(Kernel(system), safety(system, properties)).text()
+
+
+class _Model:
+    """The parts of one model, written from the inside out: what is printed says which names are declared."""
+
+    def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
+        self.kernel = kernel
+        self.asked = asked
+        self.names = Names(RESERVED)
+        self.cells = {k: self.names.new(_flat(c.name)) for k, c in enumerate(kernel.cells) if k not in kernel.frozen}
+        self.values = Labels(self.names)
+        self.flags = {p.name: self.names.new(("never_" if p.form is Form.SOMETIMES else "holds_") + p.name)
+                      for p in asked}  # fmt: skip
+        self.scratch: dict[str, list[str]] = {}
+        self.ranged = False
+        self._texts: dict[Expr, str] = {}
+
+    def text(self) -> str:
+        cells = [*self._cells()]
+        faults: list[str] = []
+        others: list[str] = []
+        for step in steps(self.kernel, self.asked):
+            (faults if step.instance.transition.kind is Kind.FAULT else others).extend(self._step(step))
+        named = (("system", [*others, *self._rest()]), ("faults", faults), ("properties", [*self._states()]))
+        processes = [[*self._process(name, options)] for name, options in named]
+        body = [*cells, *self._constant(), *(line for p in processes for line in p), *self._init()]
+        defines = [f"#define {name} {value}" for value, name in self.values.listed()]  # of all that was printed
+        return "\n".join([*self._head(), *defines, "", *body]) + "\n"
+
+    # ---- declarations
+
+    def _head(self) -> Iterator[str]:
+        system = self.kernel.system
+        left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
+        yield f"/* {system.label}"
+        yield "   spin -a -o2 FILE && gcc -O1 -DSAFETY -DNOREDUCE -DBFS -o pan pan.c && ./pan -c0"
+        if self._several:
+            yield "   Spin stores one state more than the system has: the one before its initial state is chosen."
+        if left:
+            yield f"   Properties of liveness are not exported: {', '.join(left)}."
+        yield "*/"
+        yield ""
+
+    def _cells(self) -> Iterator[str]:
+        for k, name in self.cells.items():
+            cell = self.kernel.cells[k]
+            kind = self._type(cell.name, cell.sort.low, cell.sort.high)
+            begins = cell.slot.initial[0]
+            yield f"{kind} {name}" + (f" = {self._const(const(begins, cell.sort))};" if begins else ";")
+
+    def _constant(self) -> Iterator[str]:
+        """The variables that have one value in every state: those of assertions, and parts of steps."""
+        flags = [*self.flags.values(), *(["in_range"] if self.ranged else [])]
+        yield from (f"bit {name} = 1;" for name in flags)
+        yield from (f"{kind} {name};" for kind, names in self.scratch.items() for name in names)
+
+    def _type(self, what: str, low: int, high: int) -> str:
+        for kind, (least, most) in TYPES.items():
+            if least <= low and high <= most:
+                return kind
+        raise UsageError(
+            f"{what} goes from {low} to {high}, and an int of Promela from {least} to {most}: make the sizes smaller"
+        )
+
+    @property
+    def _several(self) -> bool:
+        return any(len(self.kernel.cells[k].slot.initial) > 1 for k in self.cells)
+
+    def _init(self) -> Iterator[str]:
+        """The choice of an initial state, where there are several."""
+        if not self._several:
+            return
+        yield "init {"
+        yield "  atomic {"
+        for k, name in self.cells.items():
+            slot = self.kernel.cells[k].slot
+            if len(slot.initial) > 1:
+                options = " ".join(f":: {name} = {self._const(const(v, slot.sort))}" for v in slot.initial)
+                yield f"    if {options} fi;"
+        yield "    run system(); run faults(); run properties()"
+        yield "  }"
+        yield "}"
+        yield ""
+
+    # ---- processes
+
+    def _process(self, name: str, options: Sequence[str]) -> Iterator[str]:
+        yield ""
+        yield f"{'' if self._several else 'active '}proctype {name}() {{"
+        yield "end:"
+        yield "  do"
+        yield from options or ["  :: false"]
+        yield "  od"
+        yield "}"
+
+    def _step(self, step: Step) -> Iterator[str]:
+        yield f"  :: d_step {{ {self.show(step.condition)} ->"
+        yield f'       printf("{step.instance.label}\\n");'
+        assigned = {self._cell(k) for k in step.effects}
+        late = [v for k, v in step.effects.items() if (reads(v) & assigned) - {self._cell(k)}]
+        parts = shared([*step.claims.values(), *step.effects.values()], late)
+        texts: dict[Expr, str] = {}
+        used = dict.fromkeys(TYPES, 0)
+        for tree in parts:
+            text = self.show(tree, texts)
+            texts[tree] = self._scratch(tree, used)
+            yield f"       {texts[tree]} = {text};"
+        for name, condition in step.claims.items():
+            flag = self.flags[name]
+            yield f"       {flag} = {self.show(condition, texts)}; assert({flag}); {flag} = 1;"
+        for k, value in step.effects.items():
+            text = self.show(value, texts)
+            yield f"       {self._in_range(k, value, text)}{self.cells[k]} = {text};"
+        yield from (f"       {texts[tree]} = 0;" for tree in parts)
+        yield "     }"
+
+    def _cell(self, k: int) -> Expr:
+        return self.kernel.cell_read(*self.kernel.cells[k].key)
+
+    def _in_range(self, k: int, value: Expr, text: str) -> str:
+        """An assertion, where the value might leave its field's range."""
+        sort = self.kernel.cells[k].sort
+        if sort.low <= value.sort.low and value.sort.high <= sort.high:
+            return ""
+        self.ranged = True
+        return f"in_range = ({sort.low} <= {text} && {text} <= {sort.high}); assert(in_range); in_range = 1; "
+
+    def _scratch(self, tree: Expr, used: dict[str, int]) -> str:
+        """A variable for the value of a tree, that no other of the step has: `used` counts those of each type."""
+        kind = self._type("a number of a step", tree.sort.low, tree.sort.high)
+        names = self.scratch.setdefault(kind, [])
+        if used[kind] == len(names):
+            names.append(self.names.new(f"new_{kind}_{used[kind]}"))
+        used[kind] += 1
+        return names[used[kind] - 1]
+
+    def _rest(self) -> Iterator[str]:
+        """Where no step but a fault can be taken: may the system rest here?"""
+        for p in self.asked:
+            if p.form is Form.DEADLOCK:
+                terminal = self.kernel.closed(self.kernel.system.terminal, {})
+                flag = self.flags[p.name]
+                yield f"  :: d_step {{ else -> {flag} = {self.show(terminal)}; assert({flag}); {flag} = 1 }}"
+
+    def _states(self) -> Iterator[str]:
+        for p in self.asked:
+            if p.form in (Form.ALWAYS, Form.SOMETIMES):
+                tree = self.kernel.closed(p.exprs[0], {})
+                bad = tree if p.form is Form.SOMETIMES else not_(tree)
+                flag = self.flags[p.name]
+                yield f"  :: d_step {{ {self.show(bad)} -> {flag} = 0; assert({flag}); {flag} = 1 }}"
+
+    # ---- expressions
+
+    def show(self, expr: Expr, texts: dict[Expr, str] | None = None) -> str:
+        """The tree as text; `texts` has the trees that have been printed, or have a name."""
+        texts = self._texts if texts is None else texts
+        found = texts.get(expr)
+        if found is None:
+            found = texts[expr] = self._show(expr, partial(self.show, texts=texts))
+        return found
+
+    def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
+        op, args = expr.op, expr.args
+        if expr.sort.kind == "int":
+            self._type("a number of a step or property", expr.sort.low, expr.sort.high)
+        if op == "const":
+            return self._const(expr)
+        if op == "read":
+            return self.cells[self.kernel.position[args[0], tuple(i.value for i in args[1:])]]
+        if op in ("int", "ord"):
+            return show(args[0])
+        if op == "and":
+            return f"({' && '.join(map(show, args))})"
+        if op == "not":
+            return _not(args[0], show)
+        if op == "ite":
+            return "({} -> {} : {})".format(*map(show, args))
+        a, b = map(show, args)
+        return f"({a} {_SIGNS[op]} {b})"
+
+    def _const(self, expr: Expr) -> str:
+        sort, value = expr.sort, expr.value
+        if sort.kind != "enum":
+            return str(value)
+        return self.values.name(sort, value)
+
+
+_SIGNS = {"eq": "==", "lt": "<", "add": "+", "sub": "-"}
+_OPPOSITE = {"eq": "!=", "lt": ">="}
+
+
+def _not(inner: Expr, show: Callable[[Expr], str]) -> str:
+    if inner.op == "and":
+        return f"({' || '.join(show(not_(x)) for x in inner.args)})"
+    if inner.op in _OPPOSITE:
+        a, b = map(show, inner.args)
+        return f"({a} {_OPPOSITE[inner.op]} {b})"
+    return f"!{show(inner)}"
+
+
+def _flat(name: str) -> str:
+    """`told[0][1]` as `told_0_1`."""
+    return name.replace("][", "_").replace("[", "_").replace("]", "")

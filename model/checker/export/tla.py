@@ -1,0 +1,226 @@
+"""A system as a TLA+ module, for TLC.
+
+*Theory of operation.* Each field that a step can change is a variable: a value, or a function from its indices. Each
+instance of a step is one action: its guard, the new value of each variable that it assigns, and UNCHANGED the others.
+Parts that stand in several places are named by LET. That a step which changes nothing is none is left to TLA+:
+`ENABLED <<A>>_vars` is true where A changes something, so that the deadlocks of TLC do not depend on what
+`steps` makes of it. Enums are numbers with names, as in our engines; conditions are BOOLEAN.
+
+An invariant is a state predicate, `never_X` says that the state which the `sometimes` X asks for is not reached (so
+that TLC, asked for it, shows a run there), a step property is a formula `[][A => claim]_vars`, and `InRange` says that
+each variable keeps to the range of its field. The configuration asks for all, but for a `never_X` only by its name.
+
+One thing can go wrong: a property is none of safety (`UsageError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+
+from ...language.expressions import Expr, const, not_
+from ...language.fields import Slot
+from ...language.properties import Form, Property
+from ...language.sorts import Sort
+from ...language.systems import System
+from ...language.transitions import Kind
+from ..kernel import Kernel
+from .steps import Labels, Names, Step, safety, shared, steps, words
+
+RESERVED = words(
+    "ACTION ASSUME ASSUMPTION AXIOM BOOLEAN BY CASE CHOOSE CONSTANT CONSTANTS COROLLARY DEF DEFINE DEFS DOMAIN ELSE "
+    "ENABLED EXCEPT EXTENDS FALSE HAVE HIDE IF IN INSTANCE LAMBDA LEMMA LET LOCAL MODULE NEW OBVIOUS OMITTED ONLY "
+    "OTHER PICK PROOF PROPOSITION PROVE QED RECURSIVE STATE STRING SUBSET SUFFICES TAKE TEMPORAL THEN THEOREM TRUE "
+    "UNCHANGED UNION USE VARIABLE VARIABLES WITH WITNESS Init Int Integers Nat Naturals Next Protocol Spec InRange vars"
+)
+
+
+def tla(system: System, properties: Collection[str] | None = None, module: str = "") -> tuple[str, str]:
+    """The system and its safety properties as a TLA+ module, and the configuration for TLC.
+
+    Args:
+        system: the system, built for its sizes, edition and faults.
+        properties: the names of those to export; without it all but liveness, and `deadlock_freedom`.
+        module: the name of the module, which is that of its file; without it the system's.
+
+    Raises:
+        UsageError: no such property, or one of liveness.
+    """
+    written = _Module(Kernel(system), safety(system, properties))
+    return written.text(module or system.name), written.configuration(reach=properties is not None)
+
+
+class _Module:
+    """The parts of one module."""
+
+    def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
+        self.kernel = kernel
+        self.asked = asked
+        self.names = Names(RESERVED)
+        kept = {kernel.cells[k].slot.name for k in range(len(kernel.cells)) if k not in kernel.frozen}
+        self.fields = {name: self.names.new(name) for name in kernel.system.slots if name in kept}
+        self.values = Labels(self.names)
+        self.formulas = {
+            p.name: self.names.new(f"never_{p.name}" if p.form is Form.SOMETIMES else p.name) for p in asked
+        }
+        self.actions: dict[int, str] = {}
+        self.parts: list[str] = []
+
+    def text(self, module: str) -> str:
+        taken = [*steps(self.kernel, self.asked)]
+        for step in taken:
+            self.actions[step.instance.number] = self.names.new(step.instance.label.rstrip(")"))
+        actions = [line for step in taken for line in self._action(step)]
+        rest = [*self._begin(), *actions, *self._next(taken), *self._formulas(taken)]
+        return "\n".join([*self._head(module), *rest, "=" * 78]) + "\n"
+
+    def configuration(self, *, reach: bool) -> str:
+        """The list of all that TLC checks; with `reach` also that no `sometimes` is reached."""
+        yields = {Form.STEP: "PROPERTY", Form.SOMETIMES: "INVARIANT" if reach else "\\* INVARIANT"}
+        lines = [f"{yields.get(p.form, 'INVARIANT')} {self.formulas[p.name]}" for p in self.asked]
+        head = (
+            "\\* Deadlocks are the invariant deadlock_freedom: the option -deadlock turns off TLC's own check of them."
+        )
+        return "\n".join([head, "SPECIFICATION Spec", "INVARIANT InRange", *lines]) + "\n"
+
+    def _head(self, module: str) -> Iterator[str]:
+        title = f" MODULE {module} "
+        yield title.center(78, "-")
+        yield f"\\* {self.kernel.system.label}"
+        left = [p.name for p in self.kernel.system.properties if p.form is Form.LEADS_TO]
+        if left:
+            yield f"\\* Properties of liveness are not exported: {', '.join(left)}."
+        yield "EXTENDS Integers"
+        yield ""
+        yield f"VARIABLES {', '.join(self.fields.values())}"
+        yield f"vars == <<{', '.join(self.fields.values())}>>"
+        yield ""
+        yield from (f"{name} == {value}" for value, name in self.values.listed())
+        yield ""
+
+    def _begin(self) -> Iterator[str]:
+        slots = [self.kernel.system.slots[name] for name in self.fields]
+        yield "Init =="
+        for slot in slots:
+            begins = ", ".join(self._const(const(v, slot.sort)) for v in slot.initial)
+            yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, '{' + begins + '}')}"
+        yield ""
+        yield "InRange =="
+        for slot in slots:
+            yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, _set(slot.sort))}"
+        yield ""
+
+    def _functions(self, slot: Slot, values: str) -> str:
+        domain = " \\X ".join(f"(0..{dim.high})" for dim in slot.dims)
+        return f"[{domain} -> {values}]" if domain else values
+
+    def _action(self, step: Step) -> Iterator[str]:
+        texts: dict[Expr, str] = {}
+        yield f"{self.actions[step.instance.number]} =="
+        parts = shared([step.guard, *step.effects.values()])
+        for number, part in enumerate(parts):
+            if number == len(self.parts):
+                self.parts.append(self.names.new(f"part_{number}"))
+            text = self.show(part, texts)
+            texts[part] = self.parts[number]
+            yield f"  LET {self.parts[number]} == {text} IN"
+        yield f"  /\\ {self.show(step.guard, texts)} = TRUE"  # a value: TLC makes a state for each part of a bare \\/
+        members: dict[str, list[tuple[tuple[int, ...], str]]] = {}
+        for k, value in step.effects.items():
+            cell = self.kernel.cells[k]
+            members.setdefault(cell.slot.name, []).append((cell.indices, self.show(value, texts)))
+        for name, changed in members.items():
+            yield f"  /\\ {self.fields[name]}' = {_except(self.fields[name], changed)}"
+        same = [shown for name, shown in self.fields.items() if name not in members]
+        if same:
+            yield f"  /\\ UNCHANGED <<{', '.join(same)}>>"
+        yield ""
+
+    def _next(self, taken: Sequence[Step]) -> Iterator[str]:
+        kinds = {n: [s for s in taken if (s.instance.transition.kind is Kind.FAULT) is (n == "Next")] for n in _PARTS}
+        for name, those in kinds.items():
+            yield f"{name} =="
+            if name == "Next":
+                yield "  \\/ Protocol"
+            yield from (f"  \\/ {self.actions[s.instance.number]}" for s in those)
+            if name == "Protocol" and not those:
+                yield "  FALSE"
+            yield ""
+        yield "Spec == Init /\\ [][Next]_vars"
+        yield ""
+
+    def _formulas(self, taken: Sequence[Step]) -> Iterator[str]:
+        for p in self.asked:
+            name = self.formulas[p.name]
+            yield f"\\* {p.doc}"
+            if p.form is Form.STEP:
+                yield f"{name} == []["
+                yield "  /\\ TRUE"
+                for step in taken:
+                    if p.name in step.claims:
+                        claim = self.show(step.claims[p.name], {})
+                        yield f"  /\\ ({self.actions[step.instance.number]} => {claim})"
+                yield "  ]_vars"
+            elif p.form is Form.DEADLOCK:
+                terminal = self.show(self.kernel.closed(self.kernel.system.terminal, {}), {})
+                yield f"{name} == {terminal} \\/ ENABLED <<Protocol>>_vars"
+            else:
+                tree = self.kernel.closed(p.exprs[0], {})
+                yield f"{name} == {self.show(tree if p.form is Form.ALWAYS else not_(tree), {})}"
+            yield ""
+
+    # ---- expressions
+
+    def show(self, expr: Expr, texts: dict[Expr, str]) -> str:
+        """The tree as text; `texts` has the trees that have been printed, or have a name."""
+        found = texts.get(expr)
+        if found is None:
+            found = texts[expr] = self._show(expr, partial(self.show, texts=texts))
+        return found
+
+    def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
+        op, args = expr.op, expr.args
+        if op == "const":
+            return self._const(expr)
+        if op == "read":
+            indices = ", ".join(str(i.value) for i in args[1:])
+            return self.fields[args[0]] + (f"[{indices}]" if indices else "")
+        if op == "int":
+            return f"(IF {show(args[0])} THEN 1 ELSE 0)"
+        if op == "ord":
+            return show(args[0])
+        if op == "and":
+            return f"({_AND.join(map(show, args))})"
+        if op == "not":
+            inner = args[0]
+            return f"({_OR.join(show(not_(x)) for x in inner.args)})" if inner.op == "and" else f"(~{show(inner)})"
+        if op == "ite":
+            return "(IF {} THEN {} ELSE {})".format(*map(show, args))
+        a, b = map(show, args)
+        return f"({a} {_SIGNS[op]} {b})"
+
+    def _const(self, expr: Expr) -> str:
+        sort, value = expr.sort, expr.value
+        if sort.kind == "bool":
+            return "TRUE" if value else "FALSE"
+        if sort.kind == "enum":
+            return self.values.name(sort, value)
+        return str(value) if value >= 0 else f"({value})"
+
+
+_SIGNS = {"eq": "=", "lt": "<", "add": "+", "sub": "-"}
+_AND, _OR = " /\\ ", " \\/ "
+_PARTS = ("Protocol", "Next")
+
+
+def _set(sort: Sort) -> str:
+    return "BOOLEAN" if sort.kind == "bool" else f"({sort.low})..{sort.high}"
+
+
+def _except(field: str, changed: Iterable[tuple[tuple[int, ...], str]]) -> str:
+    """The new value of a variable: of a function, with other values for some members."""
+    pairs = [*changed]
+    if pairs[0][0] == ():
+        return pairs[0][1]
+    places = [(", ".join(map(str, indices)), text) for indices, text in pairs]
+    return f"[{field} EXCEPT {', '.join(f'![{place}] = {text}' for place, text in places)}]"

@@ -1,0 +1,111 @@
+"""The contents of a page, as its callers give them: systems, results, walks and findings.
+
+Rule: plain values and classes of systems; how a page writes them is `export`'s business.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trystate.model.checker.expectations import Finding, Run
+from trystate.model.language import System
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A system to show, with the faults that are on.
+
+    cls: the class that a user names.
+    name: what the command line calls it.
+    edition: None where it has none.
+    sizes: of indices and constants; those that are left out have their defaults.
+    faults: those that are on -> how often at most.
+    max_faults: the bound of all together, or None.
+    """
+
+    cls: type[System]
+    name: str
+    edition: enum.Enum | None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    faults: Mapping[str, int] = field(default_factory=dict)
+    max_faults: int | None = None
+
+    @classmethod
+    def of(cls, system: System, name: str) -> Choice:
+        """The choice that built a system."""
+        return cls(system.family, name, system.edition, system.sizes, system.faults, system.max_faults)
+
+    @classmethod
+    def planned(cls, run: Run, name: str) -> Choice:
+        """The system of a planned run."""
+        system = run.build()
+        return cls(run.system, name, run.edition, system.sizes, system.faults, run.max_faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A walk for the player.
+
+    kind: its origin; the counterexamples of `Contents.results` need not be given again.
+    title: one sentence.
+    choice: the system that it walks.
+    steps: the labels of its steps, such as `join(0)`.
+    notes: one for each step, or none at all.
+    start: the cells that begin otherwise than in the first initial state -> their values.
+    loop: the step from which it repeats for ever, or None.
+    property: the property that it is about, or "".
+    findings: the numbers of the findings that it shows.
+    lanes: the names of the members, or none.
+    set: after so many steps these cells have these values, whatever the system's own step makes of them.
+    """
+
+    kind: Literal["counterexample", "example", "recorded"]
+    title: str
+    choice: Choice
+    steps: Sequence[str]
+    notes: Sequence[str] = ()
+    start: Mapping[str, int] = field(default_factory=dict)
+    loop: int | None = None
+    property: str = ""
+    findings: Sequence[str] = ()
+    lanes: Sequence[str] = ()
+    set: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run of a report, as `report.json` has it, and the system that it searched."""
+
+    choice: Choice
+    run: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything that a page shows.
+
+    heading: of the page.
+    view: the first view, such as `#/overview`; "" explores the first choice.
+    choices: systems to explore, beside those of the results and walks.
+    results: the runs of a report.
+    shown: walks beside the counterexamples of the results.
+    findings: the known defects.
+    torch: the version of the installed torch, or "".
+    summary: the verdict of the whole in one line, or "".
+    comparisons: as `report.json` has them.
+    version: of this package.
+    """
+
+    heading: str
+    view: str = "#/overview"
+    choices: Sequence[Choice] = ()
+    results: Sequence[Result] = ()
+    shown: Sequence[Shown] = ()
+    findings: Sequence[Finding] = ()
+    torch: str = ""
+    summary: str = ""
+    comparisons: Sequence[Mapping[str, Any]] = ()
+    version: str = ""

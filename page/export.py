@@ -1,0 +1,341 @@
+"""A page's contents as the JSON that `page/source/types.ts` describes.
+
+*Theory of operation.* A system is written once for its edition and sizes, with every fault that it knows compiled in; a
+run then only says which faults are on, and the page drops the steps of the others. That is sound where the trees do
+not depend on the choice of faults. So each run's own system is built as well and compared, tree by tree; where they
+differ (a property that is asked otherwise with a fault), or where all faults share one counter, the run's own system is
+written instead, and marked `fixed`. No state is written: the page computes states from the actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import trystate.model
+from trystate.model import releases
+from trystate.model.checker.check import DEADLOCK_FREEDOM
+from trystate.model.checker.expectations import Finding
+from trystate.model.checker.story import main_index
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import Cell, Expr, Machine, Property, Slot, System, Transition
+from trystate.model.language.expressions import Role
+from trystate.model.language.properties import Claim
+from trystate.model.language.tables import Decision, noting
+from trystate.model.language.transitions import Rule
+
+from .charts import chart
+from .contents import Choice, Contents, Result, Shown
+from .owners import owners
+from .trees import Pool
+
+FORMAT = 1
+STEPS_MAX = 100_000  # of a walk: a page replays it when it is opened
+HOUSE = Path(trystate.model.__file__).parent.parent
+
+Json = dict[str, Any]
+
+
+def export(contents: Contents) -> Json:
+    """Everything that a page needs, as values of JSON.
+
+    contents: what to show.
+
+    Raises:
+        UsageError: a walk has too many steps, or begins where its system cannot.
+    """
+    return _Export(contents).data()
+
+
+class _Export:
+    """One page's lists while they are filled."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self.pool = Pool()
+        self.built: list[System] = []
+        self.systems: list[Json] = []
+        self.traces: list[Json] = []
+        self._places: dict[str, int] = {}
+        self._chosen: dict[str, int] = {}
+
+    def data(self) -> Json:
+        given = self.contents
+        runs = [self._run(number, result) for number, result in enumerate(given.results)]
+        for shown in given.shown:
+            self._walk(shown)
+        for choice in given.choices:
+            self.system(choice)
+        there = {f.number: releases.has(given.torch, f) for f in given.findings} if given.torch else {}
+        return {
+            "format": FORMAT, "trystate": given.version, "heading": given.heading,
+            "view": given.view or self._explorer(given.choices[0]),
+            "torch": {"version": given.torch, "findings": [n for n, has in there.items() if has]} if there else None,
+            "summary": given.summary, "comparisons": [_comparison(one) for one in given.comparisons],
+            "systems": self.systems, "runs": runs, "traces": self.traces,
+            "findings": [self._finding(f, runs, there.get(f.number)) for f in given.findings], **self.pool.lists(),
+        }  # fmt: skip
+
+    # ---- systems
+
+    def system(self, choice: Choice) -> int:
+        """The place of a choice's system among the systems."""
+        key = repr((choice.cls, choice.edition, sorted(choice.sizes.items()), choice.faults, choice.max_faults))
+        if key not in self._chosen:
+            self._chosen[key] = self._find(choice)
+        return self._chosen[key]
+
+    def _explorer(self, choice: Choice) -> str:
+        """The link that explores a choice's system, as page/source/links.ts reads it."""
+        together = "" if choice.max_faults is None else f"~{choice.max_faults}"
+        faults = "+".join(f"{name}={n}" if n > 1 else name for name, n in sorted(choice.faults.items())) or "none"
+        return f"#/explore/{quote(self.systems[self.system(choice)]['id'])}/{faults}{together}"
+
+    def _find(self, choice: Choice) -> int:
+        if choice.max_faults is None:
+            try:
+                place = self._written(choice, {**_bounds(choice.cls), **choice.faults}, fixed=False)
+            except DeclarationError:  # it has faults that exclude each other
+                return self._written(choice, choice.faults, fixed=True)
+            if set(choice.faults) == set(self.systems[place]["faults"]) or _agree(self.built[place], _build(choice)):
+                return place
+        return self._written(choice, choice.faults, fixed=True)
+
+    def _written(self, choice: Choice, faults: Mapping[str, int], *, fixed: bool) -> int:
+        known = f"{choice.cls} {choice.edition} {dict(choice.sizes)} {dict(faults)} {choice.max_faults}"
+        if known not in self._places:
+            with noting() as decisions:
+                system = _build(choice, faults)
+            self._places[known] = len(self.systems)
+            self.built.append(system)
+            self.systems.append(self._system(choice, system, decisions, fixed))
+        return self._places[known]
+
+    def _system(self, choice: Choice, system: System, decisions: Mapping[Expr, Decision], fixed: bool) -> Json:
+        main = main_index(system)
+        edition = choice.edition.name if choice.edition is not None else ""
+        used = {t.fault for t in system.transitions}
+        return {
+            "id": _id(choice, system, fixed), "name": choice.name, "title": choice.cls.__name__,
+            "doc": first_line(choice.cls.__doc__), "edition": edition, "sizes": dict(system.sizes),
+            "faults": {name: bound for name, bound in system.faults.items() if name in used}, "fixed": fixed,
+            "together": system.max_faults is not None, "main": main.name if main is not None else "",
+            "slots": [self.pool.put("slots", self._slot(slot)) for slot in system.slots.values()],
+            "owners": owners(system),
+            "transitions": [self.pool.put("transitions", self._transition(t)) for t in system.transitions],
+            "machines": [self.pool.put("machines", self._machine(m)) for m in system.machines.values()],
+            "properties": [
+                self.pool.put("properties", self._property(system, p)) for p in (*system.properties, DEADLOCK_FREEDOM)
+            ],
+            "terminal": self.pool.tree(system.terminal),
+            "decisions": [self.pool.decision(condition, one) for condition, one in decisions.items() if _whole(one)],
+        }  # fmt: skip
+
+    def _slot(self, slot: Slot) -> Json:
+        return {
+            "name": slot.name, "sort": self.pool.sort(slot.sort), "low": slot.sort.low, "high": slot.sort.high,
+            "dims": [dim.name for dim in slot.dims], "initial": list(slot.initial), "doc": slot.doc,
+        }  # fmt: skip
+
+    def _transition(self, t: Transition) -> Json:
+        from trystate.diagrams.moves import effect_parts
+
+        return {
+            "name": t.name, "kind": t.kind.value, "params": _params(t.params),
+            "conditions": [self.pool.tree(c) for c in t.conditions],
+            "effects": {field: self.pool.tree(body) for field, body in t.effects.items()},
+            "assigns": effect_parts(t, budget=False),
+            "arcs": [
+                {"machine": type(a.source).__name__, "from": a.source.name, "to": a.dest.name, "of": a.of}
+                for a in t.arcs
+            ],
+            "fair": t.fair, "fault": t.fault, "doc": t.doc, "cite": t.cite, "at": _at(t.at),
+        }  # fmt: skip
+
+    def _machine(self, m: Machine) -> Json:
+        laid_out = chart(m)
+        return {
+            "name": m.name, "doc": m.doc, "states_name": m.states.__name__,
+            "states": [[state.name, state.value if isinstance(state.value, str) else ""] for state in m.states],
+            "param": _params(m.params)[0] if m.params else None, "control": self.pool.tree(m.control),
+            "chart": None if laid_out is None else self.pool.put("charts", laid_out),
+        }  # fmt: skip
+
+    def _property(self, system: System, p: Property) -> Json:
+        claim = system.declarations().get(p.name)
+        return {
+            "name": p.name, "form": p.form.value, "doc": p.doc, "cite": p.cite, "params": _params(p.params),
+            "exprs": [self.pool.tree(x) for x in p.exprs],
+            "conditions": {name: self.pool.tree(x) for name, x in (p.conditions or {}).items()},
+            "witness": p.witness, "needs": list(claim.needs) if isinstance(claim, Claim) else [],
+        }  # fmt: skip
+
+    # ---- results
+
+    def _run(self, number: int, result: Result) -> Json:
+        run, place = result.run, self.system(result.choice)
+        results = []
+        for prop in run["properties"]:
+            found = prop["counterexample"]
+            trace = None if found is None else self._counterexample(number, place, run, prop)
+            results.append({
+                "name": prop["name"], "status": prop["status"], "judgement": prop["judgement"],
+                "findings": prop["findings"], "trace": trace,
+            })  # fmt: skip
+        names = ("number", "label", "faults", "max_faults", "engine", "states", "edges", "depth", "seconds", "complete")
+        return {**{name: run[name] for name in names}, "stopped": run["stopped"], "system": place, "results": results}
+
+    def _counterexample(self, number: int, place: int, run: Mapping[str, Any], prop: Mapping[str, Any]) -> int:
+        found, system = prop["counterexample"], self.built[place]
+        cells = {cell.name: cell for cell in system.cells}
+        start = {name: _value(cells[name], text) for name, text in found["initial"].items() if name in cells}
+        return self._trace(system, place, {
+            "kind": "counterexample", "title": prop["name"], "faults": run["faults"], "max_faults": run["max_faults"],
+            "run": number, "property": prop["name"], "findings": prop["findings"], "notes": [],
+            "steps": [step["label"] for step in found["steps"]], "loop": found["loop"], "lanes": [], "set": {},
+        }, start)  # fmt: skip
+
+    def _walk(self, shown: Shown) -> None:
+        place, choice = self.system(shown.choice), shown.choice
+        self._trace(self.built[place], place, {
+            "kind": shown.kind, "title": shown.title, "faults": dict(choice.faults), "max_faults": choice.max_faults,
+            "run": None, "property": shown.property, "findings": list(shown.findings), "notes": list(shown.notes),
+            "steps": list(shown.steps), "loop": shown.loop, "lanes": list(shown.lanes),
+            "set": {step: [*map(list, cells.items())] for step, cells in shown.set.items()},
+        }, shown.start)  # fmt: skip
+
+    def _trace(self, system: System, place: int, trace: Json, start: Mapping[str, int]) -> int:
+        if len(trace["steps"]) > STEPS_MAX:
+            raise UsageError(f"a walk of {len(trace['steps']):,} steps: a page shows at most {STEPS_MAX:,}")
+        budget = {system.fault_counter(fault) for fault in system.faults}
+        unknown = sorted(set(start) - set(system.positions))
+        if unknown:
+            raise UsageError(f"{system.label} has no cell {unknown[0]!r} for a walk to begin with")
+        first = system.initial_states[0]
+        other = [
+            [name, value]
+            for name, value in start.items()
+            if value != first[system.positions[name]] and name.partition("[")[0] not in budget
+        ]
+        self.traces.append({**trace, "system": place, "start": other})
+        return len(self.traces) - 1
+
+    # ---- findings
+
+    def _finding(self, finding: Finding, runs: Iterable[Json], installed: bool | None) -> Json:
+        shown = [
+            (run, result) for run in runs for result in run["results"] if finding.number in result["findings"]
+        ]  # fmt: skip
+        systems = [self.systems[run["system"]] for run, _ in shown]
+        return {
+            "number": finding.number, "name": finding.name, "title": finding.title, "seen": finding.seen,
+            "exposed": finding.exposed, "workaround": finding.workaround, "remedy": finding.remedy,
+            "releases": releases.span(finding), "since": finding.since, "until": finding.until,
+            "installed": installed,
+            "editions": list(dict.fromkeys(f"{s['title']} {s['edition']}".strip() for s in systems)),
+            "violates": list(dict.fromkeys(result["name"] for _, result in shown)),
+            "trace": self._showcase(finding), "replay": f"trystate replay {finding.number}",
+        }  # fmt: skip
+
+    def _showcase(self, finding: Finding) -> int | None:
+        """The walk that shows it best: it alone, on torch's edition, and the shortest."""
+        found = [
+            (len(t["findings"]), not self.systems[t["system"]]["edition"].startswith("TORCH"), len(t["steps"]), k)
+            for k, t in enumerate(self.traces)
+            if finding.number in t["findings"]
+        ]
+        return min(found)[-1] if found else None
+
+
+def first_line(text: str | None) -> str:
+    """The first line of a docstring."""
+    return (text or "").strip().split("\n")[0]
+
+
+def _bounds(cls: type[System]) -> dict[str, int]:
+    """The faults that a system knows, in any edition, and how often each may happen."""
+    rules = (value for value in cls.all_declarations().values() if isinstance(value, Rule) and value.fault)
+    return {rule.fault: rule.bound for rule in rules}
+
+
+def _build(choice: Choice, faults: Mapping[str, int] | None = None) -> System:
+    given = choice.faults if faults is None else faults
+    return choice.cls(
+        edition=choice.edition, faults=[*given] if choice.max_faults is not None else dict(given),
+        max_faults=choice.max_faults, **choice.sizes,
+    )  # fmt: skip
+
+
+def _agree(whole: System, own: System) -> bool:
+    """Whether a system with some faults is the one with all of them, without the steps of the others."""
+    wanted = [t for t in whole.transitions if not t.fault or t.fault in own.faults]
+    claims = whole.declarations()
+    asked = [p for p in whole.properties if set(claims[p.name].needs) <= set(own.faults)]
+    return (
+        [t.name for t in wanted] == [t.name for t in own.transitions]
+        and [p.name for p in asked] == [p.name for p in own.properties]
+        and whole.terminal is own.terminal
+        and all(_same_step(a, b) for a, b in zip(wanted, own.transitions, strict=True))
+        and all(_same_claim(a, b) for a, b in zip(asked, own.properties, strict=True))
+    )
+
+
+def _same_step(a: Transition, b: Transition) -> bool:
+    return _same(a.conditions, b.conditions) and a.effects.keys() == b.effects.keys() and all(
+        body is b.effects[name] for name, body in a.effects.items()
+    )  # fmt: skip
+
+
+def _same_claim(a: Property, b: Property) -> bool:
+    theirs = a.conditions or {}
+    return _same(a.exprs, b.exprs) and all(x is theirs.get(name) for name, x in (b.conditions or {}).items())
+
+
+def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def _whole(decision: Decision) -> bool:
+    """Not inside a quantifier, where its index has no value of its own."""
+    return not any(v.role is Role.LOOP for atom in decision.atoms.values() for v in atom.free)
+
+
+def _id(choice: Choice, system: System, fixed: bool) -> str:
+    """The name of a system in links: its name, edition and sizes; of a fixed system its faults too."""
+    edition = choice.edition.name if choice.edition is not None else ""
+    parts = [choice.name, edition, "-".join(map(str, system.sizes.values()))]
+    if fixed:
+        together = f"any{system.max_faults}" if system.max_faults is not None else ""
+        parts.append("+".join(filter(None, (together, *system.faults))) or "none")
+    return ".".join(filter(None, parts))
+
+
+def _params(params: tuple[Expr, ...]) -> list[list[str]]:
+    return [[p.name, p.sort.name] for p in params]
+
+
+def _at(line: str) -> str:
+    """The line of a source, below the house or by its file's name: a page holds no path of the machine that made it."""
+    path, _, number = line.rpartition(":")
+    place = Path(path)
+    shown = place.relative_to(HOUSE).as_posix() if place.is_relative_to(HOUSE) else place.name
+    return f"{shown}:{number}"
+
+
+def _value(cell: Cell, text: str) -> int:
+    if cell.sort.kind == "bool":
+        return int(text == "yes")
+    return cell.sort.labels.index(text) if cell.sort.labels else int(text)
+
+
+def _comparison(one: Mapping[str, Any]) -> Json:
+    """A comparison of `report.json` in words."""
+    skipped = one.get("skipped") or one.get("stopped")
+    if skipped:
+        return {"name": one["name"], "told": skipped, "agrees": None}
+    wrong = one["disagreements"]
+    of = f" of {one['of']:,}" if one.get("of") else ""
+    told = f"{one['compared']:,}{of} {one['unit']}" + (f": {'; '.join(wrong[:3])}" if wrong else "")
+    return {"name": one["name"], "told": told, "agrees": not wrong}

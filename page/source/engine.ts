@@ -1,0 +1,248 @@
+// A system that is carried out in the browser: steps, guards, properties, machines. It knows nothing of any protocol.
+//
+// Theory of operation. `Data` has the expression trees of a system with every fault compiled in. A model switches some
+// faults on: the steps of the others are not there, and the counters begin with the bounds. Trees are compiled when
+// they are asked for first (compile.ts). A state is a list of numbers and never changes. A step that changes nothing is
+// no step. `trystate`'s reference interpreter (model/checker/interpret.py) has the same rules: a test compares the two,
+// state for state and guard for guard.
+
+import type {
+  Cell, Change, Data, Decided, DecisionData, Faults, Instance, Light, MachineData, ModelApi, PropertyData,
+  Refusal, Replay, State, Successor, SystemData, TraceData, TransitionData,
+} from "./types";
+import { Columns } from "./column";
+import { Compiler, type Condition, type Step } from "./compile";
+import { type Asked, decisionsIn, refusal } from "./refusals";
+import { type Binding, shown, Writer } from "./text";
+
+const BUDGET = "_left"; // how the counter of a fault is called
+
+export class Model implements ModelApi, Asked {
+  readonly cells: Cell[] = [];
+  readonly instances: Instance[] = [];
+  readonly machines: MachineData[];
+  readonly properties: PropertyData[];
+  readonly lanes: string[];
+  readonly initials: number;
+  readonly writer: Writer;
+  readonly decisions: Map<number, DecisionData>;
+  readonly columns: Columns;
+  private readonly compiler: Compiler;
+  private readonly labels = new Map<string, Instance>();
+  private readonly positions = new Map<string, number>();
+  private readonly steps = new Map<TransitionData, Step>();
+  private readonly conditions = new Map<string, Condition>();
+
+  /** `max` bounds all faults together, of a system whose faults share one counter. */
+  constructor(readonly data: Data, readonly system: SystemData, readonly faults: Faults, readonly max: number | null = null) {
+    this.compiler = new Compiler(data, system);
+    this.writer = new Writer(data);
+    this.columns = new Columns(data, system, this.compiler);
+    this.machines = system.machines.map((k) => data.machines[k]!);
+    this.properties = system.properties.map((k) => data.properties[k]!).filter((p) => p.needs.every((f) => f in faults));
+    this.decisions = new Map(system.decisions.map((k) => [data.decisions[k]!.node, data.decisions[k]!]));
+    this.lanes = system.main ? members(this.compiler.size(system.main)).map((k) => `${system.main} ${k}`) : [];
+    system.slots.forEach((number, k) => {
+      const slot = data.slots[number]!;
+      for (const indices of tuples(slot.dims.map((dim) => this.compiler.size(dim)))) {
+        const name = slot.name + indices.map((i) => `[${i}]`).join("");
+        const lane = slot.dims.indexOf(system.main);
+        const member = lane < 0 ? null : indices[lane]!;
+        this.positions.set(name, this.cells.length);
+        this.cells.push({ slot, owner: system.owners[k]!, indices, name, member, position: this.cells.length });
+      }
+    });
+    this.initials = system.slots.reduce((count, k) => {
+      const slot = data.slots[k]!;
+      return count * slot.initial.length ** slot.dims.reduce((n, dim) => n * this.compiler.size(dim), 1);
+    }, 1);
+    for (const number of system.transitions) this.instantiate(data.transitions[number]!);
+  }
+
+  private instantiate(transition: TransitionData): void {
+    if (transition.fault && !(transition.fault in this.faults)) return;
+    const lane = transition.params.findIndex(([, index]) => index === this.system.main);
+    for (const indices of tuples(transition.params.map(([, index]) => this.compiler.size(index)))) {
+      const label = transition.name + (indices.length ? `(${indices.join(", ")})` : "");
+      const actor = lane < 0 ? null : indices[lane]!;
+      const instance: Instance = { number: this.instances.length, transition, indices, label, actor };
+      this.instances.push(instance);
+      this.labels.set(label, instance);
+    }
+  }
+
+  initial(number = 0): State {
+    let rest = number;
+    const state: State = new Array<number>(this.cells.length);
+    for (let k = this.cells.length - 1; k >= 0; k--) {
+      const { slot, owner } = this.cells[k]!;
+      if (owner === "budget") {
+        state[k] = this.max ?? this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
+        continue;
+      }
+      state[k] = slot.initial[rest % slot.initial.length]!;
+      rest = Math.floor(rest / slot.initial.length);
+    }
+    return state;
+  }
+
+  begin(trace: Pick<TraceData, "start">): State {
+    return this.changed(this.initial(), trace.start);
+  }
+
+  /** A state with other values in these cells; cells that the system has not are left out. */
+  private changed(state: State, cells: [cell: string, value: number][] = []): State {
+    if (!cells.length) return state;
+    const found = state.slice();
+    for (const [name, value] of cells) {
+      const position = this.positions.get(name);
+      if (position !== undefined) found[position] = value;
+    }
+    return found;
+  }
+
+  instance(label: string): Instance | undefined {
+    return this.labels.get(label);
+  }
+
+  step(instance: Instance, state: State): State | null {
+    const after = state.slice();
+    const { transition } = instance;
+    let run = this.steps.get(transition);
+    if (!run) {
+      run = this.compiler.step(transition.conditions, transition.effects, transition.params.map(([name]) => name));
+      this.steps.set(transition, run);
+    }
+    if (!run(state, instance.indices, after)) return null;
+    for (let k = 0; k < after.length; k++) if (after[k] !== state[k]) return after;
+    return null;
+  }
+
+  successors(state: State): Successor[] {
+    const found: Successor[] = [];
+    for (const instance of this.instances) {
+      const after = this.step(instance, state);
+      if (after) found.push({ instance, state: after });
+    }
+    return found;
+  }
+
+  /** The value of a tree whose parameters are bound by name. */
+  value(node: number, state: State, binding: Binding = {}): number {
+    const names = Object.keys(binding);
+    const key = `${node} ${names.join(" ")}`;
+    let found = this.conditions.get(key);
+    if (!found) {
+      found = this.compiler.condition(node, names);
+      this.conditions.set(key, found);
+    }
+    return Number(found(state, names.map((name) => binding[name]!)));
+  }
+
+  sortOf(field: string): number {
+    return this.compiler.place(field).slot.sort;
+  }
+
+  /** The members of a step by the names of its parameters. */
+  binding(instance: Instance): Binding {
+    return Object.fromEntries(instance.transition.params.map(([name], k) => [name, instance.indices[k]!]));
+  }
+
+  refusals(instance: Instance, state: State): Refusal[] {
+    const binding = this.binding(instance);
+    const failing = instance.transition.conditions.filter((c) => !this.value(c, state, binding));
+    if (failing.length) return failing.map((c) => refusal(this, c, state, binding));
+    if (this.step(instance, state)) return [];
+    return [{ node: -1, text: "", is: "it would change nothing", needs: "", decided: null, budget: false, idle: true }];
+  }
+
+  decided(instance: Instance, state: State): Decided[] {
+    const binding = this.binding(instance);
+    return instance.transition.conditions.flatMap((c) => decisionsIn(this, c, state, binding));
+  }
+
+  light(property: PropertyData, state: State, before?: State, by?: Instance): Light {
+    const [premise, goal] = property.exprs;
+    switch (property.form) {
+      case "always": return this.value(premise!, state) ? "holds" : "violated";
+      case "sometimes": return this.value(premise!, state) ? "reached" : "not here";
+      case "no deadlock": return this.deadlocked(state) ? "violated" : "holds";
+      case "step": {
+        const condition = by && property.conditions[by.transition.name];
+        if (!before || !by || condition === undefined) return "holds";
+        return this.value(condition, before, this.binding(by)) ? "holds" : "violated";
+      }
+      case "leads to": {
+        const open = tuples(property.params.map(([, index]) => this.compiler.size(index))).some((indices) => {
+          const binding = Object.fromEntries(property.params.map(([name], k) => [name, indices[k]!]));
+          return this.value(premise!, state, binding) && !this.value(goal!, state, binding);
+        });
+        return open ? "waiting" : "holds";
+      }
+    }
+  }
+
+  deadlocked(state: State): boolean {
+    return !this.rests(state) && !this.instances.some((i) => i.transition.kind !== "fault" && this.step(i, state));
+  }
+
+  rests(state: State): boolean {
+    return this.value(this.system.terminal, state) !== 0;
+  }
+
+  control(machine: MachineData, state: State, member = 0): string {
+    const binding: Binding = machine.param ? { [machine.param[0]]: member } : {};
+    return machine.states[this.value(machine.control, state, binding)]![0];
+  }
+
+  changes(before: State, after: State): Change[] {
+    return this.cells.filter((c) => before[c.position] !== after[c.position]).map((cell) => ({
+      cell, old: this.show(cell, before[cell.position]!), new: this.show(cell, after[cell.position]!),
+    }));
+  }
+
+  show(cell: Cell, value: number): string {
+    return shown(this.data, cell.slot.sort, value);
+  }
+
+  text(node: number, binding: Binding = {}): string {
+    return this.writer.show(node, binding);
+  }
+
+  effects(transition: TransitionData): string[] {
+    return transition.assigns;
+  }
+
+  replay(trace: Pick<TraceData, "start" | "steps" | "set">): Replay {
+    const states = [this.changed(this.begin(trace), trace.set[0])];
+    const steps: Instance[] = [];
+    const given: boolean[] = [];
+    for (const label of trace.steps) {
+      const instance = this.instance(label);
+      const before = states[states.length - 1]!;
+      const after = instance && this.step(instance, before);
+      const set = trace.set[steps.length + 1];
+      if (!after && !(instance && set)) {
+        const why = instance
+          ? this.refusals(instance, before).map((r) => (r.needs ? `${r.is}, needs ${r.needs}` : r.is)).join("; ")
+          : "there is no such step";
+        return { states, steps, given, failed: { step: steps.length + 1, why: `${label}: ${why}` } };
+      }
+      steps.push(instance);
+      given.push(!!after);
+      states.push(this.changed(after ?? before, set));
+    }
+    return { states, steps, given, failed: null };
+  }
+
+  column(text: string): (state: State) => string {
+    return this.columns.text(text);
+  }
+}
+
+const members = (size: number): number[] => Array.from({ length: size }, (_, k) => k);
+
+/** Every list of indices below these sizes, the last running fastest. */
+function tuples(sizes: number[]): number[][] {
+  return sizes.reduce<number[][]>((found, size) => found.flatMap((head) => members(size).map((k) => [...head, k])), [[]]);
+}

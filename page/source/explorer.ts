@@ -1,0 +1,419 @@
+// The explorer: any system, computed here: what can happen, what cannot and why, what it would break, where it leads.
+
+import type { Data, Found, Goal, Instance, ModelApi, Refusal, Search, State, SystemData } from "./types";
+import type { Draw } from "./context";
+import { why } from "./beside";
+import { charts } from "./charts";
+import { type Child, announce, copier, fill, h, number, one, plural, prose, words } from "./dom";
+import { card, summary, visible } from "./lanes";
+import { faultsText, systemById, type WalkLink, walkAt, walkLink } from "./links";
+import { find } from "./search";
+import { byField, decisionTable, lights, saying, whole } from "./tables";
+import { breaks, judge, modelOf, sizes } from "./walk";
+
+const RANDOM_STEPS = 20;
+const STARTS_MAX = 200; // initial states that the list offers
+const LIMITS = { states: 1_000_000, seconds: 120 }; // of a search: a tab has a gigabyte or so
+const KEYS = "123456789abcdfghilmnopqrsuvwyz"; // of the steps, in order; e, j, k, t, x are taken elsewhere
+const KINDS = ["protocol", "environment", "fault"];
+
+let redo: string[] = []; // the walk that was gone back from, as far as it goes on from here
+let redoOf = "";
+
+interface Possible {
+  step: Instance;
+  state: State;
+  breaks: string[];
+  key: string;
+}
+
+interface Impossible {
+  step: Instance;
+  refusals: Refusal[];
+}
+
+export const explorer: Draw = (data, place, main) => {
+  main.className = "";
+  if (!data.systems.length) {
+    fill(main, h("div.msg", {}, "This page has no system."));
+    return { title: "Explorer" };
+  }
+  const link = walkAt(place);
+  const system = systemById(data, link.system) ?? (link.system ? undefined : first(data));
+  if (!system) {
+    fill(main, h("div.msg", {}, `This page has no system ${link.system}. `, h("a", { href: "#/explore" }, "Explore another")));
+    return { title: "Explorer" };
+  }
+  link.system = system.id;
+  if (system.fixed || !place.parts.length) link.faults = system.fixed ? system.faults : link.faults;
+  return walkView(data, system, link, main);
+};
+
+function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElement): ReturnType<Draw> {
+  const model = modelOf(data, system, link.faults, link.max);
+  const cells = new Set(model.cells.map((c) => c.name));
+  link.start = link.start.filter(([name]) => cells.has(name));
+  const states = [model.begin({ start: link.start })];
+  const steps: Instance[] = [];
+  let lost: Child = null;
+  for (const label of link.steps) {
+    const step = model.instance(label);
+    const next = step && model.step(step, states.at(-1)!);
+    if (!next) {
+      lost = h("div.msg.bad", {}, "The link goes on with ", h("code", {}, label), step
+        ? [", which is not possible here: ", model.refusals(step, states.at(-1)!).slice(0, 2).map(why)]
+        : ", which this system does not have.");
+      break;
+    }
+    steps.push(step);
+    states.push(next);
+  }
+  const taken = steps.map((s) => s.label);
+  keepRedo(`${system.id}/${faultsText(link.faults, link.max)}/${JSON.stringify(link.start)}`, taken);
+
+  const at = steps.length;
+  const state = states[at]!;
+  const before = at ? states[at - 1]! : null;
+  const hidden = new Set(link.hide);
+  const judged = judge(model, states, steps);
+  const { possible, impossible } = around(model, state);
+  const to = (change: Partial<WalkLink>): void => {
+    location.hash = walkLink({ ...link, steps: taken, ...change });
+  };
+  const broken = [...judged.lights[at]!].filter(([, light]) => light === "violated").map(([name]) => name);
+  const found = h("span.sm.mute", { role: "status" }, known(data, system, link));
+  const running: { search: Search | null } = { search: null };
+
+  const lanesHere = model.lanes.length ? model.lanes.map((_, lane) => lane) : [];
+  const everybody = [...possible, ...impossible].some((p) => p.step.actor === null);
+  const columns: (number | null)[] = [...lanesHere, ...(everybody || !lanesHere.length ? [null] : [])];
+  const title = (lane: number | null): string => (lane === null ? (model.lanes.length ? "all" : "the system") : model.lanes[lane]!);
+  const grid = { style: `--n:${columns.length}` };
+
+  fill(main,
+    h("h1.sr", {}, `Explorer: ${system.title} ${system.edition}`),
+    picks(data, system, link),
+    h("div.bar", {},
+      h("button.btn", { type: "button", disabled: !at, "data-key": "back", click: () => to({ steps: taken.slice(0, -1) }) }, "← Back"),
+      h("button.btn", { type: "button", disabled: redo.length <= at, "data-key": "on", click: () => to({ steps: redo.slice(0, at + 1) }) }, "On →"),
+      h("button.btn", { type: "button", disabled: !at, "data-key": "restart", click: () => to({ steps: [] }) }, "Restart"),
+      h("button.btn", { type: "button", "data-key": "random", click: () => to({ steps: [...taken, ...randomWalk(model, state)] }) }, "Random walk"),
+      copier("Copy link", () => location.href),
+      searchForm()),
+    found,
+    h("div.bar", {}, faultChips(system, link, to), starts(model, link, to)),
+    path(model, taken, judged.first, (n) => to({ steps: redo.slice(0, n) })),
+    lost,
+    broken.length ? h("div.msg.bad", { role: "status" }, "✕ ", broken.map((name) =>
+      `${name}: ${saying(model.properties.find((p) => p.name === name))} `)) : null,
+    h("div.pl", {},
+      h("div", {},
+        h("h2.sec", { id: "possible", tabindex: -1 }, `${plural(possible.length, "step")} possible`,
+          h("small", {}, possible.length ? "press its key, or click" : model.rests(state) ? "the system rests here" : "deadlock")),
+        h("div.cols", grid, columns.map((lane) => h("div.col", {},
+          h("h3", {}, title(lane), h("small", {}, summary(model, state, lane))),
+          offered(possible.filter((p) => p.step.actor === lane), hidden, model, state, (label) => to({ steps: [...taken, label] }))))),
+        impossible.length ? [
+          h("h2.sec", {}, "Not possible now", h("small", {}, "by the condition that fails; first the steps that lack only this one")),
+          h("div.cols", grid, columns.map((lane) => h("div.col", {},
+            h("h3", {}, title(lane)), refused(impossible.filter((p) => p.step.actor === lane))))),
+        ] : null,
+        derived(model, states, steps, link, to)),
+      h("aside.side", { "aria-label": "This state" },
+        lights(model, judged, at, null),
+        charts(model, state, before, at ? steps[at - 1]!.transition.kind : "protocol"),
+        at ? model.decided(steps[at - 1]!, before!).slice(0, 1).map(decisionTable) : null,
+        h("section.card", {}, h("div.b", {}, h("details", { open: true }, h("summary", {}, "Whole state"),
+          whole(model, state, before, hidden, (field) => to({ hide: [...link.hide, field] })),
+          link.hide.length ? h("div.chips", {}, h("span.sm.mute", {}, "Hidden:"), link.hide.map((field) =>
+            h("button.chip", { type: "button", "aria-label": `Show ${field}`, click: () => to({ hide: link.hide.filter((f) => f !== field) }) },
+              `${field} ×`))) : null))))));
+
+  function searchForm(): HTMLElement {
+    const goal = h<HTMLSelectElement>("select", { "aria-label": "Find the shortest way to", "data-key": "goal" },
+      h("optgroup", { label: "break" }, model.properties.filter((p) => ["always", "step", "no deadlock"].includes(p.form))
+        .map((p) => h("option", { value: p.name }, p.name))),
+      h("optgroup", { label: "reach" }, model.properties.filter((p) => p.form === "sometimes")
+        .map((p) => h("option", { value: p.name }, p.name)),
+        h("option", { value: "" }, "a condition …")));
+    const condition = h<HTMLInputElement>("input", {
+      type: "text", hidden: true, "aria-label": "Condition over fields", placeholder: example(model), size: 26,
+    });
+    goal.addEventListener("change", () => (condition.hidden = goal.value !== ""));
+    const start = h("button.btn.go", { type: "submit", "data-key": "search" }, "Search");
+    return h("form.bar", {
+      style: "margin:0", submit: (event: Event) => {
+        event.preventDefault();
+        if (running.search) running.search.stop();
+        else void seek(goal.value ? { property: goal.value } : { expression: condition.value }, start);
+      },
+    }, h("label", {}, "Shortest way to ", goal), condition, start);
+  }
+
+  async function seek(goal: Goal, start: HTMLElement): Promise<void> {
+    start.textContent = "Stop";
+    const search = find(data, system, link.faults, link.max, state, goal, LIMITS, (p) => {
+      found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
+    });
+    running.search = search;
+    const result = await search.found;
+    running.search = null;
+    start.textContent = "Search";
+    if (!found.isConnected) return;
+    found.textContent = told(result);
+    announce(found.textContent);
+    if (result.outcome === "found" && result.steps.length) to({ steps: [...taken, ...result.steps] });
+  }
+
+  focusAgain(main);
+  return {
+    title: `${system.title} ${system.edition}`.trim(),
+    close: () => running.search?.stop(),
+    key: (event) => {
+      const { key } = event;
+      if ((key === "Backspace" || key === "ArrowLeft") && at) return to({ steps: taken.slice(0, -1) }), true;
+      if (key === "ArrowRight" && redo.length > at) return to({ steps: redo.slice(0, at + 1) }), true;
+      if (key === "Home" && at) return to({ steps: [] }), true;
+      const step = possible.find((p) => p.key === key)?.step;
+      if (!step) return false;
+      to({ steps: [...taken, step.label] });
+      return true;
+    },
+  };
+}
+
+function keepRedo(of: string, taken: string[]): void {
+  const goesOn = redoOf === of && redo.length > taken.length && taken.every((label, n) => redo[n] === label);
+  if (!goesOn) redo = taken;
+  redoOf = of;
+}
+
+/** The button that has led here is another one now: the focus stays at its place, or goes to the steps. */
+let focused = "";
+function focusAgain(main: HTMLElement): void {
+  const wanted = focused;
+  focused = "";
+  if (!wanted) return;
+  const same = wanted === "step" ? one("#possible", main) : one(`[data-key="${wanted}"]:not(:disabled)`, main) ?? one("#possible", main);
+  same?.focus({ preventScroll: true });
+}
+document.addEventListener("click", (event) => {
+  const button = (event.target as Element).closest<HTMLElement>("[data-key]");
+  if (button && button.tagName !== "SELECT") focused = button.dataset.key!;
+}, true);
+
+const first = (data: Data): SystemData =>
+  data.systems.find((s) => s.name === "rendezvous" && s.edition === "TORCH") ?? data.systems[0]!;
+
+function around(model: ModelApi, state: State): { possible: Possible[]; impossible: Impossible[] } {
+  const next = new Map(model.successors(state).map((s) => [s.instance.number, s.state]));
+  const possible: Possible[] = [];
+  const impossible: Impossible[] = [];
+  for (const step of model.instances) {
+    const after = next.get(step.number);
+    if (after) possible.push({ step, state: after, breaks: breaks(model, state, step, after).map((p) => p.name), key: "" });
+    else impossible.push({ step, refusals: model.refusals(step, state) });
+  }
+  const order = (p: Possible): number =>
+    (p.step.actor ?? model.lanes.length) * 10 + KINDS.indexOf(p.step.transition.kind);
+  possible.sort((a, b) => order(a) - order(b));
+  possible.forEach((p, n) => (p.key = KEYS[n] ?? ""));
+  return { possible, impossible };
+}
+
+function offered(steps: Possible[], hidden: Set<string>, model: ModelApi, state: State, take: (label: string) => void): Child {
+  if (!steps.length) return h("p.xs.mute", {}, "nothing");
+  return steps.map(({ step, state: after, breaks: lost, key }) => {
+    const changes = visible(model.changes(state, after), hidden);
+    const body = card(step, changes);
+    return h(`button.act.st.k-${step.transition.kind}`, {
+      type: "button", "data-action": step.label, "data-key": "step", title: `${step.transition.cite} ${step.transition.at}`.trim(),
+      "aria-keyshortcuts": key || null, click: () => take(step.label),
+    }, key ? h("kbd", {}, key) : null, [...body.childNodes],
+      lost.length ? h("div.viol", {}, `✕ breaks ${lost.map(words).join(", ")}`) : null);
+  });
+}
+
+/** Steps that are not possible, by the condition that fails. */
+function refused(steps: Impossible[]): Child {
+  const asked = steps.filter((p) => !p.refusals.some((r) => r.budget));
+  const near = asked.filter((p) => p.refusals.length <= 1);
+  const far = asked.filter((p) => p.refusals.length > 1);
+  return [
+    near.length ? grouped(near) : h("p.xs.mute", {}, "nothing is one condition away"),
+    far.length ? h("details", {}, h("summary.xs", {}, `${far.length} further away`), grouped(far)) : null,
+  ];
+}
+
+function grouped(steps: Impossible[]): Child {
+  const groups = new Map<string, Impossible[]>();
+  for (const p of steps) {
+    const r = p.refusals[0];
+    const key = !r ? "" : r.decided ? `${r.decided.table.name} ${r.decided.row}` : `${r.is} ${r.needs}`;
+    groups.set(key, [...(groups.get(key) ?? []), p]);
+  }
+  return [...groups.values()].map((alike) => {
+    const refusal = alike[0]!.refusals[0];
+    return h("div.no", {},
+      h("div.why", {}, refusal ? why(refusal) : "It would change nothing."),
+      refusal?.decided ? h("details", {}, h("summary.xs", {}, "what the table reads"), h("ul.atoms", {},
+        refusal.decided.table.atoms.map(([name, label, doc]) => h(`li${refusal.decided!.atoms[name] ? ".y" : ""}`, { title: doc },
+          refusal.decided!.atoms[name] ? "✓ " : "– ", label)))) : null,
+      h("div.nms", {}, alike.map(({ step, refusals }) => h(`span.k-${step.transition.kind}`, {
+        title: [step.transition.doc, ...refusals.map((r) => `${r.is}${r.needs ? ` needs ${r.needs}` : ""}`)].join("\n"),
+      }, step.label, refusals.length > 1 ? ` +${refusals.length - 1}` : ""))));
+  });
+}
+
+function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
+  const names = [...new Set(data.systems.map((s) => s.name))];
+  const editions = [...new Set(data.systems.filter((s) => s.name === system.name).map((s) => s.edition))];
+  const same = data.systems.filter((s) => s.name === system.name && s.edition === system.edition);
+  const go = (to: SystemData | undefined): void => {
+    if (!to) return;
+    const kept = Object.fromEntries(Object.entries(link.faults).filter(([name]) => name in to.faults));
+    location.hash = walkLink({
+      ...link, system: to.id, faults: to.name === system.name ? kept : {}, max: to.name === system.name ? link.max : null,
+      start: [], steps: [], hide: [], columns: [],
+    });
+  };
+  const chosen = (event: Event): string => (event.target as HTMLSelectElement).value;
+  return h("div.bar", {},
+    h("label", {}, "System ", h("select", {
+      id: "system", change: (e: Event) => go(data.systems.find((s) => s.name === chosen(e) && s.edition === system.edition) ??
+        data.systems.find((s) => s.name === chosen(e))),
+    }, names.map((n) => h("option", { value: n, selected: n === system.name }, n)))),
+    editions.length > 1 ? h("label", {}, "Edition ", h("select", {
+      id: "edition", change: (e: Event) => go(data.systems.find((s) => s.name === system.name && s.edition === chosen(e) && sizes(data, s) === sizes(data, system)) ??
+        data.systems.find((s) => s.name === system.name && s.edition === chosen(e))),
+    }, editions.map((e) => h("option", { value: e, selected: e === system.edition }, e)))) : h("span.sm", {}, system.edition),
+    h("label", {}, "Size ", h("select", { id: "size", change: (e: Event) => go(systemById(data, chosen(e))) },
+      same.map((s) => h("option", { value: s.id, selected: s === system }, sizes(data, s) || "as it is")))),
+    h("span.sm.mute", {}, prose(system.doc)));
+}
+
+function faultChips(system: SystemData, link: WalkLink, to: (change: Partial<WalkLink>) => void): Child {
+  const names = Object.keys(system.faults);
+  if (!names.length) return null;
+  return h("div.chips", { role: "group", "aria-label": "Faults" },
+    h("span.sm.mute", {}, system.fixed ? "Faults (fixed):" : "Faults:"),
+    names.map((name) => {
+      const times = link.faults[name] ?? 0;
+      return h("button.chip", {
+        type: "button", "aria-pressed": times > 0, disabled: system.fixed, "data-key": `fault-${name}`, click: () => {
+          const faults = { ...link.faults };
+          if (times) delete faults[name];
+          else faults[name] = system.faults[name] ?? 1;
+          to({ faults });
+        },
+      }, words(name), times > 1 ? ` ×${times}` : "");
+    }),
+    system.fixed || Object.keys(link.faults).length < 2 ? null : h("label.sm.mute", {}, "at most together ", h("select", {
+      change: (e: Event) => to({ max: Number((e.target as HTMLSelectElement).value) || null }),
+    }, [0, 1, 2, 3, 4].map((n) => h("option", { value: n, selected: n === (link.max ?? 0) }, n || "any")))));
+}
+
+/** The initial states, each by what it has otherwise than the first. */
+function starts(model: ModelApi, link: WalkLink, to: (change: Partial<WalkLink>) => void): Child {
+  if (model.initials < 2) return null;
+  const base = model.initial();
+  const offered = Array.from({ length: Math.min(model.initials, STARTS_MAX) }, (_, n) => model.initial(n));
+  const differs = offered.map((state) => model.cells.filter((c) => state[c.position] !== base[c.position]));
+  const key = JSON.stringify(link.start);
+  const chosen = differs.map((cells, n) => cells.map((c): [string, number] => [c.name, offered[n]![c.position]!]));
+  return h("label", {}, `Start (${number(model.initials)}) `, h("select", {
+    id: "start", change: (e: Event) => to({ start: chosen[Number((e.target as HTMLSelectElement).value)]!, steps: [] }),
+  }, differs.map((cells, n) => h("option", { value: n, selected: JSON.stringify(chosen[n]) === key },
+    cells.map((c) => `${c.name} = ${model.show(c, offered[n]![c.position]!)}`).join(", ") || "the first"))));
+}
+
+function path(model: ModelApi, taken: string[], firsts: Map<string, number>, jump: (n: number) => void): HTMLElement {
+  const lost = new Set(firsts.values());
+  return h("div.path", { role: "group", "aria-label": "The walk" },
+    h("button.k-start", { type: "button", "data-key": "walk-0", "aria-current": taken.length ? null : "step", click: () => jump(0) }, "start"),
+    redo.map((label, n) => {
+      const kind = model.instance(label)?.transition.kind ?? "protocol";
+      const later = n >= taken.length;
+      return h(`button.k-${kind}${later ? ".redo" : ""}${!later && lost.has(n + 1) ? ".viol" : ""}`, {
+        type: "button", "data-key": `walk-${n + 1}`, "aria-current": n + 1 === taken.length ? "step" : null, click: () => jump(n + 1),
+      }, label);
+    }));
+}
+
+/** A random walk that stops where a property is lost or nothing is possible. */
+function randomWalk(model: ModelApi, from: State): string[] {
+  const labels: string[] = [];
+  let state = from;
+  while (labels.length < RANDOM_STEPS) {
+    const next = model.successors(state);
+    if (!next.length) break;
+    const { instance, state: after } = next[Math.floor(Math.random() * next.length)]!;
+    labels.push(instance.label);
+    if (breaks(model, state, instance, after).length) break;
+    state = after;
+  }
+  return labels;
+}
+
+/** Expressions over the fields, along the walk. */
+function derived(model: ModelApi, states: State[], steps: Instance[], link: WalkLink, to: (change: Partial<WalkLink>) => void): HTMLElement {
+  const field = h<HTMLInputElement>("input", { type: "text", size: 36, placeholder: example(model), "aria-label": "Expression over fields", id: "column" });
+  const message = h("span.sm", { role: "alert", style: "color:var(--bad)" });
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    try {
+      model.column(field.value)(states[0]!);
+    } catch (error) {
+      message.textContent = (error as Error).message;
+      return;
+    }
+    to({ columns: [...link.columns, field.value] });
+  };
+  const made = link.columns.map((text) => {
+    try {
+      return { text, of: model.column(text) };
+    } catch (error) {
+      return { text, of: () => (error as Error).message };
+    }
+  });
+  const shown = (state: State): string[] => made.map((c) => c.of(state));
+  let last: string[] = [];
+  return h("section", {},
+    h("h2.sec", {}, "Along the walk", h("small", {}, "columns of your own: an expression over the fields")),
+    h("form.bar", { submit }, field, h("button.btn", { type: "submit" }, "Add column"), message),
+    made.length ? h("div.tabw.card", {}, h("table.tab", {},
+      h("thead", {}, h("tr", {}, h("th", {}, "step"), made.map((c, n) => h("th", { scope: "col" }, c.text, " ",
+        h("button.btn.icon.xs", { type: "button", "aria-label": `Remove ${c.text}`, click: () => to({ columns: link.columns.filter((_, m) => m !== n) }) }, "×"))))),
+      h("tbody", {}, states.map((state, at) => {
+        const now = shown(state);
+        const row = h("tr", {}, h("td", {}, at ? `${at} ${steps[at - 1]!.label}` : "start"),
+          now.map((value, n) => h("td", {}, last.length && last[n] !== value ? h("b", {}, value) : value)));
+        last = now;
+        return row;
+      })))) : null);
+}
+
+function example(model: ModelApi): string {
+  const [name, cells] = [...byField(model)].find(([, c]) => c[0]!.owner === "member" && c[0]!.indices.length === 1) ?? [...byField(model)][0] ?? ["", []];
+  const cell = cells[0];
+  if (!cell) return "";
+  const index = cell.slot.dims[0];
+  const value = model.show(cell, model.initial()[cell.position]!);
+  return index ? `count(${index}: ${name}[${index}] = ${value})` : `${name} = ${value}`;
+}
+
+/** How many states a report counted, where it has a run of this very system. */
+function known(data: Data, system: SystemData, link: WalkLink): string {
+  const run = data.runs.find((r) => data.systems[r.system] === system &&
+    faultsText(r.faults, r.max_faults) === faultsText(link.faults, link.max));
+  return run?.complete ? `${number(run.states)} states in all` : "";
+}
+
+function told(found: Found): string {
+  const size = `${number(found.states)} states, ${number(found.edges)} steps, depth ${found.depth}, ${found.seconds.toFixed(1)} s`;
+  if (found.outcome === "found") return found.steps.length ? `found after ${plural(found.steps.length, "step")}: ${size}` : "it is so here already";
+  if (found.outcome === "none") return `never from here: ${size}, searched in full in this page`;
+  if (found.outcome === "stopped") return `stopped: ${size}`;
+  return found.message || size;
+}
+

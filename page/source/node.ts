@@ -1,0 +1,4 @@
+// The engine for tests in node, without a page.
+
+export { Model } from "./engine";
+export { seek } from "./seek";

@@ -1,0 +1,380 @@
+/* The data of a page, and what the views may ask of the engine.
+ *
+ * page/export.py writes `Data`; page/source/load.ts reads it; the views read `Data` and a `Model` (engine.ts), which
+ * carries out the expression trees of one system with some faults switched on. A number that refers to something is its
+ * place in the list of `Data` that the comment names. A real data file to look at:
+ *
+ *     python -m trystate page OUT.html            # the runs of the small plan, checked now
+ *     python -m trystate page OUT.html --report DIR
+ *
+ * Rule: trees are shared by all systems, and never depend on how large an index is: the sizes are in `SystemData`.
+ */
+
+// ---- trees
+
+/** Operators of `NodeData[0]`; what follows each in the list is in the comment. */
+export const Op = {
+  CONST: 0, // value, sort
+  READ: 1, // field name, index trees
+  VAR: 2, // name, 0 for a parameter, or 1 + position for a placeholder of an effect
+  EQ: 3, // tree, tree
+  LT: 4, // tree, tree
+  NOT: 5, // tree
+  AND: 6, // trees
+  ITE: 7, // condition, then, else
+  ADD: 8, // tree, tree
+  SUB: 9, // tree, tree
+  INT: 10, // tree: a condition as 0 or 1
+  ORD: 11, // tree: a member as its number
+  ANY: 12, // index name, body
+  COUNT: 13, // index name, body
+  BOUND: 14, // how many quantifiers further out its own is: 0 for the innermost
+  NAMED: 15, // label, tree
+} as const;
+
+export type NodeData = (number | string)[];
+
+/** A kind of values; values of an enum are the places of its labels, of a bool 0 and 1. */
+export interface SortData {
+  kind: "bool" | "int" | "enum" | "index";
+  name: string; // of an enum its class, of an index the index
+  labels: string[]; // of an enum
+}
+
+// ---- systems
+
+export type Kind = "protocol" | "environment" | "fault";
+
+/** The owner of a field: one member's of the main index, everybody's (a store, a channel), a note for properties alone,
+ * or a counter of faults that may still happen. */
+export type Owner = "member" | "shared" | "note" | "budget";
+
+export interface SlotData {
+  name: string;
+  sort: number; // sorts
+  low: number;
+  high: number;
+  dims: string[]; // the indices that it has a value per; at most 2
+  initial: number[]; // each makes initial states of its own
+  doc: string;
+}
+
+/** A claimed move of a machine. */
+export interface ArcData {
+  machine: string; // the enum of its states (`MachineData.states_name`)
+  from: string;
+  to: string;
+  of: "self" | "others";
+}
+
+export interface TransitionData {
+  name: string;
+  kind: Kind;
+  params: [name: string, index: string][];
+  conditions: number[]; // nodes: the guard holds where all of them hold
+  effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
+  assigns: string[]; // its effects in words
+  arcs: ArcData[];
+  fair: boolean;
+  fault: string; // the switch that it needs, or ""
+  doc: string;
+  cite: string;
+  at: string; // file:line below the repository, or of the user's file
+}
+
+export interface MachineData {
+  name: string;
+  doc: string;
+  states_name: string;
+  states: [name: string, sentence: string][];
+  param: [name: string, index: string] | null; // null: there is one machine
+  control: number; // node: the ordinal of the state
+  chart: number | null; // charts; null where no Graphviz was there to lay it out
+}
+
+export type Form = "always" | "sometimes" | "step" | "leads to" | "no deadlock";
+
+export interface PropertyData {
+  name: string;
+  form: Form;
+  doc: string;
+  cite: string;
+  params: [name: string, index: string][];
+  exprs: number[]; // nodes: the condition; or premise and goal of "leads to"; none for "step" and "no deadlock"
+  conditions: Record<string, number>; // of "step": transition -> node over the state before and its parameters
+  witness: string; // the `sometimes` that shows that it is not vacuous, or ""
+  needs: string[]; // it is asked only where all of these faults are on
+}
+
+/** A decision table, as its author wrote it. */
+export interface TableData {
+  name: string;
+  doc: string;
+  cite: string;
+  atoms: [name: string, label: string, doc: string][];
+  rows: { when: Record<string, boolean>; then: string; cite: string }[];
+}
+
+/** A condition in a tree that stands for "this table decides this outcome". */
+export interface DecisionData {
+  node: number; // nodes: a NAMED
+  table: number; // tables
+  outcome: string;
+  atoms: Record<string, number>; // atom -> node
+}
+
+/** A state chart, laid out: boxes by their middle, edges as SVG paths. Lengths are CSS pixels. */
+export interface ChartData {
+  width: number;
+  height: number;
+  boxes: [state: string, x: number, y: number, width: number, height: number][];
+  edges: { from: string; to: string; path: string; head: [x: number, y: number, angle: number] }[];
+}
+
+/** A system of one edition and size, with every fault compiled in; a `Model` switches some of them on. */
+export interface SystemData {
+  id: string; // such as `rendezvous.TORCH.2-2-2-4`: what links hold
+  name: string; // what the command line calls it: `rendezvous`, or `module:Class`
+  title: string; // the class
+  doc: string; // one sentence, or ""
+  edition: string; // "" where it has none
+  sizes: Record<string, number>; // of indices and constants
+  faults: Record<string, number>; // those that can be switched on -> how often at most, unless a run says otherwise
+  fixed: boolean; // the faults are exactly these: its trees are of no other choice
+  together: boolean; // all faults share one counter, `faults_left`
+  main: string; // the index whose members are the lanes, or ""
+  slots: number[];
+  owners: Owner[]; // of the slots, in their order
+  transitions: number[];
+  machines: number[];
+  properties: number[]; // ends with deadlock_freedom
+  terminal: number; // node
+  decisions: number[];
+}
+
+// ---- results
+
+export type Status = "holds" | "violated" | "not decided";
+
+export interface ResultData {
+  name: string; // of a property
+  status: Status;
+  judgement: string; // in words: "violated, known", "not reachable at this size", ...
+  findings: string[]; // their numbers
+  trace: number | null; // traces: its shortest counterexample
+}
+
+/** A run: a system, searched in full with some faults. */
+export interface RunData {
+  number: number; // in the report
+  label: string;
+  system: number; // systems
+  faults: Record<string, number>;
+  max_faults: number | null; // of all together
+  engine: string;
+  states: number;
+  edges: number;
+  depth: number;
+  seconds: number;
+  complete: boolean;
+  stopped: string; // which limit ended it, or ""
+  results: ResultData[];
+}
+
+/** A walk that the page replays: its states follow from the actions. */
+export interface TraceData {
+  kind: "counterexample" | "example" | "recorded";
+  title: string; // of a counterexample its property
+  system: number; // systems
+  faults: Record<string, number>;
+  max_faults: number | null;
+  run: number | null; // runs
+  property: string; // or ""
+  findings: string[];
+  start: [cell: string, value: number][]; // where it begins otherwise than in the first initial state
+  steps: string[]; // labels of instances, such as `join(0)`
+  notes: string[]; // one for each step, or none at all
+  lanes: string[]; // the names of the members, or none: `node 0`, ...
+  set: Record<number, [cell: string, value: number][]>; // after so many steps a record shows these values
+  loop: number | null; // after so many steps the rest repeats for ever; the number of steps: it rests for ever
+}
+
+export interface FindingData {
+  number: string; // R3
+  name: string; // fast-exit
+  title: string;
+  seen: string; // the symptom
+  exposed: string; // who is exposed to it: options, calls, conditions
+  workaround: string; // in torch itself
+  remedy: string; // what ours does
+  releases: string; // in words
+  since: string;
+  until: string;
+  installed: boolean | null; // does the installed torch have it; null: there is no torch
+  editions: string[]; // system and edition of the runs that show it, such as `Rendezvous TORCH`
+  violates: string[]; // properties
+  trace: number | null; // traces: what shows it best
+  replay: string; // command
+}
+
+export interface Data {
+  format: 1;
+  trystate: string; // version
+  heading: string; // of the page
+  view: string; // the hash of the view that opens first, such as `#/overview` or `#/trace/0`
+  torch: { version: string; findings: string[] } | null; // the installed one, and the numbers of its findings
+  summary: string; // the verdict of the whole in one line, or ""
+  comparisons: { name: string; told: string; agrees: boolean | null }[]; // with torch and our runtime; null: not made
+  sorts: SortData[];
+  nodes: NodeData[];
+  slots: SlotData[];
+  transitions: TransitionData[];
+  machines: MachineData[];
+  properties: PropertyData[];
+  tables: TableData[];
+  decisions: DecisionData[];
+  charts: ChartData[];
+  systems: SystemData[];
+  runs: RunData[];
+  traces: TraceData[];
+  findings: FindingData[];
+}
+
+// ---- what the engine answers (engine.ts: `class Model implements ModelApi`; `new Model(data, system, faults, max)`)
+
+export type State = number[]; // a value for each cell, in their order
+export type Faults = Record<string, number>; // switched on -> how often at most
+
+export interface Cell {
+  slot: SlotData;
+  owner: Owner;
+  indices: number[];
+  name: string; // such as `place[0]`
+  member: number | null; // the lane that owns it, or null: nobody's
+  position: number; // in a state
+}
+
+/** A transition for given members. */
+export interface Instance {
+  number: number;
+  transition: TransitionData;
+  indices: number[];
+  label: string; // `join(0)`
+  actor: number | null; // the lane that takes it, or null: nobody's
+}
+
+export interface Change {
+  cell: Cell;
+  old: string;
+  new: string;
+}
+
+/** The decision of a table in a state, and its row. */
+export interface Decided {
+  table: TableData;
+  wanted: string; // the outcome that the step needs
+  outcome: string; // the outcome that the table decides
+  row: number; // place in `table.rows`
+  atoms: Record<string, boolean>;
+  because: string; // the row in words
+}
+
+/** A condition of a guard that fails. */
+export interface Refusal {
+  node: number;
+  text: string; // the condition, parameters put in
+  is: string; // `place[0] = JOINING`; for a table, what it decides
+  needs: string; // `INITIAL`
+  decided: Decided | null;
+  budget: boolean; // no more of this fault may happen
+  idle: boolean; // the guard holds, but the step would change nothing
+}
+
+/** Of a property in a state: holds; violated here (for "step": by the step that led here); a `sometimes` that is here
+ * reached, or not; a "leads to" whose premise holds somewhere while its goal is still open. */
+export type Light = "holds" | "violated" | "reached" | "not here" | "waiting";
+
+export interface Successor {
+  instance: Instance;
+  state: State;
+}
+
+export interface Replay {
+  states: State[]; // one more than steps
+  steps: Instance[];
+  given: boolean[]; // of each step: the system takes it; false: a record alone shows it
+  failed: { step: number; why: string } | null; // a step that cannot be taken: the replay ends before it
+}
+
+export interface ModelApi {
+  readonly data: Data;
+  readonly system: SystemData;
+  readonly faults: Faults;
+  readonly cells: Cell[];
+  readonly instances: Instance[];
+  readonly machines: MachineData[];
+  readonly properties: PropertyData[]; // those that are asked with these faults
+  readonly lanes: string[]; // `node 0`, `node 1`, ... or none
+  /** How many initial states there are. */
+  readonly initials: number;
+  initial(number?: number): State;
+  /** The initial state of a trace. */
+  begin(trace: Pick<TraceData, "start">): State;
+  instance(label: string): Instance | undefined;
+  /** The next state, or null where the step is not enabled or would change nothing. */
+  step(instance: Instance, state: State): State | null;
+  successors(state: State): Successor[];
+  /** Why a step is not possible; empty where it is. */
+  refusals(instance: Instance, state: State): Refusal[];
+  /** The decisions, in a state, of the tables that a step asks. */
+  decided(instance: Instance, state: State): Decided[];
+  light(property: PropertyData, state: State, before?: State, by?: Instance): Light;
+  /** Nothing is possible, and the system may not rest here. */
+  deadlocked(state: State): boolean;
+  rests(state: State): boolean;
+  /** The state of a machine: of one member, or of the only one (`member` is ignored). */
+  control(machine: MachineData, state: State, member?: number): string;
+  changes(before: State, after: State): Change[];
+  show(cell: Cell, value: number): string;
+  /** A tree as text, with parameters put in. */
+  text(node: number, binding?: Record<string, number>): string;
+  /** The assignments of a step, in words. */
+  effects(transition: TransitionData): string[];
+  replay(trace: TraceData): Replay;
+  /** A derived column: an expression over fields, such as `count(node: place[node] = RUNNING)`.
+   *
+   * Raises: Error, whose message says where and what would be right.
+   */
+  column(text: string): (state: State) => string;
+}
+
+// ---- search (search.ts: `find(data, system, faults, max, from, goal, limits, progress)` runs in a Worker)
+
+/** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds. */
+export type Goal = { property: string } | { expression: string };
+
+export interface Limits {
+  states: number;
+  seconds: number;
+}
+
+export interface Found {
+  outcome: "found" | "none" | "limit" | "stopped" | "error"; // none: no state that can be reached from there
+  steps: string[]; // labels, from the start of the search
+  states: number; // distinct
+  edges: number;
+  depth: number;
+  seconds: number;
+  message: string; // of an error or a limit
+}
+
+export interface Search {
+  readonly found: Promise<Found>;
+  stop(): void;
+}
+
+export interface Progress {
+  states: number;
+  depth: number;
+  seconds: number;
+}

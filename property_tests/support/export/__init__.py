@@ -1,0 +1,1 @@
+"""Other checkers, run on exported systems."""

@@ -1,0 +1,92 @@
+"""TLC counts the states of exported systems as our engines do, and its counterexamples are as long as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.checker.check import check
+from trystate.model.checker.export import tla as exporter
+from trystate.model.checker.export.tla import tla
+from trystate.model.language import Form, System
+from trystate.property_tests.support.export.sample import Sample
+from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
+from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
+
+from trystate import plans, registry
+
+by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
+
+
+@pytest.fixture(scope="module")
+def jar() -> Path:
+    return tlc_jar()
+
+
+def disagreements(of: System, folder: Path, jar: Path) -> list[str]:
+    """How TLC's searches differ from ours, in words: one of all that holds, and one for each run that is shown."""
+    report = check(of)
+    asked = [v for v in report.verdicts if v.property.form is not Form.LEADS_TO]
+    holding = [v.property.name for v in asked if v.run is None]
+    found = []
+    seen = explore(tla(of, holding, "Exported"), folder, jar)
+    if seen != Seen(report.exploration.distinct, "", None):
+        found.append(f"{report.exploration.distinct} states, and {holding} hold: TLC says {seen}")
+    for verdict in asked:
+        name, run = verdict.property.name, verdict.run
+        if run is not None:
+            seen = explore(tla(of, [name], "Exported"), folder, jar)
+            if (seen.violated.removeprefix("never_"), seen.steps) != (name, len(run.path.steps)):
+                found.append(f"{name} after {len(run.path.steps)} steps: TLC says {seen}")
+    return found
+
+
+def test_tlc_agrees_on_the_states_and_on_all_that_holds(tmp_path: Path, jar: Path) -> None:
+    of = Sample(faults=["fall"])
+    seen = explore(
+        tla(of, ["the_numbers_add_up", "who_has_met_has_met", "deadlock_freedom"], "Exported"), tmp_path, jar
+    )
+    assert seen == Seen(check(of).exploration.distinct, "", None)
+
+
+@by_night
+@pytest.mark.parametrize("faults", [(), ("fall",)], ids=str)
+def test_tlc_agrees_on_the_sample(faults: tuple[str, ...], tmp_path: Path, jar: Path) -> None:
+    assert disagreements(Sample(faults=faults), tmp_path, jar) == []
+
+
+@by_night
+def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> None:
+    cheapest: dict[type[System], Any] = {}
+    for run in sorted(plans.small(registry.plan()), key=plans.cost):
+        if plans.states()[run.label] <= NUMBERS["states of a run for TLC"]:
+            cheapest.setdefault(run.system, run)
+    assert len(cheapest) > 10
+    found = {run.label: disagreements(run.build(), tmp_path, jar) for run in cheapest.values()}
+    assert {label: said for label, said in found.items() if said} == {}
+
+
+def _dropped(self: Any, expr: Any, show: Any) -> str:
+    return str(show(expr.args[0]) if expr.op == "and" else SHOW(self, expr, show))
+
+
+SHOW, EXCEPT = exporter._Module._show, exporter._except
+MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
+    "less is more": (exporter, "_SIGNS", {**exporter._SIGNS, "lt": ">"}),
+    "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
+    "a dropped conjunct": (exporter._Module, "_show", _dropped),
+    "one member alone is changed": (exporter, "_except", lambda field, changed: EXCEPT(field, [*changed][:1])),
+    "a bound that is too low": (exporter, "_set", lambda sort: "BOOLEAN" if sort.kind == "bool" else "(-1)..100"),
+}
+
+
+@by_night
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_exporter_is_noticed(
+    mistake: str, tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(owner, name, wrong)
+    assert disagreements(Sample(faults=["fall"]), tmp_path, jar)

@@ -1,0 +1,304 @@
+"""The manual says what the commands do: each example is a command line, each exit code is one, TAB knows the names."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trystate.impl.store.limits import Limits
+from trystate.model.errors import UsageError
+from trystate.property_tests.tests.command_line.setting import Command
+
+from trystate import cli, registry
+from trystate.__main__ import main
+from trystate.choosing import build
+from trystate.commands import operate
+from trystate.completion import NAMES, SHELLS, script
+from trystate.exits import USUAL, Exit
+from trystate.manual import LIMITS, PAGES, TOP, Page
+
+PLACEHOLDER = "mypackage.protocol:Mine"  # a user's own system, in the examples
+QUICK = {"table", "doctor"}  # carried out as they stand; others need a job, torch, or a long search
+
+
+def lines(page: Page) -> list[str]:
+    """The command lines of a page, each on one line."""
+    return [line.strip() for line in page.examples.replace("\\\n", " ").splitlines()]
+
+
+def words(line: str) -> Iterator[list[str]]:
+    """The words of each `trystate` of a command line, without pipes, redirections and variables of the environment."""
+    for part in re.split(r" [|&] ", re.split(r" >{1,2} ", line)[0]):
+        found = [word for word in shlex.split(part) if not re.match(r"[A-Z_]+=", word)]
+        if found[0] == "trystate":
+            yield found[1:]
+
+
+EXAMPLES = [(name, line) for name, page in {"": TOP, **PAGES}.items() for line in lines(page)]
+
+
+def refuse_unknown(args: argparse.Namespace) -> None:
+    """The names in a command line are known. Raises UsageError."""
+    if getattr(args, "system", None) not in (None, PLACEHOLDER) or args.command == "verify:verify":
+        for name in [args.system] if hasattr(args, "system") else args.systems:
+            if name != PLACEHOLDER:
+                build(registry.system_class(name), args)
+    if args.command == "table:table" and registry.table_named(args.name, args.edition) is None:
+        registry.system_class(args.name)
+    if args.command == "diagram:diagram":
+        drawn = {*registry.table_names(), *(walk.name for walk in registry.WALKS)}
+        for name in args.names:
+            if name not in drawn | {PLACEHOLDER} and not re.fullmatch(r"[A-Z]\d+", name):
+                registry.system_class(name)
+        if args.witness:
+            registry.witness_named(args.witness, [registry.system_class(name) for name in args.names])
+    if args.command == "replay:replay" and args.name:
+        registry.finding_named(args.name)
+
+
+def parse(argv: list[str]) -> None:
+    """Read a command line as the command would, names and torchrun's options included.
+
+    Raises:
+        UsageError: it is none.
+    """
+    args = cli.parser().parse_args(argv)
+    if args.command == "run:run":
+        from trystate.commands import run
+
+        chosen = run.parser().parse_args(args.argv)
+        run._refuse_what_cannot_be(chosen)
+        run._refuse_what_means_nothing(chosen)
+    else:
+        refuse_unknown(args)
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line[:60] for _, line in EXAMPLES])
+def test_each_example_is_a_command_line_of_its_command(name: str, line: str) -> None:
+    found = list(words(line))
+    assert found or "python train.py" in line
+    for argv in found:
+        if argv[0] == "--print-completion":
+            assert argv[1] in SHELLS
+            continue
+        assert " ".join(argv).startswith(name)
+        try:
+            parse(argv)
+        except SystemExit as done:  # --help
+            assert done.code == 0
+        if argv[0] in QUICK:
+            assert main(argv) == Exit.OK
+
+
+@pytest.mark.parametrize(
+    "argv",
+    ["verify rendezvous --fault crsh", "table jin", "diagram --witness two_rn agents", "diagram R3 rendezvos",
+     "replay fast-exi", "run --nnodes 4:1 train.py", "status --rdzv-endpoint a:1", "explore rendezvous --walkk a"],
+)  # fmt: skip
+def test_an_example_that_is_none_is_noticed(argv: str) -> None:
+    with pytest.raises(UsageError):
+        parse(argv.split())
+
+
+def test_the_steps_of_an_example_can_be_taken(command: Command) -> None:
+    (line,) = (line for line in lines(PAGES["explore"]) if "--walk" in line)
+    code, out, err = command(*shlex.split(line)[1:])
+    assert (code, "after add_to_participants(0)" in out) == (Exit.OK, True), err
+
+
+# ---- exit codes
+
+
+def named(page: Page) -> set[int]:
+    """The exit codes that the prose of a page names."""
+    return {
+        int(code)
+        for code in re.findall(r"exits?\s+with\s+(\d+)|exit\s+code\s+(\d+)", page.description)
+        for code in code
+        if code
+    }
+
+
+def answers(module: str) -> set[Exit]:
+    """The exit codes that a module of the commands answers with by name, but for the usual ones."""
+    tree = ast.parse((Path(inspect.getfile(cli)).parent / "commands" / f"{module}.py").read_text(encoding="utf-8"))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {Exit[node.attr] for node in names if ast.unparse(node.value) == "Exit"} - {Exit.OK}
+
+
+def assert_the_codes_are_exits(page: Page) -> None:
+    assert {*USUAL} == {*Exit}
+    for code, text in page.exits.items():
+        assert Exit(code) in USUAL
+        assert text != USUAL[code], f"{code} means the usual: leave it out"
+    assert named(page) <= {*Exit}
+    said = re.findall(r"^  (\d+) +\S", page.epilog.partition("examples:")[0], re.M)
+    assert [int(code) for code in said] == [*Exit]
+
+
+MODULES = sorted({function.partition(":")[0] for function, _ in cli.COMMANDS.values()})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_code_that_a_command_answers_with_is_explained_on_its_page(module: str) -> None:
+    names = [name for name, (function, _) in cli.COMMANDS.items() if function.startswith(f"{module}:")]
+    explained = {code for page in PAGES if page.split()[0] in names for code in PAGES[page].exits}
+    assert answers(module) <= explained
+
+
+def test_a_command_that_answers_with_a_code_is_seen() -> None:
+    assert answers("operate") == {Exit.FAILED, Exit.INCOMPLETE}
+    assert answers("replay") == {Exit.FAILED, Exit.INCOMPLETE}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_exit_code_of_a_page_is_one(name: str) -> None:
+    assert_the_codes_are_exits(PAGES[name])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [Page("", "", "", {7: "seven"}),  # type: ignore[dict-item]  # no exit code
+     Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
+)  # fmt: skip
+def test_a_code_that_is_none_and_one_that_says_nothing_new_are_noticed(page: Page) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        assert_the_codes_are_exits(page)
+
+
+# ---- what readers stumbled over
+
+
+def test_status_looks_no_longer_than_its_limit(command: Command) -> None:
+    from trystate.monitor.status import OBSERVE_SECONDS_MAX
+
+    assert cli.OBSERVE_SECONDS_MAX == OBSERVE_SECONDS_MAX
+    job = ("status", "--rdzv-endpoint", "127.0.0.1:1", "--rdzv-id", "job")
+    code, _, err = command(*job, "--observe", "90")
+    assert (code, "--observe: 90 s is more than 60: trystate watch looks longer" in err) == (Exit.USAGE, True)
+    assert cli.parser().parse_args([*job, "--observe", "60"]).observe == 60.0
+
+
+def test_the_help_of_drain_names_both_kinds_of_jobs_that_have_the_mark() -> None:
+    for text in (PAGES["drain"].description, operate.CANNOT_DRAIN):
+        assert "trystate run" in text and "--rdzv-backend=trystate" in text
+
+
+def test_the_hint_to_the_docs_has_a_line_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.elastic.multiprocessing import errors
+    from trystate.impl.agent.health import Unhealthy
+
+    from trystate.commands import run
+
+    def fail(*_: object) -> None:
+        raise Unhealthy("this node leaves: it said nothing")
+
+    monkeypatch.setattr(run, "_launch", fail)
+    monkeypatch.setattr(errors, "record", lambda launch: launch)  # torch's wants a stderr with a file number
+    code, _, err = command("run", "--standalone", "train.py")
+    assert code == Exit.FAILED
+    assert err.splitlines()[-2:] == [
+        "trystate run: this node leaves: it said nothing",
+        f"docs/troubleshooting.md#{Unhealthy.symptom} has the causes and remedies",
+    ]
+
+
+def test_a_store_that_a_watch_does_not_reach_and_an_endpoint_that_is_none_are_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trystate.monitor import status
+
+    monkeypatch.setattr(status, "CONNECT_SECONDS", 0.2)
+    for endpoint, code, why in (("127.0.0.1:1", Exit.INCOMPLETE, "not reached"), ("host:x", Exit.USAGE, "host:port")):
+        found, _, err = command("watch", "--rdzv-endpoint", endpoint, "--rdzv-id", "job", "--for", "1")
+        assert (found, why in err, "internal" in err) == (code, True, False), err
+
+
+def test_each_limit_of_the_store_has_its_help(command: Command) -> None:
+    assert {*LIMITS} == {field.name for field in dataclasses.fields(Limits)}
+    assert "bytes of a value (default: 8,388,608)" in command("store", "serve", "--help")[1]
+
+
+def test_the_help_of_run_says_where_torchruns_does_not_hold(command: Command) -> None:
+    _, out, _ = command("run", "--help")
+    assert "--metrics PORT, --metrics PORT" not in out
+    assert "any explicitly set" not in out
+    assert out.count("refused: the rendezvous gives ranks and a master") == 3
+    assert "--rdzv-id job17 \\\n      --rank-key" in out
+
+
+# ---- completion
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A script that prints the words that bash would offer after those of its arguments."""
+    pytest.importorskip("shtab")
+    path = tmp_path_factory.mktemp("completion") / "complete.bash"
+    completes = 'COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _shtab_trystate; printf "%s\\n" "${COMPREPLY[@]}"\n'
+    path.write_text(f"{script(cli.parser(), 'bash')}\n{completes}")
+    return path
+
+
+def offered(bash: Path, line: str) -> set[str]:
+    """The words that complete the last word of the line."""
+    done = subprocess.run(["bash", bash, *line.split(" ")], capture_output=True, text=True, cwd=bash.parent, check=True)
+    return {*done.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("trystate ex", {"explore", "explain"}),
+        ("trystate explore ren", {"rendezvous"}),
+        ("trystate verify rendezvous sta", {"state-holders", "start-ups"}),
+        ("trystate verify rendezvous --edition ", {"SEED", "TORCH", "TRYSTATE"}),
+        ("trystate verify --fault creat", {"creator_crash"}),
+        ("trystate table jo", {"join", "journals"}),
+        ("trystate diagram scale-u", {"scale-up-newcomer", "scale-up-noticed"}),
+        ("trystate replay fast", {"fast-exit"}),
+        ("trystate explain comp", {"complete.bash"}),
+        ("trystate store serve --record-k", {"--record-keys"}),
+        ("trystate store serve --record-keys ", {"rendezvous", "all"}),
+        ("trystate run --rdzv-e", {"--rdzv-endpoint"}),
+        ("trystate run comp", {"complete.bash"}),
+        ("trystate --print-completion ", {*SHELLS}),
+    ],
+)
+def test_tab_completes_commands_options_systems_editions_tables_and_files(
+    bash: Path, line: str, some: set[str]
+) -> None:
+    found = offered(bash, line)
+    assert some <= found
+    assert all(word.startswith(line.split(" ")[-1]) for word in found)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_the_script_is_printed_for_other_shells(command: Command, shell: str) -> None:
+    code, out, err = command("--print-completion", shell)
+    assert (code, err) == (Exit.OK, "")
+    assert "rendezvous" in out and "journals" in out
+
+
+def test_a_shell_that_there_is_not_and_a_missing_package_are_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = command("--print-completion", "cmd")
+    assert (code, "invalid choice: 'cmd'" in err) == (Exit.USAGE, True)
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    code, _, err = command("--print-completion", "bash")
+    assert (code, err) == (Exit.INCOMPLETE, "trystate: --print-completion bash needs shtab: pip install shtab\n")
+
+
+def test_each_name_that_completes_is_one_word() -> None:
+    for names in ("SYSTEM", "--edition", "--fault", "--engine", "--witness"):
+        assert all(re.fullmatch(r"[\w-]+", name) for name in NAMES["", names]()), names

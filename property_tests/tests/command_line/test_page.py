@@ -1,0 +1,126 @@
+"""The commands that write a page: what is in it, and what they refuse."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import webbrowser
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.tests.command_line.setting import HERE, Command
+
+from trystate import registry
+from trystate.exits import Exit
+
+BYTES_MAX = 2_000_000
+IDS = next(run for run in registry.plan() if run.system is registry.SYSTEMS["ids"])
+
+
+def data_of(page: Path) -> Any:
+    """The data in a page."""
+    text = page.read_text(encoding="utf-8")
+    assert len(text.encode()) <= BYTES_MAX
+    found = re.search(r'<script type="application/json" id="data" data-form="(\w+)">([^<]*)</script>', text)
+    assert found is not None
+    packed = found[2].encode()
+    return json.loads(zlib.decompress(base64.b64decode(packed)) if found[1] == "deflate" else packed)
+
+
+def test_a_page_needs_nothing_beside_itself(command: Command, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert command("verify", HERE, "--edition", "BROKEN", "--html", str(page))[0] == Exit.FAILED
+    skeleton = page.read_text(encoding="utf-8").partition('id="data"')[0]
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#)|@import|url\((?!["']?data:)""", skeleton)
+
+
+def test_verify_writes_a_page_of_what_it_found(command: Command, tmp_path: Path) -> None:
+    page = tmp_path / "below" / "page.html"
+    command("verify", HERE, "--edition", "BROKEN", "--html", str(page))
+    data = data_of(page)
+    (run,) = data["runs"]
+    assert (data["systems"][run["system"]]["name"], data["view"]) == (HERE, "#/overview")
+    (broken,) = [result for result in run["results"] if result["status"] == "violated"]
+    assert data["traces"][broken["trace"]]["property"] == broken["name"] == "one_at_a_time"
+
+
+def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None], tmp_path: Path) -> None:
+    plan(IDS)
+    code, out, _ = command("page", str(tmp_path / "page.html"), "--jobs", "1")
+    assert code == Exit.OK
+    assert "open it in a browser" in out
+    assert [run["label"] for run in data_of(tmp_path / "page.html")["runs"]] == [IDS.build().label]
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        (None, "report.json cannot be read: .*; give the folder of trystate verify --out"),
+        ("{}", "report.json cannot be read: 'trystate'; give the folder of trystate verify --out"),
+        (
+            '{"trystate": "0.1.0", "runs": [{"system": "Lock", "properties": []}]}',
+            "the report has a system 'Lock' that trystate has not: let trystate verify module:Class --html FILE",
+        ),
+    ],
+)
+def test_page_refuses_what_is_no_report(command: Command, tmp_path: Path, report: str | None, why: str) -> None:
+    if report is not None:
+        (tmp_path / "report.json").write_text(report)
+    code, _, err = command("page", str(tmp_path / "page.html"), "--report", str(tmp_path))
+    assert code == Exit.USAGE
+    assert re.search(why, err)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_explore_opens_a_page_of_ones_own_system(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    page = tmp_path / "page.html"
+    assert command("explore", HERE, "--edition", "BROKEN", "--fault", "relapse", "--web", str(page))[0] == Exit.OK
+    assert opened == [page.as_uri()]
+    data = data_of(page)
+    (system,) = data["systems"]
+    assert (system["name"], system["edition"]) == (HERE, "BROKEN")
+    assert re.fullmatch(r"#/explore/[^/]+Lock\.BROKEN\.2-1-2/relapse", data["view"])
+
+
+def test_explore_opens_the_player_on_a_counterexample(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda url: True)
+    page = tmp_path / "page.html"
+    command("explore", HERE, "--edition", "BROKEN", "--counterexample", "one_at_a_time", "--web", str(page))
+    data = data_of(page)
+    assert data["view"] == "#/trace/0"
+    assert [trace["property"] for trace in data["traces"]] == ["one_at_a_time"]
+
+
+def test_explain_refuses_a_page_of_passes(command: Command, tmp_path: Path) -> None:
+    record = tmp_path / "worker-0.jsonl"
+    record.write_text('{"op":"begin","by":"autograd"}\n')
+    code, _, err = command("explain", str(record), "--html", str(tmp_path / "page.html"))
+    assert code == Exit.USAGE
+    assert re.search("--html shows a rendezvous, and .*worker-0.jsonl is a record of passes: give --diagram", err)
+
+
+def test_explain_writes_a_page_of_the_recorded_run(command: Command, tmp_path: Path) -> None:
+    record, page = tmp_path / "job.jsonl", tmp_path / "page.html"
+    record.write_bytes(gzip.decompress((KEPT / "torch-R1.jsonl.gz").read_bytes()))
+    code, _, err = command("explain", str(record), "--html", str(page))
+    assert code == Exit.FAILED
+    assert "the page is" in err
+    data = data_of(page)
+    (trace,) = data["traces"]
+    assert (trace["kind"], trace["property"], trace["findings"]) == ("recorded", "members_learn_the_master", ["R1"])
+    assert trace["lanes"] == ["127.0.0.2_32369_0", "127.0.0.3_32594_0"]
+    assert {"return_to_connect(1)", "crash(0)"} <= {*trace["steps"]}
+    assert all("job.jsonl:" in note for note in trace["notes"])
+    assert str(tmp_path) not in json.dumps(data)

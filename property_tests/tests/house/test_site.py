@@ -1,0 +1,207 @@
+"""The documentation site: its navigation, its generated pages, and the mistakes that its strict build catches.
+
+The gate builds the whole site (`.ci/run`), which takes half a minute; here the same settings build a site of two pages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from trystate.diagrams import state_chart_mermaid
+
+import trystate
+from trystate import language
+
+mkdocs = pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+
+from mkdocs.commands.build import build  # noqa: E402  the skip comes first
+from mkdocs.config import load_config  # noqa: E402
+from mkdocs.exceptions import Abort, PluginError  # noqa: E402
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+DOCS = CHECKOUT / "docs"
+pytestmark = pytest.mark.skipif(not (CHECKOUT / "mkdocs.yml").is_file(), reason="needs a clone")
+
+
+@cache
+def website() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("website", DOCS / "website.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def settings(**changed: Any) -> Any:
+    return load_config(str(CHECKOUT / "mkdocs.yml"), strict=True, **changed)
+
+
+def listed(nav: Any) -> Iterator[str]:
+    """The pages of a navigation, from the top to the bottom."""
+    for each in nav.values() if isinstance(nav, dict) else nav:
+        yield from [each] if isinstance(each, str) else listed(each)
+
+
+def lacking(docs: Path, nav: Any) -> set[str]:
+    """The pages of a folder that the navigation does not have; a report is reached by its table."""
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    return {page for page in pages if not re.match("upstream/[A-Z]\\d", page)} - {*listed(nav)}
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = settings().nav
+    assert lacking(DOCS, nav) == set()
+    assert len({*listed(nav)}) == len([*listed(nav)])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Callable[..., list[str]]:
+    """Build a site of two pages with the settings of the whole one; returns the warnings, all of which fail it."""
+
+    def site(pages: dict[str, str], nav: Any) -> list[str]:
+        docs = tmp_path / "docs"
+        docs.mkdir()
+        for name, text in pages.items():
+            (docs / name).write_text(text, encoding="utf-8")
+        config = settings(docs_dir=str(docs), site_dir=str(tmp_path / "site"), nav=nav, plugins=[], hooks=[])
+        config.theme = load_config(None, theme="mkdocs").theme  # a quick one
+        said = Said()
+        logging.getLogger("mkdocs").addHandler(said)
+        try:
+            build(config)
+        except Abort:
+            assert said.warnings
+            return said.warnings
+        finally:
+            logging.getLogger("mkdocs").removeHandler(said)
+        assert said.warnings == []
+        return []
+
+    return site
+
+
+class Said(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.warnings: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.warnings.append(record.getMessage())
+
+
+SOUND = {"index.md": "# First\n\n[on](other.md#a-heading-2)\n", "other.md": "# Other\n\n## A heading: 2\n"}
+NAV = ["index.md", "other.md"]
+
+
+def test_a_sound_site_is_built_without_a_warning(small: Callable[..., list[str]]) -> None:
+    """The anchor is the one that GitHub writes."""
+    assert small(SOUND, NAV) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "nav", "said"),
+    [
+        ("[on](otter.md)", NAV, "contains a link 'otter.md', but the target is not found"),
+        ("[on](other.md#a-header)", NAV, "does not contain an anchor '#a-header'"),
+        ("[on](#nowhere)", NAV, "no such anchor on this page"),
+        ("[on](/other.md)", NAV, "contains an absolute link '/other.md'"),
+        ("[on](../README.md)", NAV, "but the target is not found"),
+        ("Text.", ["index.md"], 'not included in the "nav" configuration:\n  - other.md'),
+        ("Text.", [*NAV, "third.md"], "A reference to 'third.md' is included in the 'nav' configuration"),
+    ],
+)
+def test_a_mistake_fails_the_build(page: str, nav: list[str], said: str, small: Callable[..., list[str]]) -> None:
+    assert said in "\n".join(small({**SOUND, "index.md": f"# First\n\n{page}\n"}, nav))
+
+
+def test_a_page_that_the_navigation_lacks_is_noticed() -> None:
+    nav = settings().nav
+    nav[0]["trystate"].remove({"Concepts": "concepts.md"})
+    assert lacking(DOCS, nav) == {"concepts.md"}
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "there"),
+    [
+        ("agent.md", "../ARCHITECTURE.md", "architecture.md"),
+        ("agent.md", "../diagrams/generated/join.md", "diagrams/join.md"),
+        ("agent.md", "../impl", "architecture.md"),
+        ("agent.md", "../impl/agent/core.py", "source/impl/agent/core.py.txt"),
+        ("upstream/README.md", "../../model/errors.py", "../source/model/errors.py.txt"),
+        ("diagrams/join.md", "join.svg", "join.svg"),
+        ("architecture.md", "docs/api.md", "api.md"),
+        ("architecture.md", "README.md", "index.md"),
+        ("agent.md", "../impl/no_such.py", "../impl/no_such.py"),
+    ],
+)
+def test_a_link_leads_to_the_place_in_the_site(page: str, link: str, there: str) -> None:
+    """A link to a file that is not there stays as it is, and fails the build."""
+    uris = {"architecture.md", "diagrams/join.md", "diagrams/join.svg", "api.md", "index.md",
+            "source/impl/agent/core.py.txt", "source/model/errors.py.txt"}  # fmt: skip
+    fence = f"```text\n[a]({link})\n```\n"
+    assert website().rewritten(f"[a]({link}#b)\n{fence}", page, uris) == f"[a]({there}#b)\n{fence}"
+
+
+def test_the_page_of_commands_has_every_command_and_option() -> None:
+    page = website().command_line()
+    for word in ("## `trystate verify`", "## `trystate store proxy`", "--max-faults N", "--rdzv-endpoint", "examples:"):
+        assert word in page, word
+
+
+def test_the_bibliography_leads_from_each_source_to_the_declarations() -> None:
+    page = website().bibliography()
+    assert "\n## dynamic_rendezvous.py\n" in page and "\n## elastic-node-change\n" in page
+    assert re.search(r"^\| rendezvous-engine 3\.2\.\d.* \| \[\w+/\w+\.\w+\]\(\.\./model/rendezvous/", page, re.M)
+
+
+def test_a_citation_of_an_unknown_source_fails_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(website(), "sources", lambda: frozenset({"elastic-node-change"}))
+    with pytest.raises(PluginError, match=r"docs/sources\.md explains no name at the beginning of \['"):
+        website().bibliography()
+
+
+@pytest.mark.parametrize(
+    ("program", "cited"),
+    [
+        ("@step(cite='a.py: b')\ndef c(): ...", ["a.py: b"]),
+        ("A = 'a.py'\n@step(cite=A + ': b')\ndef c(): ...", ["a.py: b"]),
+        ("A = 'a.py'\n@step(cite=f'{A}: b')\ndef c(): ...", ["a.py: b"]),
+        ("c = Table(rows=[row(1, 'a.py', x=True), row(2)])", ["a.py"]),
+    ],
+)
+def test_a_citation_is_read_in_each_form(
+    program: str, cited: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "some.py").write_text(program, encoding="utf-8")
+    monkeypatch.setattr(website(), "ROOT", tmp_path)
+    found = website().citations.__wrapped__()
+    assert found == {cite: frozenset({"[model/some.c](../model/some.py)"}) for cite in cited}
+
+
+def test_the_reference_of_the_language_has_every_name_once() -> None:
+    named = re.findall(r"^::: trystate\.language\.(\w+)$", (DOCS / "api" / "language.md").read_text(), re.M)
+    assert sorted(named) == sorted(language.__all__)
+
+
+def test_every_public_module_has_a_page() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    modules = [name for name in trystate.__all__ if name.islower() and not name.startswith("_")]
+    assert [name for name in modules if f"::: trystate.{name}" not in pages] == []
+
+
+def test_the_chart_of_the_tutorial_is_that_of_its_model() -> None:
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    (model,) = re.findall(r"^```python\n(# lease\.py\n.*?)^```", text, re.M | re.S)
+    (chart,) = re.findall(r"^```mermaid\n(.*?)^```", text, re.M | re.S)
+    names: dict[str, Any] = {"__name__": "lease"}
+    exec(compile(model, "lease.py", "exec"), names)
+    assert chart == state_chart_mermaid(names["Lease"]().machines["lease"])

@@ -1,0 +1,74 @@
+"""The events of torch's agents are merged by run and node: A4, A13 and A14 are named, and lines that are none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from trystate.monitor.agents import AGENTS_MAX, LINE_BYTES_MAX, Agents
+
+STORE_LOST = (
+    "File api.py, in num_nodes_waiting\nRendezvousConnectionError: The connection to the C10d store has failed."
+)
+
+
+def agent(pid: int, state: str, *, restarts: int = 0, error: str = "", round_: int = 0, failed: int = 0) -> list[Any]:
+    """What one of two agents of a job says, from its first round to its end."""
+    base = {"wall": 1.0, "monotonic": 1.0, "host": "h", "pid": pid, "run": "job"}
+    said = {"agent_restarts": restarts, "group_rank": pid - 1, "metadata": json.dumps({"group_world_size": 2})}
+    own = base | {"source": "torch.agent", "event": "e"}
+    lines: list[Any] = [
+        base | {"source": "torch.rendezvous", "message": f"The node 'h_{pid}_0' has joined round {round_} of the ..."},
+        own | {"metadata": said | {"state": "START", "worker_id": "7"}},
+        *[own | {"metadata": said | {"state": "FAILED", "worker_id": "7"}}] * failed,
+    ]
+    return [*lines, own | {"metadata": said | {"state": state, "worker_id": None, "raw_error": error}}]
+
+
+def named(*agents: list[Any]) -> list[str]:
+    found = Agents()
+    for number, line in enumerate(line for lines in agents for line in lines):
+        found.feed(f"events:{number}", json.dumps(line).encode() + b"\n")
+    assert not found.flaws
+    return [wrong.finding.number for run in found.runs.values() for wrong in run.wrong()]
+
+
+@pytest.mark.parametrize(
+    ("agents", "numbers"),
+    [
+        ((agent(1, "SUCCEEDED", restarts=1), agent(2, "SUCCEEDED", restarts=2)), []),
+        ((agent(1, "FAILED", failed=1), agent(2, "FAILED", failed=1)), []),
+        ((agent(1, "SUCCEEDED"), agent(2, "FAILED", error="SignalException: 15")), []),  # it was told to end
+        ((agent(1, "SUCCEEDED"), agent(2, "FAILED", failed=1, round_=1)), []),  # in another round
+        ((agent(1, "FAILED", error=STORE_LOST), agent(2, "FAILED", error=STORE_LOST)), ["A4"]),
+        ((agent(1, "FAILED", error="TimeoutError"), agent(2, "SUCCEEDED")), []),
+        ((agent(1, "SUCCEEDED"), agent(2, "SUCCEEDED", failed=1)), ["A13"]),
+        ((agent(1, "FAILED", restarts=1, failed=1), agent(2, "FAILED", restarts=1, error="closed")), ["A14"]),
+        ((agent(1, "FAILED", restarts=1, failed=1), agent(2, "FAILED", error="closed")), []),
+    ],
+)  # fmt: skip
+def test_a_finding_is_named_where_agents_say_what_shows_it(agents: tuple[list[Any], ...], numbers: list[str]) -> None:
+    assert named(*agents) == numbers
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\n", b"{\n", b"[]\n", b"[" * 10_000 + b"\n", b'{"source": "other"}\n', b"x" * (LINE_BYTES_MAX + 1), b'{"cut'],
+)
+def test_a_line_that_is_none_is_named_and_the_rest_is_read(data: bytes) -> None:
+    found = Agents()
+    found.feed("events:1", data)
+    for line in agent(1, "SUCCEEDED"):
+        found.feed("events:2", json.dumps(line).encode() + b"\n")
+    assert found.flaws == ["events:1"]
+    assert found.runs["job"].agents["h_1"].ended == "SUCCEEDED"
+
+
+def test_agents_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert AGENTS_MAX >= 1_000
+    monkeypatch.setattr("trystate.monitor.agents.AGENTS_MAX", 1)
+    found = Agents()
+    for line in (*agent(1, "SUCCEEDED"), *agent(2, "SUCCEEDED")):
+        found.feed("events", json.dumps(line).encode() + b"\n")
+    assert (len(found.runs["job"].agents), found.let_go) == (1, len(agent(2, "SUCCEEDED")))

@@ -1,0 +1,67 @@
+// Answers questions about systems with the page's engine, for tests: node ask.mjs ENGINE.mjs DATA.json QUESTIONS.json
+//
+// A question has a system, faults and a bound of all faults; `patch`, nodes that replace others; and asks for one of:
+//     states   so many states, breadth first: of each its steps, the conditions that fail, and the lights
+//     walks    the same for given states
+//     texts    trees as text
+//     replay   a walk: its states
+//     seek     a goal: what a search finds
+//     columns  expressions in the first state
+
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const [, , engine, dataFile, questionsFile] = process.argv;
+const { Model, seek } = await import(pathToFileURL(engine).href);
+const text = readFileSync(dataFile, "utf8");
+const whole = JSON.parse(text);
+
+function look(model, state) {
+  const steps = model.successors(state).map(({ instance, state: after }) => [instance.label, after]);
+  const failing = model.instances.map((i) => i.transition.conditions.map((c) => (model.value(c, state, model.binding(i)) ? 1 : 0)).join(""));
+  const lights = model.properties.filter((p) => p.form !== "step").map((p) => model.light(p, state));
+  const judged = model.properties.filter((p) => p.form === "step").map((p) =>
+    model.successors(state).map(({ instance, state: after }) => (model.light(p, after, state, instance) === "holds" ? 1 : 0)).join(""));
+  const controls = model.machines.map((m) => model.control(m, state, 0));
+  const refused = model.instances.map((i) => (model.refusals(i, state).length ? 1 : 0)).join("");
+  return { state, steps, failing, lights, judged, controls, rests: model.rests(state), refused };
+}
+
+function answer(q) {
+  const data = q.patch ? { ...whole, nodes: whole.nodes.map((node, k) => q.patch[k] ?? node) } : whole;
+  const system = data.systems[q.system];
+  const model = new Model(data, system, q.faults, q.max ?? null);
+  if (q.texts) return q.texts.map((node) => model.text(node));
+  if (q.columns) return q.columns.map((source) => {
+    try {
+      return model.column(source)(model.initial());
+    } catch (error) {
+      return `Error: ${error.message}`;
+    }
+  });
+  if (q.replay !== undefined) {
+    const found = model.replay(data.traces[q.replay]);
+    return { states: found.states, failed: found.failed, given: found.given };
+  }
+  if (q.seek) return seek({ data, system, faults: q.faults, max: q.max, from: model.initial(), goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+  if (q.walks) return { states: q.walks.map((state) => look(model, state)), labels: model.instances.map((i) => i.label) };
+  const states = Array.from({ length: model.initials }, (_, k) => model.initial(k));
+  const seen = new Set(states.map(String));
+  for (let at = 0; at < states.length && states.length < q.states; at++) {
+    for (const { state } of model.successors(states[at])) {
+      if (!seen.has(String(state))) {
+        seen.add(String(state));
+        states.push(state);
+      }
+    }
+  }
+  return { states: states.slice(0, q.states).map((state) => look(model, state)), labels: model.instances.map((i) => i.label) };
+}
+
+process.stdout.write(JSON.stringify(JSON.parse(readFileSync(questionsFile, "utf8")).map((q) => {
+  try {
+    return answer(q);
+  } catch (error) {
+    return { error: String(error) };
+  }
+})));

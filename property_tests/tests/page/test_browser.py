@@ -1,0 +1,442 @@
+"""The page in a browser: headless Chromium opens it from a file, as a reader does, and nothing may go wrong in silence.
+
+Each page of the browser is watched: an error in its console, an exception or a request that leaves the file fails the
+test. Without Chromium the tests are skipped; with TRYSTATE_BROWSER=required, as in the gate, that is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.checker.expectations import judge
+from trystate.page.contents import Choice, Contents, Shown
+from trystate.page.html import build
+from trystate.property_tests.support.nightly import NIGHTLY
+
+from trystate.commands.verify import Search
+from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
+from trystate.progress import Reporter
+from trystate.registry import SYSTEMS, plan
+from trystate.report.json import results_json
+from trystate.report.page import contents
+from trystate.report.results import Results
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+REQUIRED = os.environ.get("TRYSTATE_BROWSER") == "required"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+try:
+    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+except ImportError:
+    if REQUIRED:
+        raise
+    pytest.skip("playwright is not installed: pip install playwright", allow_module_level=True)
+if CHROMIUM is None and not REQUIRED:
+    pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
+
+WAIT_MS = 20_000  # a loaded machine draws slowly
+WIDE, PHONE = (1400, 1000), (400, 900)
+SMALL = "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds={}) {}"
+RUNS = (  # small ones: a step that breaks the world, loops of liveness, three editions, other systems
+    SMALL.format(4, "TORCH with worker_failure, identical_workers"), SMALL.format(1, "TORCH with stall"),
+    SMALL.format(4, "SEED with worker_failure"), "Agents(node=2, min_nodes=2, max_nodes=2, ends=1) TORCH",
+    "Agents(node=2, min_nodes=2, max_nodes=2, ends=1) TRYSTATE", "Barriers(client=2, world=2, rounds=1) TORCH",
+    "Barriers(client=2, world=2, rounds=1) TORCH with timeout", "Barriers(client=2, world=2, rounds=1) TRYSTATE",
+    "Groups(process=3, group=2, outsiders=1) TORCH with skip", "Registry() TORCH",
+)  # fmt: skip
+OPTIONS = argparse.Namespace(
+    report=None, engine="auto", symmetry=False, jobs=2, max_memory=None, max_states=100_000, max_seconds=60.0
+)
+R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
+VIEWS = ("#/overview", R3, "#/explore", "#/findings")
+
+
+class Lease(System):
+    """A lease that one client may hold at a time."""
+
+    client = index(2)
+    held = flag(per="client")
+
+    @transition(each="client")
+    def take(self, s: SymbolicState, client: Expr) -> None:
+        """A client takes the lease that it has not."""
+        s.when(~s.held[client])
+        s.held[client] = True
+
+    @always(witness="it_is_held")
+    def one_holds_it(self, s: SymbolicState) -> Any:
+        """At most one client holds the lease."""
+        return ~(s.held[0] & s.held[1])
+
+    @sometimes()
+    def it_is_held(self, s: SymbolicState) -> Any:
+        """The first client holds it."""
+        return s.held[0]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a few searched runs."""
+    runs = {run.label: run for run in plan()}
+    reporter = Reporter()
+    checked = [Search(n, runs[label], runs[label].build, judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(build(contents(results_json(Results(checked=checked)))), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a file at a hash; at the end no page may have said or asked for anything."""
+    said: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_(path: Path, view: str = "", size: tuple[int, int] = WIDE, *, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", lambda m: said.append(f"{view}: {m.type}: {m.text}") if m.type != "log" else None)
+        page.on("pageerror", lambda error: said.append(f"{view}: {error}"))
+        page.on("request", lambda r: said.append(r.url) if not r.url.startswith(("file:", "blob:", "data:")) else None)
+        page.goto(path.as_uri() + view)
+        page.wait_for_selector("main[data-drawn]")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def walked(page: Page) -> list[str]:
+    """The actions of the explorer's walk."""
+    return page.locator(".path button:not(.redo)").all_text_contents()[1:]
+
+
+def whole_state(page: Page) -> str:
+    return page.locator("aside .full").inner_text()
+
+
+def is_too_wide(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+
+def unnamed(page: Page) -> list[str]:
+    """Controls and pictures that a screen reader could only call by their kind."""
+    found: list[str] = page.evaluate(
+        """[...document.querySelectorAll('a, button, select, input, svg, [role=img]')].filter((e) =>
+             e.checkVisibility() && !e.closest('[aria-hidden=true]') && !e.textContent.trim() &&
+             !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).map((e) => e.outerHTML)"""
+    )
+    return found
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_opens_without_an_error(
+    opened: Callable[..., Page], report: Path, view: str, size: tuple[int, int]
+) -> None:
+    page = opened(report, view, size, dark=size is PHONE)
+    assert page.locator("main").inner_text().strip()
+    assert page.locator(".msg.bad").count() == 0
+    assert not is_too_wide(page)
+    assert unnamed(page) == []
+    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if size is PHONE else "light")
+
+
+def test_an_error_in_a_page_is_noticed(browser: Browser, report: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.html"
+    wrong.write_text(report.read_text("utf-8").replace("</body>", "<script>missing()</script></body>"), "utf-8")
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(wrong.as_uri())
+    page.wait_for_selector("main[data-drawn]")
+    page.close()
+    assert said == ["missing is not defined"]
+
+
+def test_data_that_cannot_be_read_is_said(browser: Browser, report: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.html"
+    cut.write_text(re.sub(r'(data-form="deflate">.{100})[^<]*', r"\1", report.read_text("utf-8")), "utf-8")
+    page = browser.new_page()
+    page.goto(cut.as_uri())
+    page.wait_for_selector(".msg.bad")
+    assert "cannot be read" in page.locator(".msg.bad").inner_text()
+    page.close()
+
+
+def test_a_stranger_finds_r3_plays_it_and_sees_why_the_guard_passed(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report)
+    page.get_by_label("Search the findings").fill("R3")
+    page.keyboard.press("Enter")
+    page.get_by_label(re.compile("^Play R3")).click()
+    page.wait_for_selector(".lanes")
+    walks = page.locator("select[aria-label='Walks of this finding']")
+    option = walks.locator("option", has_text=re.compile("^agree_on_world, TORCH"))
+    walks.select_option(option.first.get_attribute("value"))
+    page.wait_for_function("document.querySelector('.sub code')?.textContent === 'agree_on_world'")
+    page.keyboard.press("End")
+    assert "violated" in page.locator("#live").inner_text()
+    assert page.locator(".lrow.cur .nm").inner_text() == "finish"
+    assert "The table join decides FINISH" in page.locator("aside").inner_text()
+    assert page.locator("tr.lit td").first.inner_text() == "FINISH"
+
+
+def test_the_player_plays_each_walk_to_its_violation(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/findings")
+    links = page.locator("a.go").evaluate_all("all => all.map((a) => a.getAttribute('href'))")
+    assert len(links) >= 8
+    for link in links:
+        page.evaluate("link => { location.hash = link; }", link)
+        page.wait_for_function("document.querySelector('.lrow.cur')?.dataset.at === '0'")
+        page.keyboard.press("x")
+        assert "violated" in page.locator("#live").inner_text()
+        assert page.locator(".brk").count() == 1
+        assert page.locator(".msg.bad").count() == 0
+
+
+def test_a_loop_is_shaded_and_played_for_ever(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/trace/rendezvous.TORCH.2-2-2-1/stall/the_removed_are_told/R6@0")
+    assert "repeat for ever" in page.locator(".rep").inner_text()
+    assert page.locator(".lrow.loop").count() >= 1
+    page.keyboard.press("End")
+    last = page.locator(".lrow.cur").get_attribute("data-at")
+    page.clock.install()
+    page.get_by_label("Step back").click()
+    page.get_by_role("button", name="Play", exact=True).click()
+    page.clock.run_for(1_200)
+    assert page.locator(".lrow.cur").get_attribute("data-at") == last
+    page.clock.run_for(1_100)
+    assert page.locator(".lrow.cur").get_attribute("data-at") == page.locator(".lrow.loop").first.get_attribute(
+        "data-at"
+    )
+
+
+def test_a_link_to_a_step_shows_a_colleague_the_same(opened: Callable[..., Page], report: Path) -> None:
+    mine = opened(report, R3)
+    for _ in range(3):
+        mine.keyboard.press("ArrowLeft")
+    link = mine.evaluate("location.hash")
+    theirs = opened(report, link)
+    for selector in (".ctl .at", ".lrow.cur", "aside.side"):
+        assert theirs.locator(selector).inner_text() == mine.locator(selector).inner_text()
+    assert link.endswith("@6")
+
+
+def test_two_editions_stand_side_by_side(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, R3)
+    page.locator("select[aria-label='Side by side']").select_option(label="beside SEED")
+    page.wait_for_selector(".lhead >> text=SEED")
+    assert page.locator(".lrow").count() == 9
+    assert page.get_by_text("This edition has no such step.").count() >= 1
+
+
+def test_a_walk_survives_its_link(opened: Callable[..., Page], report: Path) -> None:
+    mine = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure")
+    for n in range(5):
+        mine.keyboard.press("1")
+        mine.wait_for_function(f"document.querySelectorAll('.path button:not(.redo)').length === {n + 2}")
+    theirs = opened(report, mine.evaluate("location.hash"))
+    assert walked(theirs) == walked(mine)
+    assert whole_state(theirs) == whole_state(mine)
+    mine.keyboard.press("Backspace")
+    mine.wait_for_selector(".path .redo")
+    assert walked(mine) == walked(theirs)[:-1]
+    mine.keyboard.press("ArrowRight")
+    mine.wait_for_function("!document.querySelector('.path .redo')")
+    assert whole_state(mine) == whole_state(theirs)
+
+
+def test_a_link_that_no_longer_holds_says_where_it_ends(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0,finish.0")
+    assert "finish(0)" in page.locator(".msg.bad").inner_text()
+    assert walked(page) == ["exit_finish(0)"]
+    nowhere = opened(report, "#/explore/no-such-system")
+    assert "no system no-such-system" in nowhere.locator(".msg").inner_text()
+    assert "no such walk" in opened(report, "#/trace/no-such-system/none/none").locator(".msg").inner_text()
+
+
+def test_the_explorer_says_which_condition_fails(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure/-/exit_finish.0,add_to_participants.0")
+    reasons = page.locator(".no").filter(has_text="finish(0)").first.inner_text()
+    assert "join decides" in reasons.replace("\n", " ")
+    assert "needs" in page.locator(".no").filter(has_text="worker_fails(0)").first.inner_text()
+
+
+def test_a_search_finds_the_counterexample_of_the_report(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure")
+    page.get_by_label("Find the shortest way to").select_option("agree_on_world")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_function("document.querySelectorAll('.path button').length > 1")
+    assert len(walked(page)) == 9
+    assert "agree_on_world" in page.locator(".msg.bad").inner_text()
+
+
+def test_a_search_that_finds_nothing_counts_every_state(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure")
+    assert page.get_by_text("524 states in all").count() == 1
+    page.get_by_label("Find the shortest way to").select_option("ranks_are_ordered")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_selector("text=never from here: 524 states")
+
+
+def test_columns_hidden_fields_and_faults_are_in_the_link(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0")
+    page.get_by_label("Expression over fields", exact=True).fill("count(node: phase[node] = JOINING)")
+    page.get_by_role("button", name="Add column").click()
+    page.wait_for_selector(".tabw.card")
+    page.get_by_label("Hide phase").click()
+    page.wait_for_selector("text=phase ×")
+    page.get_by_role("button", name="worker failure").click()
+    page.wait_for_selector(".chip[aria-pressed=true]")
+    again = opened(report, page.evaluate("location.hash"))
+    assert again.locator(".tabw.card tbody td").all_inner_texts() == ["start", "0", "1 exit_finish(0)", "1"]
+    assert again.locator("aside .full th", has_text="phase").count() == 0
+    assert again.locator(".chip[aria-pressed=true]").first.inner_text() == "worker failure"
+    again.get_by_label("Expression over fields", exact=True).fill("count(")
+    again.get_by_role("button", name="Add column").click()
+    assert again.get_by_role("alert").inner_text()
+
+
+def test_the_page_is_used_by_keyboard_alone(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.tagName") == "MAIN"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("!!document.activeElement.closest('.mx')"):
+            break
+    cell = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") != cell
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".lanes")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".lrow.cur").get_attribute("data-at") == "1"
+    page.keyboard.press("e")
+    page.wait_for_selector("#possible")
+    assert len(walked(page)) == 1
+    page.keyboard.press("?")
+    assert page.locator("#help").evaluate("d => d.open")
+    page.keyboard.press("Escape")
+    theme = page.evaluate("document.documentElement.dataset.theme")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") != theme
+
+
+def test_focus_stays_where_a_reader_works(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none")
+    page.locator(".act").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.id === 'possible'")
+    page.locator("[data-key=restart]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelectorAll('.path button').length === 2")
+    assert page.evaluate("document.activeElement !== document.body")
+
+
+def test_a_class_of_ones_own_opens_and_its_mistake_is_found(opened: Callable[..., Page], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.html"
+    shown = Contents(heading="Lease", view="#/explore", choices=[Choice(Lease, "mine:Lease", None)])
+    mine.write_text(build(shown), encoding="utf-8")
+    page = opened(mine)
+    assert page.locator(".act").count() == 2
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_selector(".msg.bad")
+    assert "one_holds_it" in page.locator(".msg.bad").inner_text()
+    assert walked(page) in (["take(0)", "take(1)"], ["take(1)", "take(0)"])
+    for view in ("#/overview", "#/trace", "#/findings"):
+        page.evaluate("view => { location.hash = view; }", view)
+        page.wait_for_timeout(50)
+        assert page.locator("main").inner_text().strip()
+
+
+def test_a_recorded_walk_names_its_nodes_and_says_what_the_model_does_not_take(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    path = tmp_path / "recorded.html"
+    job = Shown(
+        "recorded", "A job", Choice(Lease, "mine:Lease", None), ["take(0)", "take(0)"], notes=["1.0 s", "2.0 s"],
+        lanes=["alpha", "beta"], set={2: {"held[1]": 1}}, property="one_holds_it",
+    )  # fmt: skip
+    path.write_text(build(Contents(heading="Job", view="#/trace/0", shown=[job])), encoding="utf-8")
+    page = opened(path)
+    assert page.locator(".lhead > div").all_inner_texts()[1:3] == ["alpha", "beta"]
+    assert page.locator(".lrow.cur").get_attribute("data-at") == "2"  # where it breaks
+    assert "the model does not take it" in page.locator(".lrow.cur").inner_text()
+    page.keyboard.press("e")
+    page.wait_for_selector("#possible")
+    assert walked(page) == []
+    assert "{0, 1}" in whole_state(page) or whole_state(page).count("yes") == 2
+
+
+def test_every_system_opens_in_the_explorer(opened: Callable[..., Page], tmp_path: Path) -> None:
+    """By day those of the store: each makes its own trees; by night all."""
+    names = [*SYSTEMS] if NIGHTLY else ["waits", "frames", "journals", "tombstones"]
+    editions = {name: next(iter(SYSTEMS[name].Edition or (None,))) for name in names}
+    chosen = [Choice(SYSTEMS[name], name, editions[name]) for name in names]
+    path = tmp_path / "all.html"
+    path.write_text(build(Contents(heading="All", view="#/explore", choices=chosen)), encoding="utf-8")
+    page = opened(path)
+    for name in names:
+        page.locator("#system").select_option(name)
+        page.wait_for_function(
+            f"document.querySelector('#system').value === '{name}' && location.hash.includes('{name}')"
+        )
+        page.get_by_role("button", name="Random walk").click()
+        page.wait_for_function("document.querySelectorAll('.path button').length > 1")
+        assert page.locator(".act, .sec small").count() > 0
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours `#rrggbb` (WCAG 2.2, 1.4.3)."""
+
+    def luminance(colour: str) -> float:
+        full = colour if len(colour) == 7 else "#" + "".join(2 * c for c in colour[1:])
+        parts = [int(full[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_can_be_read_in_both_themes() -> None:
+    """Each colour of text on each ground that it stands on has the contrast that WCAG's level AA asks for."""
+    text = (CHECKOUT / "page" / "source" / "styles.css").read_text("utf-8")
+    themes = re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", text, re.DOTALL)
+    pairs = {
+        "ink": ("bg", "panel", "sunk", "blue-t", "fault-t", "bad-t", "bad-s"),
+        "mute": ("bg", "panel", "sunk", "blue-t"),
+        "blue": ("bg", "panel", "blue-t"), "env": ("panel", "sunk", "bg"), "fault": ("panel", "fault-t", "bg"),
+        "bad": ("bg", "panel", "bad-t"), "ok": ("panel",), "wait": ("panel",), "panel": ("blue", "bad"),
+    }  # fmt: skip
+    assert len(themes) == 2
+    for theme in themes:
+        tokens = dict(re.findall(r"--([\w-]+): (#\w+);", theme))
+        low = {(a, b): contrast(tokens[a], tokens[b]) for a, grounds in pairs.items() for b in grounds}
+        assert {pair: value for pair, value in low.items() if value < 4.5} == {}
+    assert contrast("#777777", "#ffffff") < 4.5 < contrast("#767676", "#ffffff")  # the known border case

@@ -1,0 +1,418 @@
+"""The engine of the page, run by node, against the reference interpreter: state for state, and guard for guard.
+
+Needs node and what `npm ci` in page/ installs. Where they are not there the tests are skipped; with
+TRYSTATE_BROWSER=required, as in the gate, that is a failure.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.checker.check import check
+from trystate.model.checker.expectations import Run
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.verdicts import Status
+from trystate.model.language import Form, Kind, State, System
+from trystate.model.language.text import show
+from trystate.monitor import record
+from trystate.monitor.rendezvous.runs import Runs
+from trystate.page.contents import Choice, Contents, Result, Shown
+from trystate.page.export import export
+from trystate.page.trees import CODE
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.recorded import KEPT
+
+from trystate import plans, registry
+from trystate.report.json import trace
+from trystate.report.walked import Watched, walked
+
+PAGE = Path(__file__).parents[3] / "page"
+ASK = Path(__file__).with_name("ask.mjs")
+NODE_SECONDS = 900.0
+STATES = 200 if NIGHTLY else 6  # of each system
+NAMES = {cls: name for name, cls in registry.SYSTEMS.items()}
+
+Json = Any
+
+
+def needed() -> str:
+    """The program or package that these tests lack, and the remedy; or ""."""
+    if shutil.which("node") is None:
+        return "there is no node: apt-get install nodejs npm"
+    return "" if (PAGE / "node_modules" / "esbuild").is_dir() else "page/node_modules is empty: npm ci --prefix page"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled engine."""
+    if missing := needed():
+        assert os.environ.get("TRYSTATE_BROWSER") != "required", missing
+        pytest.skip(missing)
+    bundle = tmp_path_factory.mktemp("engine") / "engine.mjs"
+    subprocess.run(["node", "build.mjs", "--engine", str(bundle)], cwd=PAGE, check=True, timeout=NODE_SECONDS)
+    return bundle
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_charts() -> Iterator[None]:
+    """The engine draws nothing: Graphviz need not lay out a hundred charts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trystate.page.export.chart", lambda machine: None)
+        yield
+
+
+def ask(engine: Path, data: Json, questions: Sequence[Json]) -> list[Json]:
+    """The engine's answers; one that could not be given is {"error": ...}."""
+    files = {"data.json": data, "questions.json": questions}
+    for name, value in files.items():
+        (engine.parent / name).write_text(json.dumps(value))
+    command = ["node", str(ASK), str(engine), *(str(engine.parent / name) for name in files)]
+    found = subprocess.run(command, check=True, timeout=NODE_SECONDS, capture_output=True, text=True)
+    answers: list[Json] = json.loads(found.stdout)
+    return answers
+
+
+class Pair:
+    """A system of the page, and the same system of Python. The page's may have counters of faults that are off."""
+
+    def __init__(self, data: Json, place: int, system: System) -> None:
+        self.data, self.place, self.system = data, place, system
+        self.interpreter = Interpreter(system)
+        self.written = data["systems"][place]
+        names = [name for number in self.written["slots"] for name in self._cells(data["slots"][number])]
+        self.cells = names
+        self.ours = [system.positions.get(name) for name in names]
+
+    def _cells(self, slot: Json) -> Iterator[str]:
+        names = [slot["name"]]
+        for dim in slot["dims"]:
+            names = [f"{name}[{k}]" for name in names for k in range(self.written["sizes"][dim])]
+        yield from names
+
+    def question(self, **asked: Json) -> Json:
+        return {"system": self.place, "faults": self.system.faults, "max": self.system.max_faults, **asked}
+
+    def to_page(self, state: State) -> list[int]:
+        return [0 if at is None else state[at] for at in self.ours]
+
+    def to_python(self, state: Sequence[int]) -> State:
+        found = [0] * len(self.system.cells)
+        for at, value in zip(self.ours, state, strict=True):
+            if at is None:
+                assert value == 0, "a counter of a fault that is off"
+            else:
+                found[at] = value
+        return tuple(found)
+
+    def expected(self, state: State) -> Json:
+        """The answer of the reference about a state, in the form of ask.mjs."""
+        python, system = self.interpreter, self.system
+        successors = list(python.successors(state))
+        enabled = {instance.number for instance, _ in successors}
+        return {
+            "state": self.to_page(state),
+            "steps": [[instance.label, self.to_page(after)] for instance, after in successors],
+            "failing": [
+                "".join(str(int(python.holds(c, state, i.binding))) for c in i.transition.conditions)
+                for i in python.kernel.instances
+            ],
+            "lights": [*self._lights(state), "violated" if self._deadlocked(state, enabled) else "holds"],
+            "judged": [
+                "".join(
+                    str(int(i.transition.name not in (p.conditions or {})
+                            or python.holds((p.conditions or {})[i.transition.name], state, i.binding)))
+                    for i, _ in successors
+                )
+                for p in system.properties
+                if p.form is Form.STEP
+            ],
+            "controls": [
+                list(m.states)[python.value(m.control, state, dict.fromkeys(m.params, 0))].name
+                for m in system.machines.values()
+            ],
+            "rests": python.holds(system.terminal, state),
+            "refused": "".join(str(int(i.number not in enabled)) for i in python.kernel.instances),
+        }  # fmt: skip
+
+    def _deadlocked(self, state: State, enabled: set[int]) -> bool:
+        kinds = {self.interpreter.kernel.instances[number].transition.kind for number in enabled}
+        return kinds <= {Kind.FAULT} and not self.interpreter.holds(self.system.terminal, state)
+
+    def _lights(self, state: State) -> Iterator[str]:
+        for p in self.system.properties:
+            if p.form is Form.ALWAYS:
+                yield "holds" if self.interpreter.holds(p.exprs[0], state) else "violated"
+            elif p.form is Form.SOMETIMES:
+                yield "reached" if self.interpreter.holds(p.exprs[0], state) else "not here"
+            elif p.form is Form.LEADS_TO:
+                premise, goal = p.exprs
+                bindings: list[dict[Any, int]] = [{}]
+                for v in p.params:
+                    bindings = [{**b, v: k} for b in bindings for k in range(v.sort.size)]
+                holds = self.interpreter.holds
+                is_open = any(holds(premise, state, b) and not holds(goal, state, b) for b in bindings)
+                yield "waiting" if is_open else "holds"
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """Those in the trees of its guards and effects."""
+        nodes, found = self.data["nodes"], set[int]()
+        steps = [self.data["transitions"][number] for number in self.written["transitions"]]
+        todo = [tree for t in steps for tree in (*t["conditions"], *t["effects"].values())]
+        while todo:
+            number = todo.pop()
+            if number not in found:
+                found.add(number)
+                op, *args = nodes[number]
+                leaves = op in (CODE["const"], CODE["var"], CODE["bound"])
+                todo += [] if leaves else [x for x in args if isinstance(x, int)]
+        return frozenset(op for op, code in CODE.items() if any(nodes[number][0] == code for number in found))
+
+    def walk(self, chance: random.Random, steps: int) -> list[State]:
+        """The states of a random walk."""
+        states = [chance.choice(self.system.initial_states)]
+        for _ in range(steps):
+            following = [after for _, after in self.interpreter.successors(states[-1])]
+            if not following:
+                break
+            states.append(chance.choice(following))
+        return states
+
+
+def differences(expected: Json, found: Json) -> list[str]:
+    """In which parts two answers about a state differ."""
+    return [name for name in expected if expected[name] != found[name]]
+
+
+@cache
+def smallest() -> tuple[Run, ...]:
+    """By day the cheapest run of each system, and by night the small plan."""
+    runs = plans.small(registry.plan())
+    if NIGHTLY:
+        return runs
+    return tuple(min((run for run in runs if run.system is cls), key=plans.cost) for cls in registry.SYSTEMS.values())
+
+
+@cache
+def pairs() -> tuple[Pair, ...]:
+    systems = [run.build() for run in smallest()]
+    choices = [Choice.of(system, NAMES[run.system]) for run, system in zip(smallest(), systems, strict=True)]
+    data = exported(choices)
+    places = [run["system"] for run in data["runs"]]
+    return tuple(Pair(data, place, system) for place, system in zip(places, systems, strict=True))
+
+
+def exported(choices: Sequence[Choice]) -> Json:
+    """The data of a page that has a run of each choice, without results."""
+    empty: Mapping[str, Json] = {
+        "number": 0, "label": "", "engine": "", "states": 0, "edges": 0, "depth": 0, "seconds": 0, "complete": True,
+        "stopped": "", "properties": [],
+    }  # fmt: skip
+    results = [Result(c, {**empty, "faults": c.faults, "max_faults": c.max_faults}) for c in choices]
+    return export(Contents("test", results=results))
+
+
+def test_states_steps_guards_and_properties_are_those_of_the_reference(engine: Path) -> None:
+    chance = random.Random(16)
+    asked = [[*dict.fromkeys(pair.walk(chance, STATES))] for pair in pairs()]
+    questions = [
+        pair.question(walks=[pair.to_page(state) for state in states])
+        for pair, states in zip(pairs(), asked, strict=True)
+    ]
+    answers = ask(engine, pairs()[0].data, questions)
+    compared = 0
+    for pair, states, answer in zip(pairs(), asked, answers, strict=True):
+        assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances], pair.system.label
+        for state, found in zip(states, answer["states"], strict=True):
+            expected = pair.expected(state)
+            assert not differences(expected, found), (pair.system.label, differences(expected, found), state)
+            compared += 1
+    assert compared >= len(pairs()) * 2
+
+
+def test_every_state_of_a_small_system_is_found(engine: Path) -> None:
+    pair = min(pairs(), key=lambda pair: plans.states().get(smallest()[pairs().index(pair)].label, 1 << 60))
+    [answer] = ask(engine, pair.data, [pair.question(states=100_000)])
+    reached = set(pair.system.initial_states)
+    todo = list(reached)
+    while todo:
+        for _, after in pair.interpreter.successors(todo.pop()):
+            if after not in reached:
+                reached.add(after)
+                todo.append(after)
+    assert {pair.to_python(found["state"]) for found in answer["states"]} == reached
+    for found in answer["states"]:
+        assert not differences(pair.expected(pair.to_python(found["state"])), found)
+
+
+def test_trees_are_written_as_python_writes_them(engine: Path) -> None:
+    data = pairs()[0].data
+    asked: list[list[int]] = []
+    wanted: list[list[str]] = []
+    for pair in pairs():
+        numbers: list[int] = []
+        texts: list[str] = []
+        written = [data["transitions"][number] for number in pair.written["transitions"]]
+        known = {t.name: t for t in pair.system.transitions}
+        for t in written:
+            if t["name"] in known:
+                ours = known[t["name"]]
+                numbers += [*t["conditions"], *t["effects"].values()]
+                texts += [show(x) for x in (*ours.conditions, *ours.effects.values())]
+        claims = {p.name: p for p in pair.system.properties}
+        for p in (data["properties"][number] for number in pair.written["properties"]):
+            if p["name"] in claims:
+                numbers += p["exprs"]
+                texts += [show(x) for x in claims[p["name"]].exprs]
+        asked.append(numbers)
+        wanted.append(texts)
+    answers = ask(engine, data, [pair.question(texts=numbers) for pair, numbers in zip(pairs(), asked, strict=True)])
+    for pair, texts, found in zip(pairs(), wanted, answers, strict=True):
+        assert found == texts, pair.system.label
+    assert sum(map(len, wanted)) > 1000
+
+
+# Each operator as it would be with a mistake in it; the nodes are those of types.ts.
+MISTAKES = {
+    "const": lambda node: [node[0], node[1] + 1, *node[2:]],
+    "read": lambda node: [CODE["const"], 0, 0],
+    "var": lambda node: [CODE["const"], 0, 0],
+    "eq": lambda node: [CODE["not"], node[1]],
+    "lt": lambda node: [node[0], node[2], node[1]],
+    "not": lambda node: [CODE["int"], node[1]],
+    "and": lambda node: node[:-1],
+    "ite": lambda node: [node[0], node[1], node[3], node[2]],
+    "add": lambda node: [CODE["sub"], *node[1:]],
+    "sub": lambda node: [CODE["add"], *node[1:]],
+    "int": lambda node: [CODE["not"], node[1]],
+    "ord": lambda node: [CODE["const"], 0, 0],
+    "count": lambda node: [CODE["any"], *node[1:]],
+    "bound": lambda node: [CODE["const"], 0, 0],
+    "named": lambda node: [CODE["not"], node[2]],
+}
+
+
+def test_a_mistake_in_any_operator_is_seen(engine: Path) -> None:
+    """Each operator but one, in all trees: `any` may answer with any number above 0, so that `count` is as good."""
+    data, chance = pairs()[0].data, random.Random(16)
+    questions, expected = [], []
+    for op, mistake in MISTAKES.items():
+        patch = {number: mistake(node) for number, node in enumerate(data["nodes"]) if node[0] == CODE[op]}
+        for pair in [pair for pair in sorted(pairs(), key=lambda pair: len(pair.cells)) if op in pair.operators][:3]:
+            walk = pair.walk(chance, STATES)
+            questions.append(pair.question(walks=[pair.to_page(state) for state in walk], patch=patch))
+            expected.append((op, [pair.expected(state) for state in walk]))
+    answers = ask(engine, data, questions)
+    seen = {op for (op, wanted), answer in zip(expected, answers, strict=True) if not _alike(wanted, answer)}
+    unseen = set(MISTAKES) - seen
+    assert not unseen, f"the comparison does not see a mistake in {unseen}"
+
+
+def _alike(expected: Sequence[Json], answer: Json) -> bool:
+    return "error" not in answer and not any(map(differences, expected, answer["states"]))
+
+
+@cache
+def violated() -> tuple[tuple[Run, System, Json], ...]:
+    """Cheap runs with findings, searched: by day three of them, by night those of the small plan."""
+    runs = sorted((run for run in plans.small(registry.plan()) if run.findings), key=plans.cost)
+    found = []
+    for run in runs[: None if NIGHTLY else 3]:
+        system = run.build()
+        report = check(system)
+        found.append((run, system, report))
+    return tuple(found)
+
+
+def test_every_counterexample_is_replayed_to_its_states(engine: Path) -> None:
+    shown, states = [], []
+    for run, system, report in violated():
+        for verdict in report.verdicts:
+            if verdict.run is None or not verdict.run.path.states:
+                continue
+            told = trace(system, verdict.run)
+            start = dict(zip((cell.name for cell in system.cells), verdict.run.path.states[0], strict=True))
+            steps = [step["label"] for step in told["steps"]]
+            shown.append(Shown("recorded", "test", Choice.of(system, NAMES[run.system]), steps, start=start))
+            states.append((system, verdict.run.path.states))
+    data = export(Contents("test", shown=shown))
+    walks = [Pair(data, t["system"], system) for t, (system, _) in zip(data["traces"], states, strict=True)]
+    answers = ask(engine, data, [pair.question(replay=number) for number, pair in enumerate(walks)])
+    for pair, (_, wanted), answer in zip(walks, states, answers, strict=True):
+        assert answer["failed"] is None
+        assert [pair.to_python(state) for state in answer["states"]] == list(wanted)
+    assert len(answers) >= 3
+
+
+def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, tmp_path: Path) -> None:
+    job, runs, watched = tmp_path / "job.jsonl", Runs(), Watched()
+    job.write_bytes(gzip.decompress((KEPT / "torch-R2.jsonl.gz").read_bytes()))
+    for line in record.lines([job]):
+        runs.feed(line)
+        for follower in runs.followers.values():
+            watched.look(follower)
+    (follower,) = runs.followers.values()
+    contents = walked(follower, watched)
+    data = export(contents)
+    (answer,) = ask(engine, data, [{"system": 0, "faults": contents.shown[0].choice.faults, "replay": 0}])
+    assert answer["failed"] is None
+    assert answer["given"].count(True) >= 30 > 3 >= answer["given"].count(False)
+    cells = Pair(data, 0, follower.stepper.system)
+    last = dict(zip(cells.cells, answer["states"][-1], strict=True))
+    for name in ("phase", "member", "saw_rank", "master"):
+        for node in range(3):
+            assert last[f"{name}[{node}]"] == follower.stepper.get(watched.known[-1].state, name, node), name
+
+
+def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> None:
+    runs, questions = [], []
+    systems = [Choice.of(system, NAMES[run.system]) for run, system, _ in violated()]
+    data = exported(systems)
+    for place, (_, system, report) in enumerate(violated()):
+        pair = Pair(data, data["runs"][place]["system"], system)
+        if len(system.initial_states) > 1:
+            continue  # the page searches from one state
+        for verdict in report.verdicts:
+            if verdict.property.form is not Form.LEADS_TO:
+                questions.append(pair.question(seek={"property": verdict.property.name}, limit=100_000))
+                runs.append((verdict, report.exploration))
+    assert runs
+    for (verdict, seen), answer in zip(runs, ask(engine, data, questions), strict=True):
+        shown = verdict.run is not None
+        assert answer["outcome"] == ("found" if shown else "none"), verdict.property.name
+        if shown:
+            assert len(answer["steps"]) == len(verdict.run.path.steps)
+        else:
+            assert (answer["states"], answer["edges"]) == (seen.distinct, seen.edges)
+    assert {verdict.status for verdict, _ in runs} == {Status.HOLDS, Status.VIOLATED}
+
+
+def test_a_derived_column_is_computed_or_refused_with_the_place(engine: Path) -> None:
+    system = registry.SYSTEMS["rendezvous"](node=2, min_nodes=2, max_nodes=2, rounds=1)
+    data = exported([Choice.of(system, "rendezvous")])
+    columns = {
+        "count(node: phase[node] = JOINING)": "0",
+        "count(j in node: phase[j] != JOINING) + 1": "3",
+        "all(node: not crashed[node]) and round = 0": "yes",
+        "phase[1]": next(iter(system.decode(system.initial_states[0])[name] for name in ("phase[1]",))),
+        "phase[1] = NOWHERE": "Error: at 12: NOWHERE is none of",
+        "phase": "Error: at 6: phase has 1 indices: node",
+        "round +": "Error: at 8: something is missing",
+        "nothing": "Error: nothing is no field",
+        "round = 0 = 1": "Error: at 11: = is not expected here",
+        "(" * 60 + "round": "Error: at 51: at most 50 levels",
+    }
+    question = Pair(data, 0, system).question(columns=[*columns])
+    [found] = ask(engine, data, [question])
+    for told, wanted in zip(found, columns.values(), strict=True):
+        assert told.startswith(wanted)

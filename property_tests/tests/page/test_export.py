@@ -1,0 +1,161 @@
+"""The data of a page: each system once, whose a field is, and no path of the machine that made it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.language import (
+    Expr,
+    SymbolicState,
+    System,
+    always,
+    any_,
+    fault,
+    flag,
+    index,
+    integer,
+    sometimes,
+    transition,
+)  # fmt: skip
+from trystate.page import charts
+from trystate.page.contents import Choice, Contents, Shown
+from trystate.page.export import STEPS_MAX, export
+from trystate.page.html import build
+from trystate.property_tests.support.systems.lock import Edition, Lock
+
+Json = Any
+
+
+class Post(System):
+    """Letters that clerks put on a table and take away."""
+
+    clerk = index(2)
+    table = integer(0, 2, doc="letters")
+    busy = flag(per="clerk", doc="has a letter in hand")
+    open = flag(per="clerk", initial=True, doc="another clerk may close it")
+    carried = integer(0, 9, doc="letters so far; nobody asks")
+
+    @transition(each="clerk")
+    def take(self, s: SymbolicState, clerk: Expr) -> None:
+        """A clerk takes a letter."""
+        s.when(s.table > 0, ~s.busy[clerk], s.open[clerk])
+        s.table -= 1
+        s.busy[clerk] = True
+
+    @transition(each="clerk")
+    def put(self, s: SymbolicState, clerk: Expr) -> None:
+        """A clerk puts a letter on the table, and closes every window."""
+        s.when(s.busy[clerk] | (s.table == 0), s.table < 2)
+        s.table += 1
+        s.busy[clerk] = False
+        s.carried = s.carried
+        for other in s.clerk:
+            s.open[other] = False
+
+    @fault("loss", each="clerk")
+    def lose(self, s: SymbolicState, clerk: Expr) -> None:
+        """A clerk loses a letter."""
+        s.when(s.busy[clerk])
+        s.busy[clerk] = False
+
+    @sometimes()
+    def someone_is_busy(self, s: SymbolicState) -> Expr:
+        """A letter is in somebody's hand."""
+        return any_(s.busy[c] for c in s.clerk)
+
+    @always(witness="someone_is_busy")
+    def few(self, s: SymbolicState) -> Expr:
+        """At most as many letters as fit; with losses, any number."""
+        return s.table <= (2 if self.faults else 1)
+
+
+class Steady(Post):
+    """The same, asked the same with and without losses."""
+
+    @always(witness="someone_is_busy")
+    def few(self, s: SymbolicState) -> Expr:
+        """At most as many letters as fit."""
+        return s.table <= 2
+
+
+def choices(cls: type[System], *faults: dict[str, int]) -> list[Choice]:
+    return [Choice(cls, "post", None, {"clerk": 2}, each) for each in faults]
+
+
+def test_a_system_is_written_once_for_all_faults() -> None:
+    data = export(Contents("test", choices=choices(Steady, {}, {"loss": 1})))
+    (system,) = data["systems"]
+    assert (system["id"], system["faults"], system["fixed"]) == ("post.2", {"loss": 1}, False)
+
+
+def test_a_system_that_is_another_with_a_fault_is_written_for_each() -> None:
+    data = export(Contents("test", choices=choices(Post, {}, {"loss": 1})))
+    assert [(s["id"], s["faults"], s["fixed"]) for s in data["systems"]] == [
+        ("post.2", {"loss": 1}, False),
+        ("post.2.none", {}, True),
+    ]
+
+
+def test_faults_with_one_bound_are_written_with_their_counter() -> None:
+    data = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": 2}, {"loss": 2}, 2)]))
+    (system,) = data["systems"]
+    assert (system["id"], system["together"], system["fixed"]) == ("post.2.any2+loss", True, True)
+    assert [data["slots"][number]["name"] for number in system["slots"]][-1] == "faults_left"
+
+
+def test_whose_a_field_is() -> None:
+    data = export(Contents("test", choices=choices(Steady, {"loss": 1})))
+    (system,) = data["systems"]
+    owners = {data["slots"][n]["name"]: owner for n, owner in zip(system["slots"], system["owners"], strict=True)}
+    assert owners == {"table": "shared", "busy": "member", "open": "shared", "carried": "note", "loss_left": "budget"}
+
+
+def test_sizes_share_their_trees() -> None:
+    one = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": 2})]))
+    two = export(Contents("test", choices=[Choice(Steady, "post", None, {"clerk": n}) for n in (2, 3)]))
+    assert len(two["systems"]) == 2
+    assert (two["nodes"], two["transitions"]) == (one["nodes"], one["transitions"])
+
+
+def test_a_page_names_no_path_of_the_machine() -> None:
+    data = export(Contents("test", choices=[Choice(Lock, "lock", Edition.BROKEN, {"node": 2}, {"relapse": 1})]))
+    assert {t["at"].partition(":")[0] for t in data["transitions"]} == {"property_tests/support/systems/lock.py"}
+    assert str(Path.home()) not in json.dumps(data)
+    assert str(Path(__file__).parents[3]) not in json.dumps(data)
+
+
+def test_a_closing_tag_in_the_data_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    heading = "</script><script>alert(1)</script>"
+    monkeypatch.setattr("trystate.page.html.zlib.compress", lambda text, level: text * 9)  # so that it is not deflated
+    page = build(Contents(heading, choices=choices(Steady, {})))
+    assert 'data-form="plain"' in page
+    assert heading not in page
+
+
+@pytest.mark.parametrize(
+    ("walk", "why"),
+    [
+        ({"start": {"chair": 1}}, r"Steady\(clerk=2\) with loss has no cell 'chair'"),
+        ({"steps": ["take(0)"] * (STEPS_MAX + 1)}, "a walk of 100,001 steps: a page shows at most 100,000"),
+    ],
+)
+def test_a_walk_that_cannot_be_is_refused(walk: Json, why: str) -> None:
+    shown = Shown("example", "test", choices(Steady, {})[0], **{"steps": [], **walk})
+    with pytest.raises(UsageError, match=why):
+        export(Contents("test", shown=[shown]))
+
+
+def test_without_graphviz_there_are_no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(dot: str) -> str:
+        raise UnavailableError("no Graphviz")
+
+    monkeypatch.setattr(charts, "plain", missing)
+    charts._laid_out.cache_clear()
+    data = export(Contents("test", choices=[Choice(Lock, "lock", Edition.BROKEN, {"node": 2})]))
+    charts._laid_out.cache_clear()
+    assert data["machines"]
+    assert {m["chart"] for m in data["machines"]} == {None}

@@ -1,0 +1,74 @@
+"""`trystate explain` of the files that TRYSTATE_RECORD names: the agents of each run, and the findings they show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from trystate.model.errors import UsageError
+from trystate.monitor.agents import Agents, Wrong
+
+from ..exits import Exit
+from ..report.results import plural
+
+AGENTS_SHOWN = 20
+
+
+def explain_agents(args: argparse.Namespace, files: list[Path]) -> int:
+    """Carry out the command; returns the exit code. Raises UsageError for files of another kind beside them."""
+    others = [path for path in args.files if path not in files]
+    if others:
+        raise UsageError(f"{others[0]} has no events of agents, and {files[0]} has: explain them one after the other")
+    if args.diagram is not None:
+        raise UsageError("--diagram draws a rendezvous or a pass: the events of agents have none")
+    found = Agents()
+    found.read(files)
+    wrong = {name: list(run.wrong()) for name, run in found.runs.items()}
+    harm = any(wrong.values()) or bool(found.flaws)
+    code = Exit.FAILED if harm else Exit.INCOMPLETE if found.let_go else Exit.OK
+    print(json.dumps(_data(found, wrong, code), indent=2) if args.json else "\n".join(_text(found, wrong)))
+    return code
+
+
+def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
+    yield f"events of agents: {plural(found.lines, 'line')}, {plural(len(found.runs), 'run')}"
+    for place in found.flaws[:5]:
+        yield f"NO LINE OF EVENTS: {place}"
+    for name, run in found.runs.items():
+        yield f"\nrun {name!r}: {plural(len(run.agents), 'agent')}"
+        yield from (f"    {agent}" for agent in list(run.agents.values())[:AGENTS_SHOWN])
+        if len(run.agents) > AGENTS_SHOWN:
+            yield f"    ... {len(run.agents) - AGENTS_SHOWN} more: --json has all"
+        for one in wrong[name]:
+            yield f"  {one.finding.number} {one.finding.name}: {one.finding.title}"
+            yield f"    {one.text}"
+            yield f"    what to do: {one.finding.workaround}"
+            yield f"    remedy in the runtime: {one.finding.remedy}"
+    names = dict.fromkeys(f"{one.finding.number} {one.finding.name}" for each in wrong.values() for one in each)
+    known = f"known defects: {', '.join(names)}" if names else "nothing that agents say is a known defect"
+    flawed = f"; {plural(len(found.flaws), 'line')} that are no events" if found.flaws else ""
+    left = f"; not decided: {found.let_go} lines are of agents beyond the limit" if found.let_go else ""
+    yield f"\nverdict: {known}{flawed}{left}"
+
+
+def _data(found: Agents, wrong: dict[str, list[Wrong]], code: Exit) -> dict[str, object]:
+    return {
+        "format": 1, "lines": found.lines, "flaws": found.flaws, "let_go": found.let_go, "exit_code": int(code),
+        "runs": {
+            name: {
+                "agents": [
+                    {
+                        "name": a.name, "round": a.round, "rank": a.rank, "world": a.world, "starts": a.starts,
+                        "restarts": a.restarts, "failed_workers": a.failed, "ended": a.ended,
+                    }
+                    for a in run.agents.values()
+                ],
+                "findings": [
+                    {"number": w.finding.number, "name": w.finding.name, "text": w.text} for w in wrong[name]
+                ],
+            }
+            for name, run in found.runs.items()
+        },
+    }  # fmt: skip

@@ -1,0 +1,81 @@
+"""`trystate export`: a system as a model of another checker, or one of its runs as a trace that other tools read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.tla import tla
+from trystate.model.checker.verdicts import Status
+from trystate.model.errors import UsageError
+from trystate.model.language import Form, System
+
+from .. import registry
+from ..choosing import build
+from ..deciding import decide
+from ..exits import Exit
+from ..progress import Reporter
+from ..report.itf import itf_trace
+
+MODULE = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+def export(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    system = build(registry.system_class(args.system), args)
+    names: list[str] | None = args.property or None
+    if args.to == "itf":
+        _write(args.out, _trace(system, args.property))
+        return Exit.OK
+    if args.to == "promela":
+        _write(args.out, promela(system, names))
+    else:
+        module = system.name if args.out is None else _module(args.out)
+        text, configuration = tla(system, names, module)
+        _write(args.out, text)
+        _write(args.out and args.out.with_suffix(".cfg"), configuration)
+    left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
+    if names is None and left:
+        print(f"not exported, since they are of liveness: {', '.join(left)}", file=sys.stderr)
+    return Exit.OK
+
+
+def _module(out: Path) -> str:
+    """The name of a TLA+ module, which its file must have."""
+    if out.suffix != ".tla" or not MODULE.fullmatch(out.stem):
+        raise UsageError(f"--out {out}: a TLA+ module has the name of its file; give letters and digits, as Round.tla")
+    return out.stem
+
+
+def _write(out: Path | None, text: str) -> None:
+    if out is None:
+        print(text, end="")
+        return
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error}; choose another place with --out") from error
+
+
+def _trace(system: System, properties: list[str]) -> str:
+    """The run that shows a property's verdict: a counterexample, or the witness of a `sometimes`.
+
+    Raises:
+        UsageError: not exactly one property is named, or no run shows its verdict.
+    """
+    if len(properties) != 1:
+        raise UsageError("--to itf writes the run of one property: name it with --property, once")
+    verdict = decide(system, properties[0], Reporter().search)
+    if verdict.run is None:
+        why = f": {verdict.reason}" if verdict.reason else ""
+        raise UsageError(f"no run shows it: {properties[0]} {_WORDS[verdict.status]}{why}")
+    trace = itf_trace(system, verdict.run, f"{verdict.property.name}: {verdict.property.doc}")
+    return json.dumps(trace, indent=1, ensure_ascii=False) + "\n"
+
+
+_WORDS = {Status.HOLDS: "holds", Status.VIOLATED: "is never true", Status.NOT_DECIDED: "is not decided"}

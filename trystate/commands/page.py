@@ -1,0 +1,61 @@
+"""`trystate page`: models, runs and findings as one file for a browser, from a report or from a search made now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from trystate.model.checker.expectations import judge
+from trystate.model.errors import UsageError
+
+from .. import plans, registry
+from ..exits import Exit
+from ..progress import Reporter
+from ..report.files import JSON
+from ..report.json import results_json
+from ..report.page import contents, write_page
+from ..report.results import Results
+from .verify import Search, Task, carry_out
+
+REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
+
+
+def page(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    report, code = (_read(args.of), Exit.OK) if args.of is not None else _search(args)
+    write_page(args.out, contents(report))
+    print(f"{args.out}: {args.out.stat().st_size / 1e6:.2f} MB; open it in a browser")
+    return code
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / JSON
+    try:
+        if path.stat().st_size > REPORT_BYTES_MAX:
+            raise UsageError(f"{path} is larger than {REPORT_BYTES_MAX >> 20} MiB: no report of trystate verify")
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if report["trystate"] and report["runs"] is not None:
+            return report
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; give the folder of trystate verify --out") from None
+    raise UsageError(f"{path} is no report: give the folder of trystate verify --out")
+
+
+def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
+    """The runs of the small plan, without the comparisons."""
+    started, reporter = time.perf_counter(), Reporter()
+    args.report = None  # nothing is written beside the page
+    runs = plans.small(registry.plan())
+    tasks = [
+        Task(run.label, plans.cost(run), Search(number, run, run.build, judge, args, reporter))
+        for number, run in enumerate(runs, 1)
+    ]
+    args.jobs = max(1, min(args.jobs, len(tasks)))
+    done, interrupted = carry_out(tasks, args.jobs, reporter)
+    left = [task.name for number, task in enumerate(tasks) if number not in done]
+    results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)
+    results.seconds = time.perf_counter() - started
+    return results_json(results), results.exit

@@ -1,0 +1,120 @@
+"""A page from a report, as `report.json` has it: the runs, what shows each finding, and the walks of the articles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import trystate
+from trystate.model.checker.story import tell
+from trystate.model.checker.verdicts import Verdict
+from trystate.model.errors import UsageError
+from trystate.model.language import Form, System
+from trystate.page.contents import Choice, Contents, Result, Shown
+from trystate.page.html import build
+
+from .. import registry
+from ..walking import Walk
+from .walks import ours_beside, walks_beside
+
+HEADING = "The control plane of PyTorch"
+
+
+def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | None = None) -> Contents:
+    """The page of a report. `others` has its systems that the registry lacks, by the names that a user gives them.
+
+    Raises:
+        UsageError: the report has a system that is not known.
+    """
+    names = {cls: name for name, cls in registry.SYSTEMS.items()} | {cls: name for name, cls in (others or {}).items()}
+    known = {cls.__name__: (cls, name) for cls, name in names.items()}
+    results = [Result(_choice(run, known), run) for run in report["runs"]]
+    shown = {run.choice.cls for run in results}
+    whole = shown >= {*registry.SYSTEMS.values()}
+    labels = {number for result in report["runs"] for p in result["properties"] for number in p["findings"]}
+    findings = registry.findings().values()
+    walks = [*walks_beside(report, names)] if whole else []
+    broken = [r.choice for r in results if any(p["counterexample"] for p in r.run["properties"])]
+    return Contents(
+        heading=HEADING if whole else ", ".join(sorted(cls.title or cls.__name__ for cls in shown)),
+        choices=[*ours_beside(broken + [walk.choice for walk in walks])],
+        results=results,
+        shown=[*(_examples(names) if whole else ()), *walks],
+        findings=[f for f in findings if whole or f.number in labels],
+        torch=installed_torch(),
+        summary=report["summary"],
+        comparisons=report["conformance"],
+        version=trystate.__version__,
+    )
+
+
+def of_system(system: System, given: str, verdict: Verdict | None = None, walk: Walk | None = None) -> Contents:
+    """The page that explores one system, by the name that was `given`.
+
+    It begins with the run of a verdict, or with a walk that has moved.
+    """
+    names = {cls: name for name, cls in registry.SYSTEMS.items()}
+    choice = Choice.of(system, names.get(system.family, given))
+    shown = []
+    cells = [cell.name for cell in system.cells]
+    if walk is not None and (walk.labels or walk.initial):
+        start = dict(zip(cells, system.initial_states[walk.initial], strict=True))
+        shown = [Shown("example", "the walk of the command line", choice, walk.labels, start=start)]
+    elif verdict is not None and verdict.run is not None:
+        start = dict(zip(cells, verdict.run.path.states[0], strict=True))
+        steps = [step.label for step in tell(system, verdict.run).steps]
+        kind: Literal["example", "counterexample"] = (
+            "example" if verdict.property.form is Form.SOMETIMES else "counterexample"
+        )
+        name = verdict.property.name
+        shown = [Shown(kind, name, choice, steps, start=start, loop=verdict.run.loop, property=name)]
+    return Contents(
+        heading=system.title or system.name,
+        view="#/trace/0" if shown else "",
+        choices=[choice],
+        shown=shown,
+        torch=installed_torch(),
+        version=trystate.__version__,
+    )
+
+
+def installed_torch() -> str:
+    """The version of the installed torch, or ""."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def write_page(path: Path, shown: Contents) -> None:
+    """Write a page into a file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    text = build(shown)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; choose another file") from None
+
+
+def _choice(run: Mapping[str, Any], known: Mapping[str, tuple[type[System], str]]) -> Choice:
+    if run["system"] not in known:
+        raise UsageError(
+            f"the report has a system {run['system']!r} that trystate has not: "
+            "let trystate verify module:Class --html FILE write its page"
+        )
+    cls, name = known[run["system"]]
+    edition = next((e for e in cls.Edition or () if e.name == run["edition"]), None)
+    return Choice(cls, name, edition, run["sizes"], run["faults"], run["max_faults"])
+
+
+def _examples(names: Mapping[type[System], str]) -> Iterable[Shown]:
+    for walk in registry.WALKS:
+        steps = walk.all_steps
+        choice = Choice.planned(walk.run, names[walk.run.system])
+        yield Shown("example", walk.title, choice, [one.step for one in steps], [one.note for one in steps])

@@ -1,0 +1,177 @@
+"""A recorded rendezvous as a walk for the page's player.
+
+*Theory of operation.* A follower knows which steps are certain, and the state after them when the record leaves one
+alone. `Watched` keeps that state each time. At the end the steps are taken again, one after the other, in the model for
+the nodes of the record. Where the state that was kept is another (time has passed, which has no line; a value that came
+past the recorder), the walk says so: after that step these cells have these values. A page shows a step that the model
+does not take from there, but that the record has, beside those that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
+
+from trystate.model.errors import UsageError
+from trystate.monitor.rendezvous.editions import EDITIONS, build
+from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.known import Event
+from trystate.monitor.rendezvous.shared_state import NodeName
+from trystate.monitor.rendezvous.states import rearranged
+from trystate.monitor.rendezvous.stepping import Bytes, Stepper, Values
+from trystate.page.contents import Choice, Contents, Shown
+
+from .page import installed_torch
+
+NODES_MAX = 16  # lanes beyond cannot be read; a state has some fields for each pair of nodes
+STATES_MAX = 20_000  # that are kept, of a rendezvous
+TIMES = 200  # so often each fault may happen: a record has no bound
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A state that was certain, after so many certain steps. `peers` names the nodes in its order."""
+
+    steps: int
+    stepper: Stepper
+    state: Bytes
+    peers: tuple[NodeName, ...]
+
+
+class Watched:
+    """Keeps the certain states of one follower. Call `look` after each line."""
+
+    def __init__(self) -> None:
+        self.known: list[Known] = []
+
+    def look(self, follower: Follower) -> None:
+        if len(follower.states) != 1 or len(self.known) >= STATES_MAX:
+            return
+        (state,) = follower.states
+        if self.known and self.known[-1].state is state:
+            return
+        steps = follower.dropped + len(follower.events)
+        peers = tuple(peer.who for peer in follower.roster.peers)
+        self.known.append(Known(steps, follower.stepper, state, peers))
+
+
+def walked(follower: Follower, watched: Watched) -> Contents:
+    """The page of a recorded rendezvous: its walk, and the explorer of its model.
+
+    Raises:
+        UsageError: too many nodes, or the first steps were let go.
+    """
+    names = _names(follower, watched)
+    if len(names) > NODES_MAX:
+        raise UsageError(f"--html: the record has {len(names)} nodes, and a page shows at most {NODES_MAX}")
+    if follower.dropped:
+        raise UsageError(f"--html: the record has more steps than are kept: {follower.dropped} were let go")
+    if not names:
+        raise UsageError("--html: the record has no node of a rendezvous to show: leave it out")
+    walk = _Walk(follower, watched, names)
+    walk.take_all()
+    harm = [problem for problem in follower.problems if problem.harm]
+    first = harm[0] if harm else None
+    shown = Shown(
+        "recorded",
+        first.text if first is not None else f"rendezvous {follower.run}: no property was violated",
+        walk.choice,
+        walk.steps,
+        notes=walk.notes,
+        loop=len(walk.steps) if any(p.kind == "hopeless" and p.until is None for p in harm) else None,
+        property=first.name.partition("(")[0] if first is not None else "",
+        findings=list(dict.fromkeys(p.finding.number for p in harm if p.finding is not None)),
+        lanes=[str(name.name) for name in names],
+        set=walk.set,
+    )
+    findings = {p.finding.number: p.finding for p in harm if p.finding is not None}
+    return Contents(
+        heading=f"rendezvous {follower.run}, recorded", view="#/trace/0", shown=[shown], torch=installed_torch(),
+        findings=[*findings.values()],
+    )  # fmt: skip
+
+
+def _names(follower: Follower, watched: Watched) -> list[NodeName]:
+    """All nodes, in the order of their ranks."""
+    seen = {who for known in watched.known for who in known.peers} | {peer.who for peer in follower.roster.peers}
+    return sorted(seen)
+
+
+class _Walk:
+    """The steps of a record, taken in the model for its nodes."""
+
+    def __init__(self, follower: Follower, watched: Watched, names: Sequence[NodeName]) -> None:
+        self.follower, self.watched, self.names = follower, watched, names
+        moves = EDITIONS[follower.edition]
+        sizes = follower.stepper.system.sizes
+        planned = build(moves, len(names), sizes["min_nodes"], sizes["max_nodes"])
+        self.choice = Choice(
+            moves.system, "rendezvous", moves.edition, planned.sizes, dict.fromkeys(planned.faults, TIMES)
+        )  # fmt: skip
+        self.system = moves.system(edition=moves.edition, faults=dict(self.choice.faults), **planned.sizes)
+        self.stepper = Stepper(self.system)
+        self.budget = {self.system.fault_counter(fault) for fault in self.system.faults}
+        self.state = self.stepper.initial
+        self.base = self.state  # the state of the page after the last step, before `set`
+        self.steps: list[str] = []
+        self.notes: list[str] = []
+        self.set: dict[int, dict[str, int]] = {}
+        self._seen = 0  # events; those that are no step of the model, such as silence, only change the state
+
+    def take_all(self) -> None:
+        events = iter(self.follower.events)
+        for known in self.watched.known:
+            for event in islice(events, known.steps - self._seen):
+                self._take(event)
+            self.state = self._kept(known)
+        for event in events:
+            self._take(event)
+        self._close()
+
+    def _kept(self, known: Known) -> Bytes:
+        """A state that was kept, for all nodes of the record; faults are counted here, and not there."""
+        places = {who: k for k, who in enumerate(known.peers)}
+        sources = [places.get(who) for who in self.names]
+        found = list(rearranged(known.state, known.stepper, self.stepper, sources))
+        for name in self.budget:
+            at = self.stepper.columns[name].at
+            found[at] = self.state[at]
+        absent: Values = {("crashed", (k,)): 1 for k, source in enumerate(sources) if source is None}
+        return self.stepper.put(tuple(found), absent)
+
+    def _take(self, event: Event) -> None:
+        self._seen += 1
+        transition = self.stepper.transitions.get(event.step)
+        if transition is None or len(transition.params) > 1:
+            return
+        node = self.names.index(event.node) if event.node is not None else None
+        if transition.params and node is None:
+            return
+        indices = (node,) if transition.params and node is not None else ()
+        label = event.step + (f"({indices[0]})" if indices else "")
+        if node is not None and self.stepper.get(self.state, "crashed", node):  # it was not there before
+            self.state = self.stepper.put(self.state, {("crashed", (node,)): 0})
+        self._close()
+        after = self.stepper.step(event.step, self.stepper.at(self.state, *indices))
+        self.steps.append(label)
+        self.notes.append(f"{event.time - self.follower.first:.2f} s, {Path(event.place).name}")
+        self.base = self.state = after if after is not None else self.state
+        if after is None:
+            self.set[len(self.steps)] = {}
+
+    def _close(self) -> None:
+        """Say what the record shows beside the last step."""
+        changed = dict(self._differences())
+        if changed:
+            self.set.setdefault(len(self.steps), {}).update(changed)
+
+    def _differences(self) -> Iterator[tuple[str, int]]:
+        for name, column in self.stepper.columns.items():
+            if name in self.budget or self.base[column.at] == self.state[column.at]:
+                continue
+            for place, indices in enumerate(product(*(range(size) for size in column.shape))):
+                value = column.value(self.state, place)
+                if value != column.value(self.base, place):
+                    yield name + "".join(f"[{i}]" for i in indices), value

@@ -1,0 +1,80 @@
+"""The walks and systems that a page has beside those of its report.
+
+A report has the cheapest runs that show each finding. A reader also wants each property that a finding breaks on torch,
+in its smallest run, and the same steps in our edition. The first needs short searches, the second none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trystate.model.checker.expectations import Run
+from trystate.model.checker.story import tell
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import System
+from trystate.page.contents import Choice, Shown
+
+from .. import plans, registry
+from ..deciding import decide
+
+OURS = "TRYSTATE"
+STATES_MAX = 1_000  # of a run that is searched for a walk: a moment
+
+
+def ours_beside(broken: Iterable[Choice]) -> Iterator[Choice]:
+    """Our edition of systems, in the same sizes: a page plays the two side by side.
+
+    broken: systems that have a counterexample.
+    """
+    known = set()
+    for choice in broken:
+        ours = next((e for e in choice.cls.Edition or () if e.name == OURS), None)
+        key = (choice.cls, *choice.sizes.items())
+        if key in known or ours is None or choice.edition is ours:
+            continue
+        known.add(key)
+        try:
+            yield Choice.of(choice.cls(edition=ours, faults=(), max_faults=None, **choice.sizes), choice.name)
+        except (UsageError, DeclarationError):
+            continue  # it has other sizes
+
+
+def walks_beside(report: Mapping[str, Any], names: Mapping[type[System], str]) -> Iterator[Shown]:
+    """Counterexamples on torch that the report lacks: for a finding and a property, that of the smallest planned run.
+
+    report: as `report.json` has it.
+    names: of the systems, as the command line has them.
+    """
+    there = {
+        (number, prop["name"])
+        for run in report["runs"]
+        if run["edition"] == registry.DEFAULT_EDITION
+        for prop in run["properties"]
+        if prop["counterexample"]
+        for number in prop["findings"]
+    }
+    for run in sorted(_small_runs(), key=plans.cost):
+        for name, found in run.findings.items():
+            number = registry.findings()[found[0]].number
+            if len(found) == 1 and (number, name) not in there:
+                there.add((number, name))
+                yield from _counterexample(run, names[run.system], name, number)
+
+
+def _small_runs() -> Iterator[Run]:
+    states = plans.states()
+    for run in registry.plan():
+        edition = run.edition.name if run.edition is not None else ""
+        if edition == registry.DEFAULT_EDITION and states.get(run.label, STATES_MAX + 1) <= STATES_MAX:
+            yield run
+
+
+def _counterexample(run: Run, system_name: str, name: str, number: str) -> Iterator[Shown]:
+    system = run.build()
+    found = decide(system, name).run
+    if found is not None:
+        start = dict(zip((cell.name for cell in system.cells), found.path.states[0], strict=True))
+        steps = [step.label for step in tell(system, found).steps]
+        choice = Choice.planned(run, system_name)
+        yield Shown("counterexample", name, choice, steps, (), start, found.loop, property=name, findings=[number])

@@ -1,0 +1,515 @@
+"""The core of `trystate explore`: a walk through the states of one system. No I/O.
+
+*Theory of operation.* A walk is a list of stops: an initial state, and behind it the state after each step. `place` is
+the stop that a reader looks at. Stops behind the place stay, so that a reader can go forward again, until another step
+is taken from the place. The caller is one thread: the line mode or the screen, which show the walk and change it by the
+methods that are called after its commands.
+
+Steps are named by their labels, as counterexamples print them: `join(0) crash(1)`. The labels up to the place, and the
+number of the initial state, are the whole walk: `follow` repeats it, in another process as well.
+
+A run (a counterexample, or the witness of a `sometimes`) can be loaded. Each stop knows its place on the run, None off
+it; the run of a `leads_to` may go round.
+
+A property is judged by the walk up to the place, as the checker judges a whole search: `lights`. A `leads_to` of a
+finite walk waits; it is violated only where the system may rest for ever.
+
+Three things can go wrong, each is a UsageError, and then nothing has changed: a label is none of the system's, a step
+is not enabled (the text has the part of its guard that fails), a number is out of range.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from typing import Any
+
+from trystate.model.checker.check import DEADLOCK_FREEDOM
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Binding, Instance
+from trystate.model.checker.story import Change, main_index
+from trystate.model.checker.verdicts import Counterexample
+from trystate.model.checker.walks import LABEL
+from trystate.model.errors import UsageError
+from trystate.model.language import Form, Kind, State, System
+from trystate.model.language.expressions import Expr
+from trystate.model.language.fields import Cell
+from trystate.model.language.properties import Property
+
+from .registry import unknown
+
+STEPS_MAX = 10_000  # of a walk: each stop keeps a state and the standing of each property
+RANDOM_MAX = 1_000  # steps that one command takes: at most some seconds
+VALUES_MAX = 4  # shown beside a part of a guard: a quantifier over many members reads all of them
+
+
+class Standing(enum.Enum):
+    """The standing of a property in a walk."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """A property and its standing.
+
+    Args:
+        since: the number of steps after which it came to stand so; None where it has from the beginning
+        members: the indices for which a `leads_to` waits
+    """
+
+    property: Property
+    standing: Standing
+    since: int | None = None
+    members: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a guard, for given indices.
+
+    Args:
+        text: the condition, below the labels of the named conditions that it is a part of
+        holds: whether it does in the state
+        values: the cells that decide it, with their values
+    """
+
+    text: str
+    holds: bool
+    values: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        more = ", …" if len(self.values) > VALUES_MAX else ""
+        shown = ", ".join(f"{cell} is {value}" for cell, value in self.values[:VALUES_MAX])
+        return f"{self.text} ({shown}{more})" if shown else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Disabled:
+    """A step that is not enabled, and the parts of its guard that fail; none where it would change nothing."""
+
+    instance: Instance
+    failing: tuple[Part, ...]
+
+    @property
+    def why(self) -> str:
+        """Such as `¬complete (complete is yes)`."""
+        return "; ".join(map(str, self.failing)) or "it would change nothing"
+
+
+@dataclass(slots=True)
+class Stop:
+    """A state of a walk, the step that led to it, and its place on the loaded run."""
+
+    state: State
+    instance: Instance | None = None
+    on_run: int | None = None
+    lights: tuple[Light, ...] = field(default=())
+
+
+class _Read(tuple[int, ...]):
+    """A state that notes which of its values are read."""
+
+    seen: dict[int, None]
+
+    def __getitem__(self, k: Any) -> Any:
+        self.seen[k] = None
+        return tuple.__getitem__(self, k)
+
+
+class Walk:
+    """A walk through the states of a system.
+
+    Args:
+        system: the system, built
+        initial: the number of the initial state to begin with
+    """
+
+    def __init__(self, system: System, initial: int = 0) -> None:
+        self.system = system
+        self.interpreter = Interpreter(system)
+        self.instances = {instance.label: instance for instance in self.interpreter.kernel.instances}
+        self.run: Counterexample | None = None
+        self.initial, self.place = 0, 0
+        self.stops: list[Stop] = []
+        self.restart(initial)
+
+    # ---- what there is to see
+
+    @property
+    def stop(self) -> Stop:
+        return self.stops[self.place]
+
+    @property
+    def state(self) -> State:
+        return self.stop.state
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The steps that lead to the place."""
+        return tuple(stop.instance.label for stop in self.stops[1 : self.place + 1] if stop.instance is not None)
+
+    def enabled(self) -> list[tuple[Instance, State]]:
+        """Each step that is enabled, and the state after it, in the order of the declaration."""
+        return list(self.interpreter.successors(self.state))
+
+    def disabled(self) -> list[Disabled]:
+        """Each step that is not enabled, and why."""
+        enabled = {instance.number for instance, _ in self.enabled()}
+        return [self._why_not(i) for i in self.instances.values() if i.number not in enabled]
+
+    def guard(self, instance: Instance) -> tuple[Part, ...]:
+        """The parts of a step's guard: all of them have to hold.
+
+        Args:
+            instance: the step
+        """
+        return tuple(self._parts(instance.transition.guard, instance.binding, ()))
+
+    def changes(self) -> tuple[Change, ...]:
+        """The cells to which the last step gave another value; none in an initial state."""
+        if self.place == 0:
+            return ()
+        before, main = self.stops[self.place - 1].state, main_index(self.system)
+        return tuple(
+            Change(cell.name, owner(cell, main), cell.sort.show(a), cell.sort.show(b))
+            for cell, a, b in zip(self.system.cells, before, self.state, strict=True)
+            if a != b
+        )
+
+    def lights(self) -> tuple[Light, ...]:
+        """The standing of each property, by the walk up to the place."""
+        last = max((k for k, stop in enumerate(self.stops[: self.place + 1]) if stop.lights), default=-1)
+        for place in range(last + 1, self.place + 1):
+            self.stops[place].lights = tuple(self._judged(place))
+        return self.stop.lights
+
+    @property
+    def rests(self) -> bool:
+        """No step is enabled, and the system may rest in this state."""
+        return self.interpreter.holds(self.system.terminal, self.state)
+
+    # ---- what moves
+
+    def take(self, label: str) -> None:
+        """Take a step.
+
+        Args:
+            label: its name and indices, as `join(0)`
+
+        Raises:
+            UsageError: it is none, or is not enabled.
+        """
+        instance = self._instance(label)
+        after = self.interpreter.step(instance, self.state)
+        if after is None:
+            raise UsageError(f"{instance.label} is not enabled here: {self._why_not(instance).why}")
+        self._append(instance, after)
+
+    def take_number(self, number: int) -> None:
+        """Take a step by its number among the enabled ones, from 1 on.
+
+        Args:
+            number: the number
+
+        Raises:
+            UsageError: there are fewer.
+        """
+        steps = self.enabled()
+        if not 1 <= number <= len(steps):
+            raise UsageError(f"no step {number}: {f'choose 1 to {len(steps)}' if steps else 'none is enabled here'}")
+        self._append(*steps[number - 1])
+
+    def follow(self, text: str) -> None:
+        """Take these steps, one after the other.
+
+        Args:
+            text: labels with blanks between them, as `join(0) crash(1)`
+
+        Raises:
+            UsageError: one is none, or is not enabled where it stands.
+        """
+        kept, place = self.stops[:], self.place
+        labels = split(text)
+        for number, label in enumerate(labels, 1):
+            try:
+                self.take(label)
+            except UsageError as error:
+                self.stops, self.place = kept, place
+                raise UsageError(f"step {number} of {len(labels)} of the walk: {error}") from error
+
+    def wander(self, steps: int, random: Random) -> int:
+        """Take random steps, each of the enabled ones as likely as the others; the number that were taken.
+
+        Args:
+            steps: how many, unless none is enabled before
+            random: chooses
+
+        Raises:
+            UsageError: more than RANDOM_MAX.
+        """
+        if not 1 <= steps <= RANDOM_MAX:
+            raise UsageError(f"{steps} random steps: give 1 to {RANDOM_MAX}")
+        self._refuse_more_than(STEPS_MAX - steps)
+        for taken in range(steps):
+            enabled = [(instance, after) for instance, after in self.enabled() if self._outside(after) is None]
+            if not enabled:
+                return taken
+            self._append(*random.choice(enabled))
+        return steps
+
+    def _outside(self, state: State) -> Cell | None:
+        """The first cell whose value is none of its field's; there, a wrong step has led."""
+        cells = zip(self.system.cells, state, strict=True)
+        return next((cell for cell, value in cells if not cell.sort.low <= value <= cell.sort.high), None)
+
+    def back(self) -> None:
+        """Go to the state before the last step. Raises UsageError in the first state."""
+        if self.place == 0:
+            raise UsageError("nothing to go back to: this is where the walk begins")
+        self.place -= 1
+
+    def forward(self) -> None:
+        """Go to the next stop again. Raises UsageError in the last one."""
+        if self.place == len(self.stops) - 1:
+            raise UsageError("nothing to go forward to: this is the last state of the walk")
+        self.place += 1
+
+    def jump(self, place: int) -> None:
+        """Go to the state after so many steps of the walk.
+
+        Args:
+            place: the number of steps
+
+        Raises:
+            UsageError: the walk has fewer.
+        """
+        if not 0 <= place < len(self.stops):
+            raise UsageError(f"no step of the walk {place}: choose 0 to {len(self.stops) - 1}")
+        self.place = place
+
+    def restart(self, initial: int = 0) -> None:
+        """Begin anew in an initial state.
+
+        Args:
+            initial: its number
+
+        Raises:
+            UsageError: there are fewer.
+        """
+        states = self.system.initial_states
+        if not 0 <= initial < len(states):
+            raise UsageError(f"no initial state {initial}: choose 0 to {len(states) - 1}")
+        self.initial, self.place = initial, 0
+        self.stops = [Stop(states[initial])]
+
+    # ---- a run that is followed
+
+    def load(self, run: Counterexample) -> None:
+        """Begin anew at the first state of a run, to follow it.
+
+        Args:
+            run: a run of this system, from an initial state
+        """
+        self.run = run
+        self.run_to(0)
+
+    def run_to(self, place: int) -> None:
+        """Replace the walk by the loaded run, up to a step of it.
+
+        Args:
+            place: the number of steps
+
+        Raises:
+            UsageError: no run is loaded, or it has fewer.
+        """
+        path = self._loaded().path
+        if not 0 <= place <= len(path.steps):
+            raise UsageError(f"no step of the loaded run {place}: choose 0 to {len(path.steps)}")
+        self.restart(self.system.initial_states.index(path.states[0]))
+        self.stop.on_run = 0
+        for number in path.steps[:place]:
+            instance = self.interpreter.kernel.instances[number]
+            after = self.interpreter.step(instance, self.state)
+            assert after is not None, f"{instance.label} of the loaded run is not enabled"
+            self._append(instance, after)
+
+    def next(self) -> None:
+        """Take the next step of the loaded run.
+
+        Raises:
+            UsageError: no run is loaded, the walk has left it, or it ends here.
+        """
+        self._loaded()
+        if self.stop.on_run is None:
+            raise UsageError("you have left the loaded run: i NUMBER returns to it")
+        taken = self._taken(self.stop.on_run)
+        if taken is None:
+            raise UsageError("the loaded run ends here")
+        self._append(self.interpreter.kernel.instances[taken[0]], taken[1])
+
+    # ---- inside
+
+    def _instance(self, label: str) -> Instance:
+        found = self.instances.get(normal(label))
+        if found is None:
+            raise UsageError(unknown("step", label, self.instances, show=sorted(
+                {i.transition.name + ("(…)" if i.indices else "") for i in self.instances.values()})))  # fmt: skip
+        return found
+
+    def _append(self, instance: Instance, after: State) -> None:
+        if self.place + 1 < len(self.stops):  # a step that was taken here before leaves the stops behind it
+            later = self.stops[self.place + 1]
+            if later.instance is instance and later.state == after:
+                self.place += 1
+                return
+        self._refuse_more_than(STEPS_MAX - 1)
+        cell = self._outside(after)
+        if cell is not None:
+            raise UsageError(f"{instance.label} leaves the range of {cell.name}, {cell.sort.name}: no walk goes there; "
+                             "trystate verify names the line")  # fmt: skip
+        at, on_run = self.stop.on_run, None
+        if at is not None and self._taken(at) == (instance.number, after):
+            on_run = self._after(at)
+        self.stops[self.place + 1 :] = [Stop(after, instance, on_run)]
+        self.place += 1
+
+    def _refuse_more_than(self, steps: int) -> None:
+        if self.place > steps:
+            raise UsageError(f"the walk would have more than {STEPS_MAX:,} steps: go back, or begin anew")
+
+    def _loaded(self) -> Counterexample:
+        if self.run is None:
+            raise UsageError("no run is loaded: c PROPERTY loads one")
+        return self.run
+
+    def _taken(self, place: int) -> tuple[int, State] | None:
+        """The step that the loaded run takes after `place` steps; a lasso goes round."""
+        path, loop = self._loaded().path, self._loaded().loop
+        if place == len(path.steps) and loop is not None and loop < place:
+            place = loop
+        return (path.steps[place], path.states[place + 1]) if place < len(path.steps) else None
+
+    def _after(self, place: int) -> int:
+        """Where the step after `place` leads; a lasso goes round."""
+        run = self._loaded()
+        return run.loop + 1 if place == len(run.path.steps) and run.loop is not None else place + 1
+
+    def _why_not(self, instance: Instance) -> Disabled:
+        return Disabled(instance, tuple(part for part in self.guard(instance) if not part.holds))
+
+    def _parts(self, expr: Expr, binding: Binding, names: tuple[str, ...]) -> Iterator[Part]:
+        if expr.op == "and":
+            for each in expr.args:
+                yield from self._parts(each, binding, names)
+        elif expr.op == "named" and expr.args[1].op == "and":
+            yield from self._parts(expr.args[1], binding, (*names, expr.name))
+        else:
+            bound = self.interpreter.kernel.bound(expr, binding)
+            state = _Read(self.state)
+            state.seen = {}
+            holds = self.interpreter.holds(expr, state, binding)
+            cells = self.system.cells
+            values = tuple((cells[k].name, cells[k].sort.show(self.state[k])) for k in state.seen)
+            text = str(expr if bound.op == "const" else bound)
+            yield Part(": ".join((*names, text)), holds, values)
+
+    def _judged(self, place: int) -> Iterator[Light]:
+        """The standing of each property at a stop, by that at the stop before."""
+        stop = self.stops[place]
+        before = self.stops[place - 1].lights if place else ()
+        for k, prop in enumerate((*self.system.properties, DEADLOCK_FREEDOM)):
+            earlier = before[k] if place else None
+            yield self._judge(prop, stop, place, earlier)
+
+    def _judge(self, prop: Property, stop: Stop, place: int, earlier: Light | None) -> Light:
+        if prop.form is Form.LEADS_TO:
+            return self._leads_to(prop, stop.state, place, earlier)
+        if prop.form is Form.SOMETIMES:
+            if earlier is not None and earlier.standing is Standing.HOLDS:
+                return earlier
+            reached = self.interpreter.holds(prop.exprs[0], stop.state)
+            return Light(prop, Standing.HOLDS, place) if reached else Light(prop, Standing.WAITING)
+        if earlier is not None and earlier.standing is Standing.VIOLATED:
+            return earlier
+        return Light(prop, Standing.HOLDS) if self._kept(prop, stop, place) else Light(prop, Standing.VIOLATED, place)
+
+    def _kept(self, prop: Property, stop: Stop, place: int) -> bool:
+        if prop.form is Form.ALWAYS:
+            return self.interpreter.holds(prop.exprs[0], stop.state)
+        if prop.form is Form.DEADLOCK:
+            return self.interpreter.holds(self.system.terminal, stop.state) or self._can(stop.state, faults=False)
+        if stop.instance is None:  # a property of steps
+            return True
+        condition = (prop.conditions or {}).get(stop.instance.transition.name)
+        before = self.stops[place - 1].state
+        return condition is None or self.interpreter.holds(condition, before, stop.instance.binding)
+
+    def _can(self, state: State, *, faults: bool) -> bool:
+        return any(faults or i.transition.kind is not Kind.FAULT for i, _ in self.interpreter.successors(state))
+
+    def _leads_to(self, prop: Property, state: State, place: int, earlier: Light | None) -> Light:
+        premise, goal = prop.exprs
+        asked = {*earlier.members} if earlier is not None else set()
+        members = []
+        for indices in product(*(range(v.sort.size) for v in prop.params)):
+            binding = dict(zip(prop.params, indices, strict=True))
+            begins = indices in asked or self.interpreter.holds(premise, state, binding)
+            if begins and not self.interpreter.holds(goal, state, binding):
+                members.append(indices)
+        if not members:
+            return Light(prop, Standing.HOLDS)
+        since = earlier.since if earlier is not None and earlier.members else place
+        must = any(i.fair for i, _ in self.interpreter.successors(state))
+        return Light(prop, Standing.WAITING if must else Standing.VIOLATED, since, tuple(members))
+
+
+def owner(cell: Cell, main: Any) -> int | None:
+    """The member of the main index that a cell belongs to; None for a shared one."""
+    return next((k for dim, k in zip(cell.slot.dims, cell.indices, strict=True) if dim == main), None)
+
+
+def normal(label: str) -> str:
+    """The spelling of counterexamples: `vote(0, 1)` for `vote( 0,1 )`, and `tick` for `tick()`."""
+    name, _, indices = label.strip().partition("(")
+    parts = [part.strip() for part in indices.rstrip().removesuffix(")").split(",")]
+    return name.strip() + (f"({', '.join(parts)})" if any(parts) else "")
+
+
+def split(text: str) -> list[str]:
+    """The labels of a walk.
+
+    Args:
+        text: labels with blanks, commas or semicolons between them
+
+    Raises:
+        UsageError: there is something else in it.
+    """
+    rest = re.sub(r"[\s,;]+", " ", LABEL.sub(" ", text)).strip()
+    if rest:
+        raise UsageError(f"the walk has {rest!r}, which is no step: give them as 'join(0) crash(1)'")
+    return LABEL.findall(text)
+
+
+def told(light: Light, place: int) -> str:
+    """A light in words, such as `waiting since step 2, for 1`.
+
+    Args:
+        light: the standing of a property
+        place: the number of steps up to the state that is shown
+    """
+    where = "" if light.since is None else "here" if light.since == place else f"after step {light.since}"
+    if light.property.form is Form.LEADS_TO and light.members:
+        members: Sequence[str] = [", ".join(map(str, indices)) for indices in light.members if indices]
+        whom = f", for {' and '.join(members)}" if members else ""
+        rest = ": the system may rest here for ever" if light.standing is Standing.VIOLATED else ""
+        return f"{light.standing.value} since step {light.since}{whom}{rest}"
+    if light.property.form is Form.SOMETIMES:
+        return f"holds: reached {where}" if where else "waiting: not reached yet"
+    return f"{light.standing.value} {where}".rstrip()
