@@ -38,7 +38,7 @@ JOINED = re.compile(r"has joined round (\d{1,9}) of")
 
 @dataclass(slots=True)
 class Agent:
-    """What one agent has said. `ended`: SUCCEEDED, FAILED, or empty, as torch says it."""
+    """The events of one agent. `ended`: SUCCEEDED, FAILED, or empty, as torch says it."""
 
     name: str
     round: int | None = None

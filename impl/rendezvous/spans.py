@@ -1,9 +1,9 @@
 """The rounds of a node as spans of OpenTelemetry, if its API is installed; else nothing.
 
 Theory of operation. A node has one span at a time: `trystate.join`, from its call until it is a member of a complete
-round or has failed, and then `trystate.round`, until it looks for the next one or has ended. What the node says
-meanwhile (`decisions.EVENTS`) are the events of the span. The provider is the program's: without one the API drops
-them.
+round or has failed, and then `trystate.round`, until it looks for the next one or has ended. The lines that
+the node logs meanwhile (`decisions.EVENTS`) are the events of the span. The provider is the program's: without one the
+API drops them.
 
 Rule: nothing that goes wrong here reaches the job.
 """

@@ -309,7 +309,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_search(
     monkeypatch.setattr("trystate.commands.verify.check", None)
     code, _, err = command("verify", option, "taken/below")
     assert code == Exit.USAGE
-    assert "choose another place with --out, --json or --junit" in err
+    assert "choose another place with --out, --json, --junit or --html" in err
 
 
 def test_what_a_caller_expects_is_no_failure_and_must_be_found(command: Command, plan: Any) -> None:

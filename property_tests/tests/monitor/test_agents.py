@@ -14,7 +14,7 @@ STORE_LOST = (
 
 
 def agent(pid: int, state: str, *, restarts: int = 0, error: str = "", round_: int = 0, failed: int = 0) -> list[Any]:
-    """What one of two agents of a job says, from its first round to its end."""
+    """The events of one of two agents of a job, from its first round to its end."""
     base = {"wall": 1.0, "monotonic": 1.0, "host": "h", "pid": pid, "run": "job"}
     said = {"agent_restarts": restarts, "group_rank": pid - 1, "metadata": json.dumps({"group_world_size": 2})}
     own = base | {"source": "torch.agent", "event": "e"}
