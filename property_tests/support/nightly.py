@@ -17,9 +17,9 @@ from typing import TypeVar
 from hypothesis import settings
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-EXAMPLES = 60  # of a hypothesis test that does not say how many
+EXAMPLES = 40  # of a hypothesis test that does not say how many
 NUMBERS: Mapping[str, int] = {
-    "examples": 300,  # 400 s: five times the ordinary ones, and other ones each night
+    "examples": 300,  # 400 s: seven times the ordinary ones, and other ones each night
     "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute

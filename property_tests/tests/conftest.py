@@ -20,6 +20,7 @@ if TESTED != CHECKOUT:
     )
 # Of the checkout, as has just been made sure:
 from trystate.property_tests.adapters.torch_release import NotInRelease, missing_method  # noqa: E402
+from trystate.property_tests.support.longest import LONGEST  # noqa: E402
 from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
@@ -42,7 +43,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=SLOW,
 )
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=20)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=14)
 settings.register_profile(
     "nightly", deadline=None, max_examples=NUMBERS["examples"], print_blob=True, suppress_health_check=SLOW
 )
@@ -54,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # pytest-xdist would begin with the files of the most tests
     if config.getoption("--quick"):
         settings.load_profile("quick")
 
@@ -66,6 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).as_posix(), len(places)))
     if config.getoption("--quick"):
         slow = [item for item in items if _name(item) in QUICK[item.path.relative_to(TESTS).as_posix()]]
         items[:] = [item for item in items if item not in slow]

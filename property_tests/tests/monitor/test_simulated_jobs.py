@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from trystate.impl.rendezvous.encoding import decode, encode
@@ -46,7 +47,7 @@ def test_a_member_that_closes_as_it_leaves_had_no_restart_left() -> None:
         if "value" in line.fields:
             state = decode(line.fields["value"].encode("latin-1"))
             roomy = replace(state, settings=replace(state.settings, max_restarts=99))
-            line.fields["value"] = encode(roomy).decode("latin-1")
+            cast("dict[str, Any]", line.fields)["value"] = encode(roomy).decode("latin-1")
     assert [p.kind for p in explained(lines).problems if p.harm][:1] == ["unexplained"]
 
 

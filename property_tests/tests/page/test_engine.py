@@ -12,7 +12,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -283,7 +283,7 @@ def test_trees_are_written_as_python_writes_them(engine: Path) -> None:
 
 
 # Each operator as it would be with a mistake in it; the nodes are those of types.ts.
-MISTAKES = {
+MISTAKES: dict[str, Callable[[Any], Any]] = {
     "const": lambda node: [node[0], node[1] + 1, *node[2:]],
     "read": lambda node: [CODE["const"], 0, 0],
     "var": lambda node: [CODE["const"], 0, 0],

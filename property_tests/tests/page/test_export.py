@@ -70,7 +70,8 @@ class Post(System):
     @always(witness="someone_is_busy")
     def few(self, s: SymbolicState) -> Expr:
         """At most as many letters as fit; with losses, any number."""
-        return s.table <= (2 if self.faults else 1)
+        few: Expr = s.table <= (2 if self.faults else 1)
+        return few
 
 
 class Steady(Post):
@@ -79,7 +80,8 @@ class Steady(Post):
     @always(witness="someone_is_busy")
     def few(self, s: SymbolicState) -> Expr:
         """At most as many letters as fit."""
-        return s.table <= 2
+        few: Expr = s.table <= 2
+        return few
 
 
 def choices(cls: type[System], *faults: dict[str, int]) -> list[Choice]:

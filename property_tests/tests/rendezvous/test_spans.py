@@ -22,7 +22,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(spans.trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
     return exporter.get_finished_spans
 
 
