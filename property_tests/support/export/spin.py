@@ -58,7 +58,10 @@ def shown(model: str, folder: Path) -> list[str]:
     """The labels of the steps of the first run to a violation, as Spin replays it."""
     _compile(model, folder)
     _run(["./pan"], folder)
-    return _run(["spin", "-t", "-T", "model.pml"], folder).partition("spin: ")[0].split()
+    said = _run(["spin", "-t", "-T", "model.pml"], folder)
+    labels = said.partition("spin: model.pml")[0].split()  # then where it ends, and the values of all variables
+    assert labels, said
+    return labels
 
 
 def _compile(model: str, folder: Path) -> None:

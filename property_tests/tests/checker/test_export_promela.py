@@ -28,9 +28,7 @@ Show = Callable[[Expr], str]
 STATES = "states of a run for Spin"
 BY_DAY = (
     "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with clock_skew",
-    "Agents(node=2, min_nodes=2, max_nodes=2, ends=1) TORCH with signal",
     "Waits(client=1, key=1, value=1, torch_clients=1, deletes=0, compares=1) SEED",
-    "Barriers(client=2, world=2, rounds=1) TORCH with timeout",
     "Groups(process=3, group=2, outsiders=1) SEED with skip",
 )
 
