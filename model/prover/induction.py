@@ -87,23 +87,15 @@ class Status(enum.Enum):
 class Question:
     """A set of formulas; a condition is proved if they have no model.
 
-    laws: the names of the laws among them. model: as text, if the solver found one.
+    smt2: they in SMT-LIB 2.6. laws: the names of the laws among them. model: if the solver found one.
     """
 
     condition: Condition
     answer: Answer
     seconds: float
-    formulas: list[Term]
+    smt2: str
     laws: frozenset[str]
     model: Any = None
-
-    @property
-    def smt2(self) -> str:
-        """The question in SMT-LIB 2.6: `unsat` proves the condition."""
-        solver = load().Solver()
-        solver.add(*self.formulas)
-        head = f"; {self.condition.where}: {self.condition.what}\n; unsat: proved\n(set-logic ALL)\n"
-        return f"{head}{solver.to_smt2()}"
 
 
 @dataclass(slots=True)
@@ -232,7 +224,7 @@ class Prover:
             if condition.where not in {where for where, _ in bases}:
                 bases = {}  # conditions come step by step
             self._told(number, len(conditions), f"{condition.where}: {condition.what}")
-            question = Question(condition, Answer.UNKNOWN, 0.0, [], frozenset())
+            question = Question(condition, Answer.UNKNOWN, 0.0, "", frozenset())
             if self._clock() >= self._until or (self._stop and failed):
                 self.proof.out_of_time = not failed or not self._stop
                 self.proof.questions[condition.where, condition.what] = question
@@ -267,21 +259,19 @@ class Prover:
 
     def _asked(self, put: Base, condition: Condition, attempt: Attempt) -> Question:
         used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
-        everything = [*put.given, *(law for _, law in used)]
+        smt2 = _text(condition, [*put.given, *(law for _, law in used)])
         laws = frozenset(name for name, _ in used)
         left = self._until - self._clock()
         if left <= 0:
             self.proof.out_of_time = True
-            return Question(condition, Answer.UNKNOWN, 0.0, everything, laws)
+            return Question(condition, Answer.UNKNOWN, 0.0, smt2, laws)
         begin = self._clock()
-        solver = load().Solver()
-        solver.set("rlimit", int(attempt.effort * self._effort))
+        solver = _solver(smt2, int(attempt.effort * self._effort))
         solver.set("random_seed", attempt.seed)
         solver.set("timeout", max(1, int(left * 1000)))
-        solver.add(*everything)
         answer = Answer(str(solver.check()))
-        model = solver.model() if answer is Answer.MODEL else None
-        return Question(condition, answer, self._clock() - begin, everything, laws, model)
+        model = solver.model().translate(load().main_ctx()) if answer is Answer.MODEL else None
+        return Question(condition, answer, self._clock() - begin, smt2, laws, model)
 
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
@@ -294,6 +284,22 @@ class Prover:
                 self.proof.status[name] = Status.NOT_PROVED
             else:
                 self.proof.status[name] = Status.NOT_DECIDED if answers or not settled else good
+
+
+def _text(condition: Condition, formulas: list[Term]) -> str:
+    """A question in SMT-LIB 2.6: the same in each process, since z3 names and orders parts by all that a context has."""
+    context = load().Context()
+    solver = load().Solver(ctx=context)
+    solver.add(*(formula.translate(context) for formula in formulas))
+    return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{solver.to_smt2()}"
+
+
+def _solver(smt2: str, effort: int) -> Any:
+    """A solver for one question, in a context of its own: what it finds depends on the text and nothing else."""
+    solver = load().Solver(ctx=load().Context())
+    solver.set("rlimit", effort)
+    solver.from_string(smt2)
+    return solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +322,6 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
         formulas = Formulas(t.params, split)
         given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
         given += [formulas.range(slot) for slot in claims.ranges.values()]
-        solver = load().Solver()
-        solver.set("rlimit", effort)
-        solver.add(*given, *(law for _, law in formulas.laws))
+        goal = Condition(t.name, "is possible", t.params, claims.guard(t), TRUE, trivial=False)
+        solver = _solver(_text(goal, [*given, *(law for _, law in formulas.laws)]), effort)
         yield t.name, Answer(str(solver.check()))

@@ -37,6 +37,8 @@ def prove(args: argparse.Namespace) -> int:
             raise UsageError(registry.unknown("property", name, known))
     if not known:
         raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    if args.smt2 is not None:
+        _make(args.smt2)
     reporter = Reporter()
 
     def told(done: int, total: int, what: str) -> None:
@@ -114,8 +116,9 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                 yield f"{status.value}{what} ({len(some)})"
                 yield from (f"  {name}{_follows(proof, name)}" for name in some)
     yield from _open(proof)
-    if proof.laws:
-        yield "trusted: the laws of counting, which docs/proofs.md proves, the solver, and the translation"
+    if refuted:
+        laws = ", and the laws of counting, which docs/proofs.md proves:" if proof.laws else ""
+        yield f"trusted: the solver and the translation{laws}"
         yield from (f"  {name}: {LAWS[name]}" for name in LAWS if name in proof.laws)
     if proof.out_of_time:
         yield "the time was over: give --max-seconds more"
@@ -144,8 +147,14 @@ def _open(proof: Proof) -> Iterator[str]:
         yield ""
 
 
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--smt2 {directory}: {error.strerror}; choose another folder") from error
+
+
 def _write(proof: Proof, directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
     for question in proof.asked:
         name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
         (directory / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")

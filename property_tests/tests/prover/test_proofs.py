@@ -1,6 +1,9 @@
 """A proof holds for any size; a broken system has none; a question that the solver gives up on decides nothing."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -154,6 +157,29 @@ def test_the_rendezvous_is_proved_for_any_number_of_nodes_with_all_faults() -> N
 def test_each_step_of_the_rendezvous_is_possible_under_the_invariant() -> None:
     claims = Claims(any_size(Rendezvous, Lemmas, edition="TRYSTATE"))
     assert [name for name, answer in possible(claims) if answer is Answer.REFUTED] == []
+
+
+ASKED = """
+import hashlib, time
+from trystate.model.prover.induction import Prover
+from trystate.model.prover.sizes import any_size
+from trystate.model.rendezvous import Rendezvous
+from trystate.model.rendezvous.lemmas import Lemmas
+system = any_size(Rendezvous, Lemmas, edition="TRYSTATE")
+asked = Prover(system, clock=time.monotonic, seconds=600, only=("the_complete_expect_nobody",)).prove().asked
+digest = hashlib.sha256("".join(q.smt2 for q in asked).encode()).hexdigest(), len(asked)
+"""
+
+
+def test_the_questions_of_a_proof_are_the_same_in_each_process() -> None:
+    """Another process hashes in another order, and has numbered no variables and made no formulas before."""
+    env = {**os.environ, "PYTHONHASHSEED": "17"}
+    other = subprocess.run([sys.executable, "-c", f"{ASKED}print(*digest)"], env=env, capture_output=True, check=True)
+    here: dict[str, Any] = {}
+    exec(ASKED, here)  # after the other proofs of this module
+    digest, questions = here["digest"]
+    assert other.stdout.decode().split() == [digest, str(questions)]
+    assert questions > 5
 
 
 def test_torchs_rendezvous_is_not_proved() -> None:
