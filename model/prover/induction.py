@@ -32,7 +32,7 @@ from .conditions import INIT, Claims, Condition
 from .counting import counted
 from .formulas import Formulas, load
 
-EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times as long as a proof of ours needs
+EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times what a question of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
 
 
