@@ -187,7 +187,7 @@ class Prover:
             if proof.out_of_time or self._stop:
                 break
             kept = {name: tree for name, tree in kept.items() if name not in gone}
-            if gone:  # what followed from it may not any more: it is asked by induction, like all others
+            if gone:  # a property that followed from it may not any more: it is asked by induction
                 kept |= {name: claims.invariant[name] for name in proof.follows}
                 proof.follows = {}
             asked = [
