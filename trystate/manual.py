@@ -95,9 +95,6 @@ counting the proof stands; docs/proofs.md proves these.
 A property that is not proved may hold all the same: a counterexample to
 induction is a state that satisfies all that was assumed, and need not be
 reachable. Liveness is not asked: trystate verify searches for that.
-
-Exits with 0 if all properties are proved, with 1 if the solver has a
-counterexample to induction, with 3 if it gave up or the time was over.
 """,
         examples="""\
   trystate prove rendezvous
@@ -105,6 +102,11 @@ counterexample to induction, with 3 if it gave up or the time was over.
   trystate prove rendezvous --only at_most_max --smt2 questions
   trystate prove mypackage.protocol:Mine --fault none
 """,
+        exits={
+            Exit.OK: "all properties are proved; with --only, those that were asked are kept by each step",
+            Exit.FAILED: "the solver has a counterexample to induction, which may be unreachable",
+            Exit.INCOMPLETE: "a solver gave up, the time was over, or a package is missing",
+        },
     ),
     "explore": Page(
         summary="walk the states of a system",
@@ -139,11 +141,12 @@ Write one HTML file that needs no other file and no network. It has an overview,
 a player for each counterexample, an explorer that computes in the browser what
 can happen and why something cannot, and the findings with their symptoms and
 remedies. Without --report, the small plan is searched now, in about half a
-minute; nothing is compared with torch.
+minute; nothing is compared with torch. With it, the report that trystate verify
+--all has written is shown.
 """,
         examples="""\
   trystate page page.html
-  trystate verify --all && trystate page page.html --report trystate-report
+  trystate page page.html --report trystate-report
 """,
     ),
     "diagram": Page(

@@ -82,7 +82,7 @@ class Counting:
         fixed = self._fixed(v, body)
         if fixed is not None:
             return fixed
-        around = [x for x in _sorted(body.free) if x is not v and x.role is Role.LOOP]
+        around = [x for x in self.f.in_order(body.free) if x is not v and x.role is Role.LOOP]
         rank = self._ranked(v, body)
         if rank is not None:
             return rank
@@ -96,7 +96,7 @@ class Counting:
         if rank is None:
             return None
         z3 = self.f.z3
-        x = next(x for x in _sorted(body.free) if x is not v and self._split(v, x, body)[0] is not None)
+        x = next(x for x in self.f.in_order(body.free) if x is not v and self._split(v, x, body)[0] is not None)
         a = loop_variable(v.sort)
         key = "none", close("any", v, substitute(body, {x: variable("%0", x.sort)}))
         if key not in self._known:
@@ -107,7 +107,7 @@ class Counting:
 
     def _ranked(self, v: Expr, body: Expr) -> Term | None:
         """The count as a rank, if it is one."""
-        for x in _sorted(body.free):
+        for x in self.f.in_order(body.free):
             if x is not v and x.sort.name == v.sort.name:
                 before, among = self._split(v, x, body)
                 if before is not None and not [y for y in among.free if y is not v and y.role is Role.LOOP]:
@@ -359,10 +359,6 @@ class _Count:
 
     def __init__(self, v: Expr, body: Expr, slots: tuple[Expr, ...], term: Term, form: str) -> None:
         self.v, self.body, self.slots, self.term, self.form = v, body, slots, term, form
-
-
-def _sorted(variables: frozenset[Expr]) -> list[Expr]:
-    return sorted(variables, key=lambda x: x.serial)
 
 
 def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:

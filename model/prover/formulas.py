@@ -13,6 +13,7 @@ A law that is added is kept beside its name, so that a proof can say on which la
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -54,6 +55,7 @@ class Formulas:
         self.points, self.counted = points, counted
         self.laws: list[tuple[str, Term]] = []
         self._terms: dict[Expr, Term] = {}
+        self._loops: dict[Expr, int] = {}
         self._ordered: dict[str, Term] = {}
         self.counting = Counting(self, {} if orders is None else orders)
 
@@ -61,7 +63,7 @@ class Formulas:
         """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
         out = object.__new__(Formulas)
         out.z3, out.points, out.counted, out.laws = self.z3, self.points, self.counted, [*self.laws]
-        out._terms, out._ordered = {**self._terms}, {**self._ordered}
+        out._terms, out._loops, out._ordered = {**self._terms}, {**self._loops}, {**self._ordered}
         out.counting = self.counting.fork(out)
         return out
 
@@ -71,6 +73,14 @@ class Formulas:
         if found is None:
             found = self._terms[tree] = self._made(tree)
         return found
+
+    def in_order(self, variables: Iterable[Expr]) -> list[Expr]:
+        """Variables in an order that does not depend on what else was declared: those of loops by their first use."""
+        made = sorted(variables, key=lambda x: x.serial)
+        return sorted(made, key=lambda x: (1, self._number(x), "") if x.role is Role.LOOP else (0, x.number, x.name))
+
+    def _number(self, loop: Expr) -> int:
+        return self._loops.setdefault(loop, len(self._loops))
 
     def law(self, name: str, formula: Term) -> None:
         """Add a law."""
@@ -117,8 +127,8 @@ class Formulas:
         if op == "const":
             return self._constant(tree)
         if op == "var":
-            name = tree.name if tree.role is not Role.LOOP else f"{tree.name}!{tree.number}"
-            return z3.Const(name, self.sort(tree.sort))
+            loop = tree.role is Role.LOOP
+            return z3.Const(f"{tree.name}!{self._number(tree)}" if loop else tree.name, self.sort(tree.sort))
         if op == "read":
             places = [self(x) for x in args[1:]]
             if not places:
@@ -136,6 +146,8 @@ class Formulas:
             if found is not None:
                 return found
         a = [self(x) for x in args]
+        if op == "eq" and args[1].op != "const":
+            a.sort(key=lambda x: x.sexpr())  # a tree has the one first that was made first
         made = {
             "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]),
             "and": lambda: z3.And(*a), "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],

@@ -21,6 +21,7 @@ time. Questions are independent: their order does not matter, and another solver
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ from .conditions import INIT, Claims, Condition
 from .counting import counted
 from .formulas import Formulas, load
 
-EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times as long as a proof of ours needs
+EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times what a question of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
 
 
@@ -87,23 +88,15 @@ class Status(enum.Enum):
 class Question:
     """A set of formulas; a condition is proved if they have no model.
 
-    laws: the names of the laws among them. model: as text, if the solver found one.
+    smt2: they in SMT-LIB 2.6. laws: the names of the laws among them. model: if the solver found one.
     """
 
     condition: Condition
     answer: Answer
     seconds: float
-    formulas: list[Term]
+    smt2: str
     laws: frozenset[str]
     model: Any = None
-
-    @property
-    def smt2(self) -> str:
-        """The question in SMT-LIB 2.6: `unsat` proves the condition."""
-        solver = load().Solver()
-        solver.add(*self.formulas)
-        head = f"; {self.condition.where}: {self.condition.what}\n; unsat: proved\n(set-logic ALL)\n"
-        return f"{head}{solver.to_smt2()}"
 
 
 @dataclass(slots=True)
@@ -146,7 +139,7 @@ class Prover:
     """The proof of one system of any size.
 
     clock: seconds, from any start. seconds: of the whole proof. effort: of one question, z3's `rlimit`.
-    only: properties, to ask about these alone, where all others are assumed.
+    only: properties, to ask about these alone, where all others are assumed. steps: the same of steps, and `init`.
     stop: at the first condition that is not proved; the rest is not decided.
     """
 
@@ -159,13 +152,15 @@ class Prover:
         seconds: float,
         effort: int = EFFORT,
         only: Iterable[str] = (),
+        steps: Iterable[str] = (),
         stop: bool = False,
         told: Told = lambda done, of, what: None,
     ) -> None:
         self.claims = Claims(system)
         self.proof = Proof(system, self.claims, lemmas)
         self._clock, self._effort, self._told = clock, effort, told
-        self._only, self._stop = frozenset(only), stop
+        self._only, self._steps, self._stop = frozenset(only), frozenset(steps), stop
+        self._part = bool(self._only or self._steps)
         self._began = clock()
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
@@ -177,21 +172,22 @@ class Prover:
         proof, claims = self.proof, self.claims
         self._costly = frozenset(name for name, tree in claims.invariant.items() if self._is_costly(tree))
         kept = dict(claims.invariant)
-        if not self._only:
+        if not self._part:
             kept = self._without_what_follows(kept)
         found = [c for c in claims.conditions() if c.what in {**kept, **claims.steps, **claims.ranges}]
         found = [c for c in found if not self._only or c.what in self._only]
+        found = [c for c in found if not self._steps or c.where in self._steps]
         proof.trivial = sum(c.trivial for c in found)
         asked = [c for c in found if not c.trivial]
         settled = False
         while not settled:
             failed = self._ask_all(asked, kept)
             gone = failed & set(kept)
-            settled = not gone or bool(self._only)
+            settled = not gone or self._part
             if proof.out_of_time or self._stop:
                 break
             kept = {name: tree for name, tree in kept.items() if name not in gone}
-            if gone:  # properties that followed from it may not any more: induction is asked
+            if gone:  # a property that followed from it may not any more: it is asked by induction
                 kept |= {name: claims.invariant[name] for name in proof.follows}
                 proof.follows = {}
             asked = [
@@ -232,7 +228,7 @@ class Prover:
             if condition.where not in {where for where, _ in bases}:
                 bases = {}  # conditions come step by step
             self._told(number, len(conditions), f"{condition.where}: {condition.what}")
-            question = Question(condition, Answer.UNKNOWN, 0.0, [], frozenset())
+            question = Question(condition, Answer.UNKNOWN, 0.0, "", frozenset())
             if self._clock() >= self._until or (self._stop and failed):
                 self.proof.out_of_time = not failed or not self._stop
                 self.proof.questions[condition.where, condition.what] = question
@@ -267,25 +263,23 @@ class Prover:
 
     def _asked(self, put: Base, condition: Condition, attempt: Attempt) -> Question:
         used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
-        everything = [*put.given, *(law for _, law in used)]
+        smt2 = _text(condition, [*put.given, *(law for _, law in used)])
         laws = frozenset(name for name, _ in used)
         left = self._until - self._clock()
         if left <= 0:
             self.proof.out_of_time = True
-            return Question(condition, Answer.UNKNOWN, 0.0, everything, laws)
+            return Question(condition, Answer.UNKNOWN, 0.0, smt2, laws)
         begin = self._clock()
-        solver = load().Solver()
-        solver.set("rlimit", int(attempt.effort * self._effort))
+        solver = _solver(smt2, int(attempt.effort * self._effort))
         solver.set("random_seed", attempt.seed)
         solver.set("timeout", max(1, int(left * 1000)))
-        solver.add(*everything)
         answer = Answer(str(solver.check()))
-        model = solver.model() if answer is Answer.MODEL else None
-        return Question(condition, answer, self._clock() - begin, everything, laws, model)
+        model = solver.model().translate(load().main_ctx()) if answer is Answer.MODEL else None
+        return Question(condition, answer, self._clock() - begin, smt2, laws, model)
 
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
-        good = Status.KEPT if self._only else Status.PROVED
+        good = Status.KEPT if self._part else Status.PROVED
         for name in self.claims.properties:
             if self._only and name not in self._only:
                 continue
@@ -294,6 +288,23 @@ class Prover:
                 self.proof.status[name] = Status.NOT_PROVED
             else:
                 self.proof.status[name] = Status.NOT_DECIDED if answers or not settled else good
+
+
+def _text(condition: Condition, formulas: list[Term]) -> str:
+    """A question in SMT-LIB 2.6, the same in each process: z3 orders its parts by all that a context has seen."""
+    context = load().Context()
+    solver = load().Solver(ctx=context)
+    solver.add(*(formula.translate(context) for formula in formulas))
+    text = re.sub(r"\(_ (\S+) \1\)", r"\1", solver.to_smt2())  # a value of an enum from elsewhere, as only z3 reads it
+    return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{text}"
+
+
+def _solver(smt2: str, effort: int) -> Any:
+    """A solver for one question, in a context of its own: what it finds depends on the text and nothing else."""
+    solver = load().Solver(ctx=load().Context())
+    solver.set("rlimit", effort)
+    solver.from_string(smt2)
+    return solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +327,6 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
         formulas = Formulas(t.params, split)
         given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
         given += [formulas.range(slot) for slot in claims.ranges.values()]
-        solver = load().Solver()
-        solver.set("rlimit", effort)
-        solver.add(*given, *(law for _, law in formulas.laws))
+        goal = Condition(t.name, "is possible", t.params, claims.guard(t), TRUE, trivial=False)
+        solver = _solver(_text(goal, [*given, *(law for _, law in formulas.laws)]), effort)
         yield t.name, Answer(str(solver.check()))

@@ -72,7 +72,7 @@ def size(name: str) -> Expr:
 
 def members(index: Sort) -> Expr:
     """How many members an index has, as a tree."""
-    return read(f"|{index.name}|", (), int_sort(1, MANY))
+    return read(f"{index.name}.members", (), int_sort(1, MANY))
 
 
 def constants(system: System) -> list[str]:

@@ -1,6 +1,7 @@
 """Lemmas of the proof of our rendezvous: facts about the same steps, of no interest to a user.
 
-`trystate prove rendezvous` proves them together with the properties; the searches check them too, at small sizes.
+`trystate prove rendezvous` proves them together with the properties. The plans of `trystate verify` do not have them: a
+test searches two nodes for a state that violates one.
 """
 
 from __future__ import annotations

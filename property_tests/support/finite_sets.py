@@ -121,7 +121,7 @@ class Finite:
             return number + self.wrong.get(name, 0)
         if name.endswith("<"):
             return given[0] < given[1]
-        if name.startswith("|"):
+        if name.endswith(".members"):
             return self.size
         if name in self.named:
             return self.named[name]

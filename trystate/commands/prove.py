@@ -29,21 +29,16 @@ def prove(args: argparse.Namespace) -> int:
     load()  # before anything takes time
     if args.second:
         second.load()
-    cls = registry.system_class(args.system)
-    system, lemmas = _system(cls, args)
-    known = [p.name for p in system.properties if p.form.value in ("always", "step")]
-    for name in args.only:
-        if name not in known:
-            raise UsageError(registry.unknown("property", name, known))
-    if not known:
-        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    system, lemmas = chosen(args)
+    if args.smt2 is not None:
+        _make(args.smt2)
     reporter = Reporter()
 
     def told(done: int, total: int, what: str) -> None:
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
 
     prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
-    with reporter.doing(f"proving {cls.__name__}"):
+    with reporter.doing(f"proving {system.name}"):
         proof = prover.prove()
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
     for line in _report(proof, agreed):
@@ -53,7 +48,12 @@ def prove(args: argparse.Namespace) -> int:
     return _exit(proof, agreed)
 
 
-def _system(cls: type[System], args: argparse.Namespace) -> tuple[System, frozenset[str]]:
+def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
+    """The system of the arguments, of any size, and the names of its lemmas.
+
+    Raises UsageError for an unknown name, and for a system without a property to prove.
+    """
+    cls = registry.system_class(args.system)
     lemmas = registry.lemmas(cls)
     wanted = args.edition
     if wanted is None and lemmas is not None:
@@ -62,7 +62,14 @@ def _system(cls: type[System], args: argparse.Namespace) -> tuple[System, frozen
     if lemmas is not None and not issubclass(lemmas, its):
         lemmas = None
     names = lemma_names(lemmas) if lemmas is not None else frozenset()
-    return any_size(its, lemmas, faults=_faults(its, args.fault)), names
+    system = any_size(its, lemmas, faults=_faults(its, args.fault))
+    known = [p.name for p in system.properties if p.form.value in ("always", "step")]
+    for name in args.only:
+        if name not in known:
+            raise UsageError(registry.unknown("property", name, known))
+    if not known:
+        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    return system, names
 
 
 def _faults(its: type[System], wanted: list[str]) -> list[str] | None:
@@ -114,8 +121,9 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                 yield f"{status.value}{what} ({len(some)})"
                 yield from (f"  {name}{_follows(proof, name)}" for name in some)
     yield from _open(proof)
-    if proof.laws:
-        yield "trusted: the laws of counting, which docs/proofs.md proves, the solver, and the translation"
+    if refuted:
+        laws = ", and the laws of counting, which docs/proofs.md proves:" if proof.laws else ""
+        yield f"trusted: the solver and the translation{laws}"
         yield from (f"  {name}: {LAWS[name]}" for name in LAWS if name in proof.laws)
     if proof.out_of_time:
         yield "the time was over: give --max-seconds more"
@@ -144,8 +152,14 @@ def _open(proof: Proof) -> Iterator[str]:
         yield ""
 
 
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--smt2 {directory}: {error.strerror}; choose another folder") from error
+
+
 def _write(proof: Proof, directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
     for question in proof.asked:
         name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
         (directory / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")

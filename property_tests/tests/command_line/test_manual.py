@@ -21,7 +21,7 @@ from trystate.property_tests.tests.command_line.setting import Command
 from trystate import cli, registry
 from trystate.__main__ import main
 from trystate.choosing import build
-from trystate.commands import operate
+from trystate.commands import operate, prove
 from trystate.completion import NAMES, SHELLS, script
 from trystate.exits import USUAL, Exit
 from trystate.manual import LIMITS, PAGES, TOP, Page
@@ -48,7 +48,10 @@ EXAMPLES = [(name, line) for name, page in {"": TOP, **PAGES}.items() for line i
 
 def refuse_unknown(args: argparse.Namespace) -> None:
     """The names in a command line are known. Raises UsageError."""
-    if getattr(args, "system", None) not in (None, PLACEHOLDER) or args.command == "verify:verify":
+    if args.command == "prove:prove":
+        if args.system != PLACEHOLDER:
+            prove.chosen(args)
+    elif getattr(args, "system", None) not in (None, PLACEHOLDER) or args.command == "verify:verify":
         for name in [args.system] if hasattr(args, "system") else args.systems:
             if name != PLACEHOLDER:
                 build(registry.system_class(name), args)
@@ -102,7 +105,8 @@ def test_each_example_is_a_command_line_of_its_command(name: str, line: str) -> 
 @pytest.mark.parametrize(
     "argv",
     ["verify rendezvous --fault crsh", "table jin", "diagram --witness two_rn agents", "diagram R3 rendezvos",
-     "replay fast-exi", "run --nnodes 4:1 train.py", "status --rdzv-endpoint a:1", "explore rendezvous --walkk a"],
+     "replay fast-exi", "prove rendezvous --only agree", "run --nnodes 4:1 train.py", "status --rdzv-endpoint a:1",
+     "explore rendezvous --walkk a"],
 )  # fmt: skip
 def test_an_example_that_is_none_is_noticed(argv: str) -> None:
     with pytest.raises(UsageError):

@@ -1,0 +1,73 @@
+"""`trystate prove` says what is proved, for any size, and exits with what that means."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from trystate.model.prover.formulas import load
+from trystate.property_tests.support.published import LockServer, ToyConsensus
+from trystate.property_tests.tests.command_line.setting import Command
+
+from trystate.exits import Exit
+
+LOCK = f"{LockServer.__module__}:LockServer"
+
+
+def test_a_small_proof_names_its_properties_and_all_that_it_trusts(command: Command) -> None:
+    code, out, err = command("prove", LOCK)
+    assert code == Exit.OK, err
+    assert out.startswith("LockServer: any number of clients; no faults\n")
+    assert "\nproved (2)\n  one_holds_it (follows from the others)\n  one_has_it\n" in out
+    assert out.endswith("trusted: the solver and the translation\n")
+    code, out, err = command("prove", f"{ToyConsensus.__module__}:ToyConsensus")
+    assert (code, "translation, and the laws of counting" in out, "\n  cells: " in out) == (Exit.OK, True, True), err
+
+
+def test_one_property_is_kept_where_the_others_are_assumed(command: Command) -> None:
+    code, out, err = command("prove", LOCK, "--only", "one_has_it")
+    assert (code, "kept by each step where all others hold (1)\n  one_has_it\n" in out) == (Exit.OK, True), err
+
+
+def test_a_property_and_a_fault_that_there_is_not_are_refused(command: Command) -> None:
+    code, _, err = command("prove", LOCK, "--only", "one_has_t")
+    assert (code, "one_has_it" in err) == (Exit.USAGE, True), err
+    code, _, err = command("prove", "rendezvous", "--fault", "crsh")
+    assert (code, "crash" in err) == (Exit.USAGE, True), err
+
+
+def test_each_question_is_written_and_read_again_as_unsat(command: Command) -> None:
+    code, out, err = command("prove", LOCK, "--smt2", "questions")
+    assert code == Exit.OK, err
+    files = sorted(Path("questions").glob("*.smt2"))
+    assert f"{len(files)} questions in questions" in out
+    assert len(files) > 2
+    z3 = load()
+    for file in files:
+        solver = z3.Solver()
+        solver.from_file(str(file))
+        assert solver.check() == z3.unsat, file
+
+
+def test_a_folder_that_cannot_be_written_is_said(command: Command) -> None:
+    Path("taken").write_text("")
+    code, _, err = command("prove", LOCK, "--smt2", "taken")
+    assert (code, "--smt2 taken" in err, "internal" in err) == (Exit.USAGE, True, False), err
+
+
+def test_a_missing_solver_is_named_with_its_remedy(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    load.cache_clear()
+    monkeypatch.setitem(sys.modules, "z3", None)
+    try:
+        code, out, err = command("prove", LOCK)
+    finally:
+        load.cache_clear()
+    assert (code, out) == (Exit.INCOMPLETE, "")
+    assert "pip install 'trystate[prove]'" in err
+
+
+def test_what_is_left_when_the_time_is_over_is_said(command: Command) -> None:
+    code, out, err = command("prove", LOCK, "--max-seconds", "1e-6")
+    assert code == Exit.INCOMPLETE, err
+    assert re.search(r"^not decided \(2\)\n  one_holds_it\n  one_has_it", out, re.M), out
+    assert out.endswith("the time was over: give --max-seconds more\n")
