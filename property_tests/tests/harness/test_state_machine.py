@@ -16,7 +16,7 @@ from trystate.model.language import Expr, SymbolicState, System, always, flag, i
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
-from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.nightly import NIGHTLY, examples
 
 from trystate.testing import Disagreement, Refused, Subject, state_machine
 
@@ -254,6 +254,7 @@ def test_a_steered_run_does_not_go_back_while_there_is_something_new() -> None:
     assert (said, len(steps)) == ("door: model 0, subject 2; after: forth back", 2)
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="shrinks on real stores for 20 s: under HYPOTHESIS_PROFILE=nightly")
 def test_a_failing_run_on_torch_is_printed_in_the_steps_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets_the_deadline(executor: Any) -> None:
         right(executor)
