@@ -20,7 +20,6 @@ if TESTED != CHECKOUT:
     )
 # Of the checkout, as has just been made sure:
 from trystate.property_tests.adapters.torch_release import NotInRelease, missing_method  # noqa: E402
-from trystate.property_tests.support.longest import LONGEST  # noqa: E402
 from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
@@ -55,8 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False  # pytest-xdist would begin with the files of the most tests
     if config.getoption("--quick"):
         settings.load_profile("quick")
 
@@ -69,8 +66,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).as_posix(), len(places)))
     if config.getoption("--quick"):
         slow = [item for item in items if _name(item) in QUICK[item.path.relative_to(TESTS).as_posix()]]
         items[:] = [item for item in items if item not in slow]

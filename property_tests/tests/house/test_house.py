@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from trystate.property_tests.support.longest import LONGEST
 from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -416,7 +415,3 @@ def test_every_hypothesis_test_has_more_examples_by_night() -> None:
     fixed = re.compile(r"^@settings\(.*max_examples=\d|\.settings = settings\(.*max_examples=\d", re.M)
     tests = (CHECKOUT / "property_tests" / "tests").rglob("test_*.py")
     assert [path.name for path in tests if fixed.search(path.read_text(encoding="utf-8"))] == []
-
-
-def test_the_files_of_tests_that_begin_first_are_there() -> None:
-    assert [name for name in LONGEST if not (CHECKOUT / "property_tests" / "tests" / name).is_file()] == []
