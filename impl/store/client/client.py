@@ -159,16 +159,22 @@ class Client:
     def start(self, seconds: float, deadline: float) -> None:
         """Connect for the first time: try until the server is there, or the deadline; texts say `seconds`."""
         pause = RETRY_SECONDS
+        cause: OSError | HungUp | None = None
         while True:
+            left = deadline - monotonic()
             try:
-                connection = self.open(deadline - monotonic())
+                connection = self.open(left)
                 break
             except Garbled as error:
                 raise ConnectionLost(f"{self.where}: this is no TCPStore: {error}; check host and port") from None
             except (OSError, HungUp) as error:
+                # The last attempt has little time left, and may end before a name server or a host could refuse it:
+                # then the attempt before it knows the cause.
+                if cause is None or left >= RETRY_SECONDS_MAX or not isinstance(error, TimeoutError):
+                    cause = error
                 left = deadline - monotonic()
                 if left <= 0:
-                    raise self._unreachable(seconds, error) from None
+                    raise self._unreachable(seconds, cause) from None
             time.sleep(min(pause * random.uniform(0.75, 1.25), left))
             pause = min(pause * RETRY_GROWTH, RETRY_SECONDS_MAX)
         with self._changed:

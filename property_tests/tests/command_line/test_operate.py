@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -215,12 +214,11 @@ def test_an_endpoint_that_does_not_answer_is_said(said: Said, tmp_path: Path) ->
         free = there.getsockname()[1]
     for endpoint, code, text in (
         (f"127.0.0.1:{free}", 3, "Connection refused"),
-        # The second where the machine's name server does not answer in time.
-        ("no.such.host.invalid:1", 3, "Name or service not known|no answer within 5 s"),
+        ("no.such.host.invalid:1", 3, "Name or service not known"),
         ("127.0.0.1:x", 2, "give host:port"),
     ):
         found, _, err = said("status", "--rdzv-endpoint", endpoint, "--rdzv-id", "job")
-        assert (found, bool(re.search(text, err))) == (code, True), err
+        assert (found, text in err) == (code, True), err
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough, for the server and its clients")
     secret.chmod(0o600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,6 +16,7 @@ import pytest
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from trystate.impl.store.client import codec
+from trystate.impl.store.client.client import Client
 from trystate.impl.store.server import embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
@@ -216,3 +218,15 @@ def test_a_master_with_a_timeout_of_zero_looks_once() -> None:
         assert alone.check([])
     with within(0.5), pytest.raises(StoreTimeout, match="1/2 clients joined"):
         TCPStore(HOST, 0, 2, True, timedelta(0))
+
+
+def test_a_last_attempt_that_runs_out_of_time_does_not_hide_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(_: Client, seconds: float) -> None:
+        if seconds > 0.3:
+            raise OSError("Name or service not known")
+        time.sleep(max(seconds, 0.0))
+        raise TimeoutError("the resolver did not answer")
+
+    monkeypatch.setattr(Client, "open", opened)
+    with pytest.raises(ConnectionLost, match="Name or service not known"):
+        TCPStore("no.such.host.invalid", 1, timeout=timedelta(seconds=1))
