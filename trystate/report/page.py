@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import trystate
-from trystate.model.checker.story import tell
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, System
+from trystate.model.language import System
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
 from .. import registry
 from ..walking import Walk
-from .walks import ours_beside, walks_beside
+from .walks import first_cells, of_verdict, ours_beside, walks_beside
 
 HEADING = "The control plane of PyTorch"
 
@@ -58,18 +57,11 @@ def of_system(system: System, given: str, verdict: Verdict | None = None, walk: 
     names = {cls: name for name, cls in registry.SYSTEMS.items()}
     choice = Choice.of(system, names.get(system.family, given))
     shown = []
-    cells = [cell.name for cell in system.cells]
     if walk is not None and (walk.labels or walk.initial):
-        start = dict(zip(cells, system.initial_states[walk.initial], strict=True))
+        start = first_cells(system, system.initial_states[walk.initial])
         shown = [Shown("example", "the walk of the command line", choice, walk.labels, start=start)]
     elif verdict is not None and verdict.run is not None:
-        start = dict(zip(cells, verdict.run.path.states[0], strict=True))
-        steps = [step.label for step in tell(system, verdict.run).steps]
-        kind: Literal["example", "counterexample"] = (
-            "example" if verdict.property.form is Form.SOMETIMES else "counterexample"
-        )
-        name = verdict.property.name
-        shown = [Shown(kind, name, choice, steps, start=start, loop=verdict.run.loop, property=name)]
+        shown = [of_verdict(system, choice, verdict, verdict.run)]
     return Contents(
         heading=system.title or system.name,
         view="#/trace/0" if shown else "",

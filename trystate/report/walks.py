@@ -6,13 +6,14 @@ in its smallest run, and the same steps in our edition. The first needs short se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.story import tell
+from trystate.model.checker.verdicts import Counterexample, Verdict
 from trystate.model.errors import DeclarationError, UsageError
-from trystate.model.language import System
+from trystate.model.language import Form, State, System
 from trystate.page.contents import Choice, Shown
 
 from .. import plans, registry
@@ -72,9 +73,23 @@ def _small_runs() -> Iterator[Run]:
 
 def _counterexample(run: Run, system_name: str, name: str, number: str) -> Iterator[Shown]:
     system = run.build()
-    found = decide(system, name).run
-    if found is not None:
-        start = dict(zip((cell.name for cell in system.cells), found.path.states[0], strict=True))
-        steps = [step.label for step in tell(system, found).steps]
-        choice = Choice.planned(run, system_name)
-        yield Shown("counterexample", name, choice, steps, (), start, found.loop, property=name, findings=[number])
+    verdict = decide(system, name)
+    if verdict.run is not None:
+        yield of_verdict(system, Choice.planned(run, system_name), verdict, verdict.run, [number])
+
+
+def of_verdict(
+    system: System, choice: Choice, verdict: Verdict, run: Counterexample, findings: Sequence[str] = ()
+) -> Shown:
+    """The run of a verdict as a walk: a witness is an example."""
+    name = verdict.property.name
+    return Shown(
+        "example" if verdict.property.form is Form.SOMETIMES else "counterexample", name, choice,
+        [step.label for step in tell(system, run).steps], start=first_cells(system, run.path.states[0]),
+        loop=run.loop, property=name, findings=findings,
+    )  # fmt: skip
+
+
+def first_cells(system: System, state: State) -> dict[str, int]:
+    """The cells with their values, where a walk begins."""
+    return dict(zip((cell.name for cell in system.cells), state, strict=True))
