@@ -179,7 +179,7 @@ class Screen(App[None]):
     # ---- what a reader does
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show the whole of what is chosen."""
+        """Show the whole text of the chosen row."""
         if not event.option_list.has_focus:
             return
         detail = Text("")

@@ -300,7 +300,7 @@ def _text(condition: Condition, formulas: list[Term]) -> str:
 
 
 def _solver(smt2: str, effort: int) -> Any:
-    """A solver for one question, in a context of its own: what it finds depends on the text and nothing else."""
+    """A solver for one question, in a context of its own: its answer depends on the text alone."""
     solver = load().Solver(ctx=load().Context())
     solver.set("rlimit", effort)
     solver.from_string(smt2)

@@ -54,7 +54,7 @@ def promela(system: System, properties: Collection[str] | None = None) -> str:
 
 
 class _Model:
-    """The parts of one model, written from the inside out: what is printed says which names are declared."""
+    """The parts of one model, written from the inside out: a name is declared if a printed step has it."""
 
     def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
         self.kernel = kernel
