@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hypothesis import settings
@@ -53,11 +53,17 @@ NUMBERS: Mapping[str, int] = {
 
 
 Number = TypeVar("Number", int, float)
+Case = TypeVar("Case")
 
 
 def by_night(name: str, ordinary: Number) -> Number:
     """The nightly number of this name, or by day the ordinary one."""
     return NUMBERS[name] if NIGHTLY else ordinary
+
+
+def a_third(cases: Sequence[Case]) -> Sequence[Case]:
+    """All cases by night; by day every third, of those whose whole list costs more than its news is worth."""
+    return cases if NIGHTLY else cases[::3]
 
 
 def examples(ordinary: int) -> int:

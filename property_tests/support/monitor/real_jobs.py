@@ -150,9 +150,11 @@ def restless_spare(folder: Path) -> Path:
         a, b = job.two()
         c = job.agent("c")
         job.until("c is a spare", has_spare)
-        a.do("fail once")
-        job.until("c waits", lambda s: lists(s.wait_list, c))
-        with c.stopped():  # it polls once a second, and would win at times
+        with contextlib.ExitStack() as until_the_end:
+            with b.stopped():  # which keeps the round while the spare goes to the wait list
+                a.do("fail once")
+                job.until("a and c wait", lambda s: lists(s.wait_list, a) and lists(s.wait_list, c))
+                until_the_end.enter_context(c.stopped())  # it would win the race at times
             eventually("the workers restart again and again", lambda: min(len(a.began), len(b.began)) >= 5)
     return job.path
 

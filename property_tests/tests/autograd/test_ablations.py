@@ -15,6 +15,7 @@ from trystate.model.autograd.backward.fields import UNANSWERED, Call, Each, Outc
 from trystate.model.autograd.examples import NUMBER
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
 from trystate.model.language import Expr, SymbolicState, System, and_, ite, not_, or_, ord_, transition
+from trystate.property_tests.support.nightly import a_third
 from trystate.property_tests.support.pinned import Asked, bare, claims, report, violated
 
 S = SymbolicState
@@ -349,7 +350,9 @@ def asked(cls: type[System], edition: Edition | Mode, graph: str, attempts: int,
 
 
 @pytest.mark.parametrize(
-    ("cls", "edition", "graph", "attempts", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None)
+    ("cls", "edition", "graph", "attempts", "faults", "broken"),
+    a_third(ABLATIONS),
+    ids=lambda x: getattr(x, "__name__", None),
 )
 def test_an_ablation_breaks_what_the_repair_is_there_for(
     cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...], broken: str
