@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.garbage import set_aside
 from trystate.property_tests.support.rendezvous.nodes import agreed, end, handler, together, until
 from trystate.property_tests.support.stores.client.servers import Served, frozen, serving
 
@@ -38,17 +39,13 @@ def at_most(seconds: float) -> Iterator[None]:
 
 def test_dropping_a_handler_whose_store_is_gone_takes_no_time(server: Served) -> None:
     """The collector of garbage runs in any thread: one that trains must not wait for a store."""
-    gc.collect()
-    gc.freeze()  # the collection that is timed goes through this test's own objects, not all that were imported
-    try:
-        with TCPStore("127.0.0.1", server.port) as store:
-            dropped = handler(store, 1, 1)
-            agreed(together([dropped.next_rendezvous]), 1)
-            with frozen(server), at_most(SLACK_SECONDS):
-                del dropped
-                gc.collect()
-    finally:
-        gc.unfreeze()
+    set_aside()  # the collection that is timed goes through this test's own objects, not all that were imported
+    with TCPStore("127.0.0.1", server.port) as store:
+        dropped = handler(store, 1, 1)
+        agreed(together([dropped.next_rendezvous]), 1)
+        with frozen(server), at_most(SLACK_SECONDS):
+            del dropped
+            gc.collect()
 
 
 def test_leaving_takes_as_long_as_its_limit_says_though_the_store_is_gone(server: Served) -> None:

@@ -24,6 +24,7 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+from ...garbage import set_aside
 from ...replays import Say, ScheduleError
 from ...torch_release import back_off, serve_on, with_heartbeats
 from .observation import Seat
@@ -296,6 +297,7 @@ class Cluster:
         self._clocks: dict[str, timedelta] | None = None
 
     def __enter__(self) -> Self:
+        set_aside()
         with ExitStack() as undo:
             undo.enter_context(_environment(SHARING_OFF, None if self._share_store else "1"))
             undo.enter_context(replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
