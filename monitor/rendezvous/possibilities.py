@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
@@ -15,6 +16,12 @@ from .states import Lens, rearranged
 from .stepping import Bytes, Stepper, Values
 
 UNKNOWN_MAX = 60_000  # min and max while the record has not shown them
+STEPPERS_MAX = 64  # systems that are kept: tracing one and compiling its trees takes some 0.3 s
+
+
+@lru_cache(STEPPERS_MAX)
+def _stepper(edition: Edition, nodes: int, low: int, high: int) -> Stepper:
+    return Stepper(build(EDITIONS[edition], nodes, low, high))
 
 
 class Possibilities:
@@ -27,7 +34,7 @@ class Possibilities:
         self.roster = Roster(protocol)
         self.snapshot = Snapshot()
         self.now, self.place = 0.0, ""
-        self.stepper = Stepper(build(self.moves, 2, *self._sizes()))
+        self.stepper = _stepper(edition, 2, *self._sizes())
         self.lens = Lens(self.stepper, protocol)
         absent: Values = {("crashed", (k,)): 1 for k in range(2)}
         self.states: dict[Bytes, Trail | None] = {self.stepper.put(self.stepper.initial, absent): None}
@@ -93,8 +100,7 @@ class Possibilities:
     def rebuild(self, size: int, sources: list[int | None]) -> None:
         """The system for other sizes; the states stay what they are."""
         old = self.stepper
-        self.stepper = Stepper(build(self.moves, size, *self._sizes()))
-        self.stepper.taken = old.taken
+        self.stepper = _stepper(self.edition, size, *self._sizes())
         self.lens = Lens(self.stepper, self.protocol)
         self.rearrange(old, sources)
 

@@ -99,7 +99,6 @@ class Stepper:
         for p in system.properties:
             self._places.update({v: k for k, v in enumerate(p.params)})
         self.initial: Bytes = tuple(c.pack(c.slot.initial[0]) for c in self.columns.values())
-        self.taken = 0  # steps that were tried, for a report
 
     # ---- states
 
@@ -141,7 +140,6 @@ class Stepper:
 
     def allowed(self, name: str, here: At) -> Bytes | None:
         """The state after a step, which may be the same one; None where its guard does not hold."""
-        self.taken += 1
         transition = self.transitions[name]
         return self._apply(transition, here) if self._evaluator(transition.guard)(here) else None
 
