@@ -8,7 +8,10 @@ word. Keys are compared whole: nothing is hashed, so no state can be taken for a
   half is then compared as a float. Floats that are positive and normal are ordered and told apart as their
   bits are, so every word carries the bit MARK (an exponent neither zero nor all ones) and leaves those above
   it clear. That a thread may flush subnormals to zero does no harm.
-- More words: the key is a void of all bytes, compared with memcmp.
+- More words: the key is all of them, seen as a string of two characters a word. NumPy has a stable sort of
+  strings of its own, which compares characters as numbers; bytes (void) go through a function for each
+  comparison, and take 1.7 times as long. No key is ever read as text: most halves of a word are no
+  characters.
 """
 
 from __future__ import annotations
@@ -100,7 +103,7 @@ class Layout:
                 self.lanes.append(Lane(word, start, shift - start))
         self.places = tuple(places[k] for k in range(len(self.cells)))
         self.words = max(1, len(self._used))
-        self.dtype: Any = {1: np.int64, 2: np.complex128}.get(self.words, f"V{8 * self.words}")
+        self.dtype: Any = {1: np.int64, 2: np.complex128}.get(self.words, f"U{2 * self.words}")
         self.state_bytes = 8 * self.words
 
     def _groups(self) -> dict[tuple[str, int], list[int]]:
@@ -184,7 +187,10 @@ class Layout:
         """Elementwise, which keys are not equal."""
         if self.words <= 2:
             return np.not_equal(a, b)
-        differs: Mask = np.any(self._table(a) != self._table(b), axis=1)
+        ours, others = self._table(a), self._table(b)
+        differs: Mask = ours[:, 0] != others[:, 0]
+        for j in range(1, self.words):
+            differs |= ours[:, j] != others[:, j]
         return differs
 
     def sort_unique(self, keys: Keys) -> Keys:
