@@ -284,6 +284,27 @@ def test_a_process_that_is_killed_ends_the_search_and_what_was_found_stays(monke
     assert stopped.startswith("stopped as a process of the search ended with -9") and 0 < distinct < 1_568
 
 
+def test_a_process_that_is_stopped_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_process(os.getpid(), lambda: os.kill(os.getpid(), signal.SIGSTOP))(monkeypatch)
+    with tiny():
+        monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
+        *_, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
+    assert stopped.startswith("stopped as a process of the search gave no answer")
+
+
+@pytest.mark.parametrize(("what", "error"), [("mmap", OSError), ("ThreadPoolExecutor", RuntimeError)])
+def test_without_processes_or_threads_the_callers_thread_does_everything(
+    what: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise error("planted")
+
+    monkeypatch.setattr(cores, what, refused)
+    with begun(2, number_of) as shared:
+        assert {one.bytes for one in shared.expanded(number_of, 0, CHUNKS)} == {os.getpid()}
+        assert (shared.chunks, shared.ranges) == (1, 1)
+
+
 def test_memory_that_ends_in_a_process_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_process(os.getpid(), raises(MemoryError))(monkeypatch)
     with tiny():
