@@ -195,10 +195,10 @@ class ExplicitEngine:
                 after = tuple(c[taken.inside] for c in after)
             if self.symmetry is not None:
                 after = self.symmetry.canonical(after)
-            outputs.append(self.layout.keys(after))
+            outputs.append(after)
         watching.end()
-        held = 2 * sum(keys.nbytes for keys in outputs)
-        joined = np.concatenate(outputs) if outputs else np.empty(0, self.layout.dtype)
+        joined = self.layout.joined(outputs)
+        held = 2 * joined.nbytes
         finds = dict(islice(watching.found.items(), found_before, None))
         met = [number for number in unmet if self.steps[number].met]
         return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)

@@ -166,11 +166,13 @@ class Layout:
 
     def keys(self, columns: Columns) -> Keys:
         """Columns as one sortable array (for one word the column itself)."""
-        if self.words == 1:
-            return columns[0]
-        table = np.empty((len(columns[0]), self.words), np.int64)
-        for j, column in enumerate(columns):
-            table[:, j] = column
+        return columns[0] if self.words == 1 else self.joined([columns])
+
+    def joined(self, parts: Sequence[Columns]) -> Keys:
+        """The columns of each part, one part after the other, as one sortable array."""
+        table = np.empty((sum(len(columns[0]) for columns in parts), self.words), np.int64)
+        for j in range(self.words if parts else 0):
+            np.concatenate([columns[j] for columns in parts], out=table[:, j])
         keys: Keys = table.view(self.dtype)[:, 0]
         return keys
 
