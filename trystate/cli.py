@@ -27,6 +27,7 @@ from trystate.model.errors import DeclarationError, LimitReached, UnavailableErr
 from .choosing import add_system_options, natural, positive, whole
 from .completion import SHELLS, PrintCompletion
 from .exits import TRACEBACK, Exit
+from .machine import available_cores
 from .manual import LIMITS, PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
@@ -169,9 +170,16 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--jobs",
         type=whole,
-        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        default=available_cores(),
         metavar="N",
-        help="how many processes (default: the cores, %(default)s)",
+        help="how many searches at a time, each in a process (default: one for each core, %(default)s)",
+    )
+    group.add_argument(
+        "--cores",
+        type=whole,
+        metavar="N",
+        help="how many cores a large search with the engine explicit uses (default: those of the machine, shared by "
+        "the searches that run at a time: one search alone has all)",
     )
     group.add_argument(
         "--engine",

@@ -1,4 +1,4 @@
-"""The memory that this machine leaves for a search. The only module that asks the system: the model is pure."""
+"""The memory and the cores that this machine leaves for a search. Only this module asks for them: the model is pure."""
 
 from __future__ import annotations
 
@@ -26,21 +26,29 @@ CGROUPS = (
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
+    cores: int | None = None,
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
     `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
-    decide (without it all).
+    decide (without it all); so many `cores` share a large search (without it all that this process may use).
     """
+    from .cores import Cores  # loads numpy
+
     return checker.check(
         system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), on_progress=on_progress,
-        expect=expect, properties=properties,
+        expect=expect, properties=properties, workers=Cores(available_cores() if cores is None else cores),
     )  # fmt: skip
 
 
 def machine_limits(searches: int = 1) -> Limits:
     """The default limits: three quarters of the memory that this process can still get, shared by so many searches."""
     return Limits(memory_bytes=max(MEMORY_BYTES_MIN, int(SHARE * available_bytes()) // searches))
+
+
+def available_cores() -> int:
+    """How many cores this process may use; where the system does not say, all that the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_bytes(root: Path = Path("/")) -> int:

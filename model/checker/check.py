@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError, LimitReached, UsageError
 from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, placeholder
@@ -25,6 +25,9 @@ from .engine import Engine, OnProgress, memory_ended, quiet
 from .estimate import Choice, choose
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
 from .verdicts import Counterexample, Report, Status, Verdict
+
+if TYPE_CHECKING:
+    from .explicit.workers import Workers
 
 ENGINES = ("interpret", "explicit", "symbolic")
 DECIDING = {  # the watch that decides a property; liveness has none
@@ -40,6 +43,7 @@ DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests w
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
+    workers: Workers | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
 
@@ -51,6 +55,7 @@ def check(
         on_progress: called about eight times a second with how far the search is.
         expect: what is known to be violated, and why: property -> a few words.
         properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
+        workers: among whom the engine explicit shares a large search; the report does not depend on it.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
@@ -68,8 +73,8 @@ def check(
     try:
         wanted = list(watches(kernel, asked))
         if engine == "auto":
-            choice = choose(kernel, symmetry, wanted, limits, on_progress)
-        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry)
+            choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
+        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry, workers)
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
@@ -89,7 +94,9 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
             raise UsageError(f"{argument} has no property {name!r}: {system.name} has {', '.join(names)}")
 
 
-def make_engine(name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool) -> Engine:
+def make_engine(
+    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None
+) -> Engine:  # fmt: skip
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
         raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
@@ -100,7 +107,7 @@ def make_engine(name: str, kernel: Kernel, limits: Limits, on_progress: OnProgre
     if name == "explicit":
         from .explicit.engine import ExplicitEngine
 
-        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry)
+        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers)
     if name == "symbolic":
         from .symbolic.engine import SymbolicEngine
 

@@ -6,10 +6,14 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log10, prod
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .engine import Engine, OnProgress
 from .kernel import Exploration, Kernel, Limits, Watch
+
+if TYPE_CHECKING:
+    from .explicit.workers import Workers
 
 LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 10.0
 EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only pay beyond what fits
@@ -25,7 +29,10 @@ class Choice:
     seen: Exploration | None = None
 
 
-def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress) -> Choice:
+def choose(
+    kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress,
+    workers: Workers | None = None,
+) -> Choice:  # fmt: skip
     """The engine for this system; what a look completes need not be explored again."""
     if symmetry:
         return Choice("explicit", "explicit: symmetry was asked for")
@@ -37,7 +44,7 @@ def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Lim
     guess = Guess(initial, limits)
     try:
         pause = Pause(LOOK_STATES, LOOK_SECONDS, guess.stop_reason)
-        engine = ExplicitEngine(kernel, limits, on_progress, pause=pause)
+        engine = ExplicitEngine(kernel, limits, on_progress, pause=pause, workers=workers)
     except UsageError as refused:
         return _beside_explicit(kernel, watches, limits, on_progress, str(refused))
     seen = engine.explore(watches)

@@ -30,7 +30,8 @@ from trystate.property_tests.harness.checks import Check
 
 from .. import plans, registry
 from ..choosing import build, chosen
-from ..machine import machine_limits
+from ..cores import Cores
+from ..machine import available_cores, machine_limits
 from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import Places, draw, folder
@@ -206,6 +207,12 @@ def _given(system: System) -> System:
     return system
 
 
+def cores(args: argparse.Namespace) -> int:
+    """The cores of each search, from the options: the processes share the cores."""
+    share: int = max(1, available_cores() // args.jobs)
+    return args.cores or share
+
+
 def limits(args: argparse.Namespace) -> Limits:
     """Where a search stops, from the options: the processes share the memory."""
     memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits(args.jobs).memory_bytes
@@ -227,8 +234,9 @@ class Search:
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
         report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search
-        )
+            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search,
+            workers=Cores(cores(args)),
+        )  # fmt: skip
         seen = report.exploration
         return Checked(
             number=self.number, label=system.label, system=system.name, edition=self._edition,

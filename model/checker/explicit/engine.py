@@ -5,16 +5,18 @@
 pointers (`paths`), and builds the graph only when a liveness property asks for it (`graph`).
 
 The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
-all on one thread. The searches of one kernel share what is compiled (`Compiled`). Three things can go wrong: a limit
-ends the search between two chunks, an allocation fails (in both cases `stopped` says so, and what was found stays), and
-an effect leaves its field's range (the step is watched, and the state after it is not one).
+all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
+the outcome does not depend on how many there are. The searches of one kernel share what is compiled (`Compiled`). Four
+things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is lost (in these cases
+`stopped` says so, and what was found stays), and an effect leaves its field's range (the step is watched, and the state
+after it is not one).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -32,6 +34,7 @@ from .symmetry import Symmetry
 from .vectorise import Step, conditions
 from .visited import NextLevel, Visited
 from .watch_evaluation import Find, Watching
+from .workers import Expansion, WorkerLost, Workers
 
 REPORT_SECONDS = 0.12
 
@@ -66,7 +69,8 @@ class Pause:
 class ExplicitEngine:
     """Explores a kernel level by level. With `symmetry`, one state per orbit; `compiled` is from an earlier search.
 
-    A search that is not over at a `pause` asks there, once, whether to go on.
+    The `workers` share the levels of more than one chunk. A search that is not over at a `pause` asks there, once,
+    whether to go on.
 
     Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
     of every member alike; the paths found are runs of the system as it is declared.
@@ -79,20 +83,22 @@ class ExplicitEngine:
 
     def __init__(
         self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, symmetry: bool = False,
-        compiled: Compiled | None = None, pause: Pause | None = None,
+        compiled: Compiled | None = None, pause: Pause | None = None, workers: Workers | None = None,
     ) -> None:  # fmt: skip
         self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
         self.layout, self.steps, self.symmetry = self.compiled.layout, self.compiled.steps, self.compiled.symmetry
         self.limits = limits
         self.on_progress = on_progress
-        self.visited = Visited(self.layout)
+        self._workers = workers or Workers()
+        self.visited = Visited(self.layout, self._workers)
         self.levels: list[Keys] = []
         self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
         self._peak_bytes = 0
         self._chunk_bytes = 0  # of the successors of one chunk, and these together
+        self._chunks = 1  # at a time
         self._reported = 0.0
         self._clock = Clock(limits)
 
@@ -103,9 +109,12 @@ class ExplicitEngine:
         finds: dict[WatchKey, Find] = {}
         found: dict[WatchKey, Path] = {}
         try:
-            self._search(Watching(self.kernel, self.layout, watches, self.steps, finds))
+            with self._workers:
+                self._search(Watching(self.kernel, self.layout, watches, self.steps, finds))
         except MemoryError:
             self.stopped = memory_ended(self.limits)
+        except WorkerLost as lost:
+            self.stopped = str(lost)
         if self.stopped:
             self.visited.release()  # the levels hold each state as well, and the paths need room
         wanted = {watch.key for watch in watches if watch.path}
@@ -131,7 +140,7 @@ class ExplicitEngine:
 
     def _initial(self) -> Keys:
         """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
-        gathered = NextLevel(self.layout, self.visited, self.limits.states)
+        gathered = NextLevel(self.layout, self.visited, self.limits.states, self._workers)
         states = self.kernel.initial_states()
         while batch := list(islice(states, CHUNK)):
             columns = self.layout.pack(batch)
@@ -147,44 +156,59 @@ class ExplicitEngine:
     def _successors(self, level: Keys, watching: Watching) -> Keys:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
-        following = NextLevel(self.layout, self.visited, room)
-        for start in range(0, len(level), CHUNK):
-            outputs = self._expand(level[start : start + CHUNK], watching)
-            self._chunk_bytes = max(self._chunk_bytes, 2 * sum(keys.nbytes for keys in outputs))
-            if outputs:
-                keys = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
-                following.add(self.layout.sort_unique(keys))
+        following = NextLevel(self.layout, self.visited, room, self._workers)
+        chunks = [level[start : start + CHUNK] for start in range(0, len(level), CHUNK)]
+        expand = partial(self._expand, watching)
+        if len(chunks) > 1:
+            self._workers.begin(expand, chunks[0].nbytes)
+        self._chunks = min(len(chunks), self._workers.chunks)
+        for expansion in self._workers.expanded(expand, len(self.levels) - 1, chunks):
+            self.edges += expansion.edges
+            for key, find in expansion.finds.items():
+                watching.found.setdefault(key, find)
+            for number in expansion.met:
+                self.steps[number].meet()
+            self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
+            if len(expansion.after):
+                following.add(expansion.after)
             self._check_limits(following)
             if self.stopped:
                 break
         return following.finish()
 
-    def _expand(self, chunk: Keys, watching: Watching) -> list[Keys]:
-        """Take every step from every state of the chunk."""
+    def _expand(self, watching: Watching, level: int, chunk: Keys) -> Expansion:
+        """Take every step from every state of the chunk. Changes nothing but `watching`, and what is compiled."""
         columns = self.layout.columns(chunk)
-        watching.begin(columns, len(self.levels) - 1)
+        unmet = [number for number, step in enumerate(self.steps) if not step.met]
+        found_before = len(watching.found)
+        watching.begin(columns, level)
         outputs = []
+        edges = 0
         for number, step in enumerate(self.steps):
             taken = step.run(columns)
             if taken is None:
                 continue
-            self.edges += len(taken.rows)
+            edges += len(taken.rows)
             watching.step(number, taken)
             after = taken.after
             if taken.inside is not None and not taken.inside.all():
                 after = tuple(c[taken.inside] for c in after)
             if self.symmetry is not None:
                 after = self.symmetry.canonical(after)
-            outputs.append(self.layout.keys(after))
+            outputs.append(after)
         watching.end()
-        return outputs
+        joined = self.layout.joined(outputs)
+        held = 2 * joined.nbytes
+        finds = dict(islice(watching.found.items(), found_before, None))
+        met = [number for number in unmet if self.steps[number].met]
+        return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count
         # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
         # states are held three times: in batches, joined, and in the workspace of the sort.
         keys = self.visited.count * 7 // 2 + 3 * following.held
-        memory = keys * self.layout.state_bytes + self._chunk_bytes
+        memory = keys * self.layout.state_bytes + self._chunks * self._chunk_bytes
         self._peak_bytes = max(self._peak_bytes, memory)
         self.stopped = self._clock.stop_reason(distinct, memory)
         pause = self._pause
@@ -208,9 +232,9 @@ class ExplicitEngine:
         out = {}
         for key, find in found.items():
             path = paths[find.level, find.words]
-            if find.instance is not None:
-                after = interpreter.apply(find.instance, path.states[-1])
-                path = Path((*path.states, after), (*path.steps, find.instance.number))
+            if find.step is not None:
+                after = interpreter.apply(self.kernel.instances[find.step], path.states[-1])
+                path = Path((*path.states, after), (*path.steps, find.step))
             out[key] = path
         return out
 

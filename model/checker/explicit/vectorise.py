@@ -279,11 +279,14 @@ class Step:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
             if holds and not np.logical_and.reduce(holds).any():
                 return None
-            self._meet()
+            self.meet()
         found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
 
-    def _meet(self) -> None:
+    def meet(self) -> None:
+        """Compile the step, once."""
+        if self.met:
+            return
         self.met = True
         kernel = self.kernel
         self.facts, rest = split_literals(kernel.guard(self.instance))

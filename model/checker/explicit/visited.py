@@ -1,10 +1,17 @@
-"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes a word."""
+"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes a word.
+
+Successors and runs are cut into ranges of keys before they are sorted, merged or looked up (`workers`). Equal keys are
+in one range, so no range needs another, and the results of all ranges stand one after the other in order.
+"""
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 import numpy as np
 
 from .packing import Keys, Layout
+from .workers import Workers
 
 RUN_RATIO = 6  # a run at least this much longer than the next: few runs to search, each state merged few times
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
@@ -13,8 +20,9 @@ PENDING_MIN = 1 << 20  # successors to gather before they are compared with the 
 class Visited:
     """Sorted runs without repetitions or overlaps."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, workers: Workers) -> None:
         self._layout = layout
+        self._workers = workers
         self._runs: list[Keys] = []
         self.count = 0
 
@@ -47,19 +55,28 @@ class Visited:
     def _merge_last(self) -> None:
         pair = self._runs[-2:]
         del self._runs[-2:]
-        run = np.concatenate(pair)
-        run.sort(kind="stable")
-        self._runs.append(run)
+        merged = np.empty(sum(map(len, pair)), self._layout.dtype)
+        ranges = self._workers.cut(pair)
+        ends = list(accumulate(sum(map(len, runs)) for runs in ranges))
+
+        def merge(part: int) -> None:
+            place = merged[ends[part - 1] if part else 0 : ends[part]]
+            np.concatenate(ranges[part], out=place)
+            place.sort(kind="stable")
+
+        self._workers.each(merge, range(len(ranges)))
+        self._runs.append(merged)
 
 
 class NextLevel:
     """Gathers the successors of one level, and keeps only those that are new."""
 
-    def __init__(self, layout: Layout, visited: Visited, room: int) -> None:
+    def __init__(self, layout: Layout, visited: Visited, room: int, workers: Workers) -> None:
         self._layout = layout
         self._visited = visited
+        self._workers = workers
         self._room = room  # new states that the limit still allows
-        self._new: list[Keys] = []  # at most one array, sorted
+        self._new: list[Keys] = []  # sorted, without repetitions: one after the other in order
         self._pending: list[Keys] = []
         self._waiting = 0
 
@@ -83,16 +100,23 @@ class NextLevel:
     def finish(self) -> Keys:
         """The new states, sorted."""
         self._settle()
-        return self._new[0] if self._new else np.empty(0, self._layout.dtype)
+        if len(self._new) == 1:
+            return self._new[0]
+        return np.concatenate(self._new) if self._new else np.empty(0, self._layout.dtype)
 
     def _settle(self) -> None:
         if not self._pending:
             return
-        keys = self._pending[0]
-        if len(self._pending) > 1:
-            keys = self._layout.sort_unique(np.concatenate(self._pending))
-        self._pending, self._waiting = [], 0
-        keys = self._visited.unseen(keys)
-        if self._new:
-            keys = self._layout.sort_unique(np.concatenate([self._new.pop(), keys]))
-        self._new.append(keys)
+        pending, new = self._pending, self._new
+        self._pending, self._waiting, self._new = [], 0, []
+
+        def settled(runs: list[Keys]) -> Keys:
+            keys = self._visited.unseen(self._united(runs[: len(pending)]))
+            return self._united([keys, *runs[len(pending) :]])
+
+        self._new = self._workers.each(settled, self._workers.cut([*pending, *new]))
+
+    def _united(self, runs: list[Keys]) -> Keys:
+        """Sorted arrays, each without repetitions, as one."""
+        runs = [run for run in runs if len(run)] or runs[:1]
+        return runs[0] if len(runs) == 1 else self._layout.sort_unique(np.concatenate(runs))

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...language.expressions import FALSE, TRUE, Expr
-from ..kernel import Instance, Kernel, Watch, WatchKey
+from ..kernel import Kernel, Watch, WatchKey
 from .packing import Columns, Layout, Mask
 from .vectorise import Step, Taken, conditions
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Where a watch was first seen: the level and words of the state, and the step taken from it."""
+    """Where a watch was first seen: the level and words of the state, and the number of the step taken from it."""
 
     level: int
     words: tuple[int, ...]
-    instance: Instance | None
+    step: int | None
 
 
 class _Group:
@@ -30,13 +30,13 @@ class _Group:
 
     def __init__(
         self, layout: Layout, watches: Sequence[Watch], close: Callable[[Watch], Expr],
-        instance: Instance | None = None,
+        step: int | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
         self._unclosed = watches
         self._close = close
         self._wanted: list[tuple[WatchKey, Expr]] = []
-        self._instance = instance
+        self._step = step
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
         self._compiled: list[WatchKey] = []
 
@@ -63,7 +63,7 @@ class _Group:
 
     def _note(self, key: WatchKey, columns: Columns, row: int, level: int, found: dict[WatchKey, Find]) -> None:
         if key not in found:
-            found[key] = Find(level, tuple(int(c[row]) for c in columns), self._instance)
+            found[key] = Find(level, tuple(int(c[row]) for c in columns), self._step)
 
     def _forget(self, found: dict[WatchKey, Find]) -> None:
         self._wanted = [(key, expr) for key, expr in self._wanted if key not in found]
@@ -114,7 +114,7 @@ class Watching:
 
         self._everywhere = _Group(layout, by_idle.pop(frozenset(), []), closed)
         self._idle = [_Idle(numbers, _Group(layout, wanted, closed)) for numbers, wanted in by_idle.items()]
-        self._by_instance = {n: _Group(layout, wanted, known, kernel.instances[n]) for n, wanted in by_instance.items()}
+        self._by_instance = {n: _Group(layout, wanted, known, n) for n, wanted in by_instance.items()}
 
     def begin(self, columns: Columns, level: int) -> None:
         """A chunk of new states."""

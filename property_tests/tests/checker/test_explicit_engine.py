@@ -19,6 +19,7 @@ from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Pa
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, Form, SymbolicState, System, flag, index, integer, ord_, transition
+from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run
 from trystate.property_tests.support.systems.engine_samples import (
     Numbered,
@@ -104,6 +105,11 @@ def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
     one = layout.keys(layout.pack([unpacked[7]]))
     _, there = layout.find(one, np.delete(keys, 7))
     assert not there.any()
+
+
+def test_keys_that_are_compared_without_their_last_word_are_noticed() -> None:
+    mutant = rewritten(Layout.differ, "range(1, self.words)", "range(1, self.words - 1)")
+    assert not survives(mutant, lambda: test_keys_of_any_bits_are_told_apart_and_found(3))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -71,7 +71,8 @@ def verify_within(mib: int, folder: Path, system: type, *options: str) -> tuple[
 
 
 CUT_OFF: dict[str, tuple[Any, ...]] = {
-    "interpret": (12, Counters, "one_is_at_two", "none_is_over"),
+    # With 12 MiB it can be a frame that Python 3.11 has no memory for, which it says by a SystemError.
+    "interpret": (16, Counters, "one_is_at_two", "none_is_over"),
     "explicit": (48, Counters, "one_is_at_two", "none_is_over"),
     "symbolic": (48, Rooks, "one_is_there", "deadlock_freedom", "--size", "line=10"),
 }

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,6 +31,7 @@ from trystate.property_tests.tests.command_line.setting import (
 
 from trystate import plans, registry
 from trystate.check import check
+from trystate.commands import verify
 from trystate.exits import Exit
 
 S = SymbolicState
@@ -186,6 +188,22 @@ def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
     code, _, err = command("verify", f"{Lock.__module__}:Unclaimed")
     assert code == Exit.FAILED
     assert "vanish(0) moves the machine whereabouts in a way that it does not claim" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("jobs", "asked", "each"), [(1, None, 8), (2, None, 4), (5, None, 1), (9, None, 1), (2, 3, 3)])
+def test_the_searches_that_run_at_a_time_share_the_cores(
+    jobs: int, asked: int | None, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "available_cores", lambda: 8)
+    assert verify.cores(Namespace(jobs=jobs, cores=asked)) == each
+
+
+def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
+    options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
+    said = [command("verify", HERE, *options, "--cores", cores)[:2] for cores in ("1", "2")]
+    one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
+    assert one == two
+    assert command("verify", HERE, "--cores", "0")[0] == Exit.USAGE
 
 
 # ---- what verify writes

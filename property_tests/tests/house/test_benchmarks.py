@@ -34,6 +34,14 @@ def test_systems_of_two_sizes_are_built(tmp_path: Path) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["members", "2", "4"]
 
 
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+def test_one_core_and_two_count_the_same_states(tmp_path: Path) -> None:
+    argv = [sys.executable, str(CHECKER.parent / "cores.py"), "--quick", "--cores", "2"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("288 states .* 2 cores, 1 word:.*8,541 states .* 2 cores, 2 words:", done.stdout, re.S)
+
+
 # The parts of each; the first of each in CI, since they take processes and time.
 PARTS = {
     "store": ("operations", "start", "crowds", "checks", "growth"),
