@@ -274,7 +274,7 @@ function walks(data: Data, name: string): Child {
 }
 
 const exploreLink = (system: SystemData): string =>
-  walkLink({ system: system.id, faults: {}, max: null, start: [], steps: [], hide: [], columns: [] });
+  walkLink({ system: system.id, faults: {}, max: null, start: [], steps: [], hide: [], columns: [], loop: null });
 
 /** Which finding begins and ends with which release, the installed one marked; ours has none of them. */
 function releases(data: Data): Child {

@@ -1,7 +1,7 @@
 // A search in a Worker: the page stays awake. The search itself: seek.ts.
 
 import type { Data, Faults, Found, Goal, Limits, Progress, Search, State, SystemData } from "./types";
-import type { Asked } from "./seek";
+import { answer, type Asked } from "./seek";
 // The bundler turns this name into the text of the bundled file.
 import worker from "inline:./worker.ts";
 
@@ -12,7 +12,7 @@ export function find(
 ): Search {
   const url = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
   const other = new Worker(url);
-  const none: Found = { outcome: "stopped", steps: [], states: 0, edges: 0, depth: 0, seconds: 0, message: "" };
+  const none = answer("stopped");
   let settle: (found: Found) => void = () => {};
   const found = new Promise<Found>((resolve) => { settle = resolve; });
   const end = (result: Found): void => {

@@ -5,7 +5,7 @@
 //     walks    the same for given states
 //     texts    trees as text
 //     replay   a walk: its states
-//     seek     a goal: what a search finds
+//     seek     a goal: what a search finds, from the first initial state or from `begin`
 //     columns  expressions in the first state
 
 import { readFileSync } from "node:fs";
@@ -43,7 +43,7 @@ function answer(q) {
     const found = model.replay(data.traces[q.replay]);
     return { states: found.states, failed: found.failed, given: found.given };
   }
-  if (q.seek) return seek({ data, system, faults: q.faults, max: q.max, from: model.initial(), goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+  if (q.seek) return seek({ data, system, faults: q.faults, max: q.max, from: q.begin ?? model.initial(), goal: q.seek, limits: { states: q.limit, seconds: 600 } });
   if (q.walks) return { states: q.walks.map((state) => look(model, state)), labels: model.instances.map((i) => i.label) };
   const states = Array.from({ length: model.initials }, (_, k) => model.initial(k));
   const seen = new Set(states.map(String));

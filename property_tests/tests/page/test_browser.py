@@ -299,6 +299,34 @@ def test_a_search_that_finds_nothing_counts_every_state(opened: Callable[..., Pa
     page.wait_for_selector("text=never from here: 524 states")
 
 
+def test_a_search_finds_a_run_that_never_answers_and_the_explorer_goes_round_in_it(
+    opened: Callable[..., Page], report: Path
+) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-1/stall")
+    page.get_by_label("Find the shortest way to").select_option("the_removed_are_told")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_selector(".path .loop")
+    (first, last) = map(int, re.findall(r"\d+", page.locator(".rep").inner_text()))
+    assert page.locator(".rep").inner_text() == f"steps {first} to {last} repeat for ever"
+    assert (len(walked(page)), page.locator(".path .loop").count()) == (last, last - first + 1)
+    assert "the_removed_are_told" in page.locator(".msg.bad").inner_text()
+    theirs = opened(report, page.evaluate("location.hash"))
+    assert theirs.locator(".msg.bad").inner_text() == page.locator(".msg.bad").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"document.querySelectorAll('.path button:not(.redo)').length === {first + 1}")
+    assert "the_removed_are_told" in page.locator(".msg.bad").inner_text()
+    for _ in range(last - first):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("!document.querySelector('.path .redo')")
+    assert page.evaluate("location.hash") == theirs.evaluate("location.hash")
+    theirs.keyboard.press("1")
+    theirs.wait_for_function(f"document.querySelectorAll('.path button').length === {last + 2}")
+    assert theirs.locator(".rep").count() == 0
+    unfair = opened(report, page.evaluate("location.hash").replace(f"loop={first - 1}", f"loop={first}"))
+    assert "This is no fair run: they do not lead back" in unfair.locator(".msg:not(.bad)").inner_text()
+    assert "the_removed_are_told" not in unfair.locator(".msg.bad").inner_text()
+
+
 def test_columns_hidden_fields_and_faults_are_in_the_link(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0")
     page.get_by_label("Expression over fields", exact=True).fill("count(node: phase[node] = JOINING)")
