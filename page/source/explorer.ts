@@ -177,6 +177,7 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
   }
 
   focusAgain(main);
+  if (at) announce(`Step ${at}: ${taken[at - 1]}. ${plural(possible.length, "step")} possible. ${broken.length ? `Broken: ${broken.map(words).join(", ")}.` : ""}`);
   return {
     title: `${system.title} ${system.edition}`.trim(),
     close: () => running.search?.stop(),
@@ -394,7 +395,7 @@ function derived(model: ModelApi, states: State[], steps: Instance[], link: Walk
   return h("section", {},
     h("h2.sec", {}, "Along the walk", h("small", {}, "columns of your own: an expression over the fields")),
     h("form.bar", { submit }, field, h("button.btn", { type: "submit" }, "Add column"), message),
-    made.length ? h("div.tabw.card", {}, h("table.tab", {},
+    made.length ? h("div.tabw.card", { tabindex: 0, role: "region", "aria-label": "Columns" }, h("table.tab", {},
       h("thead", {}, h("tr", {}, h("th", {}, "step"), made.map((c, n) => h("th", { scope: "col" }, c.text, " ",
         h("button.btn.icon.xs", { type: "button", "aria-label": `Remove ${c.text}`, click: () => to({ columns: link.columns.filter((_, m) => m !== n) }) }, "×"))))),
       h("tbody", {}, states.map((state, at) => {

@@ -97,7 +97,7 @@ function systemList(data: Data, names: string[], chosen: string): Child {
     const area = areaOf(data, name);
     areas.set(area, [...(areas.get(area) ?? []), name]);
   }
-  return [...areas].map(([area, inside]) => [h("h3", {}, area), inside.map((name) => {
+  return [...areas].map(([area, inside]) => [h("h2", {}, area), inside.map((name) => {
     const editions = [...new Set(data.systems.filter((s) => s.name === name).map((s) => s.edition))];
     const states = editions.map((e) => [e, broken(runsOf(data, name, e)).size] as const);
     const said = states.map(([e, n]) => `${e || "it"}: ${n ? `${n} broken` : "holds"}`).join(", ");
