@@ -99,8 +99,11 @@ def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
             assert_is_a_fair_lasso(pair.system, run)
         except AssertionError as error:
             return f"no fair lasso: {error}"
-        if not refutes(pair.system, run, verdict.property):
+        broken = {p.name for p in pair.system.properties if p.form is Form.LEADS_TO and refutes(pair.system, run, p)}
+        if verdict.property.name not in broken:
             return "the goal follows each premise"
+        if answer["unfair"] or set(answer["unanswered"]) != broken:
+            return f"the explorer marks {answer['unanswered']}, and not {broken}; {answer['unfair']}"
     return ""
 
 
@@ -201,6 +204,8 @@ MISTAKES = {
     "a loop does not close": ("fair.ts", ", ...route(graph, here, (node) => node === home, inside)!]", "]"),
     "a goal may follow": ("seek.ts", "model.value(goal, state, binding) ? 0 : 1", "1"),
     "a premise need not hold": ("seek.ts", "model.value(premise, state, binding) ? 1 : 0", "1"),
+    "the explorer needs no premise": ("walk.ts", "premise!.lastIndexOf(true) > answered", "true"),
+    "the explorer sees no step taken": ("walk.ts", "!taken.has(i) && ", ""),
     "one member is asked": ("engine.ts", "this.compiler.size(index))).map((indices)", "1)).map((indices)"),
 }
 
