@@ -162,7 +162,7 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
 
   async function seek(goal: Goal, start: HTMLElement): Promise<void> {
     start.textContent = "Stop";
-    const search = find(data, system, link.faults, link.max, state, goal, LIMITS, (p) => {
+    const search = find(data, system, link.faults, link.max, states, goal, LIMITS, (p) => {
       found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
     });
     running.search = search;

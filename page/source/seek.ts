@@ -12,7 +12,7 @@ export interface Asked {
   system: SystemData;
   faults: Faults;
   max: number | null;
-  from: State;
+  walk: State[]; // that the search goes on from: its last state, and those before it
   goal: Goal;
   limits: Limits;
 }
@@ -47,7 +47,8 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   const seconds = (): number => (performance.now() - began) / 1000;
   const found = answer("none");
   const done = (outcome: Found["outcome"], message = ""): Found => Object.assign(found, { outcome, message, seconds: seconds() });
-  const { limits } = asked;
+  const { limits, walk } = asked;
+  const from = walk.at(-1)!;
   const beyond = (count: number, of: string): Found =>
     done("limit", `not decided: more than ${count.toLocaleString("en")} ${of}`);
   const model = new Model(asked.data, asked.system, asked.faults, asked.max);
@@ -55,7 +56,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   const lows = model.cells.map((cell) => cell.slot.low);
   const pack = (state: State): string => String.fromCharCode(...state.map((value, k) => (value - lows[k]!) & 0xffff));
   const unpack = (text: string): State => lows.map((low, k) => ((text.charCodeAt(k) << 16) >> 16) + low);
-  const states = [pack(asked.from)];
+  const states = [pack(from)];
   const places = new Map([[states[0]!, 0]]);
   const parents = [-1];
   const by = [-1];
@@ -66,7 +67,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
     return labels.reverse();
   };
   found.states = 1;
-  if (met(asked.from, null, -1)) return done("found");
+  if (met(from, null, -1)) return done("found");
   let told = 0;
   let end = 1; // where the states of the next depth begin
   for (let at = 0; at < states.length; at++) {
@@ -121,6 +122,9 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
       open[at] = model.value(goal, state, binding) ? 0 : 1;
       starts[at] = model.value(premise, state, binding) ? 1 : 0;
     });
+    for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
+      if (model.value(premise, walk[at]!, binding)) starts[0] = 1;
+    }
     const run = fairRun(graph, open, starts);
     if (!run) continue;
     const stem = way(run.start);

@@ -352,7 +352,7 @@ export interface ModelApi {
   column(text: string): (state: State) => string;
 }
 
-// ---- search (search.ts: `find(data, system, faults, max, from, goal, limits, progress)` runs in a Worker)
+// ---- search (search.ts: `find(data, system, faults, max, walk, goal, limits, progress)` runs in a Worker)
 
 /** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds.
  * A "leads to" is violated by a weakly fair run without end, on which a premise holds and its goal never follows. */

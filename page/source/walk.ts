@@ -58,7 +58,7 @@ export function judge(
 /** Why a walk whose steps after the first `loop` repeat for ever is no weakly fair run; "" where it is one. */
 export function unfair(model: ModelApi, states: State[], steps: Instance[], loop: number): string {
   const around = states.slice(loop);
-  if (String(around[0]) !== String(around.at(-1))) return "they do not lead back to where they begin";
+  if (String(around[0]) !== String(around.at(-1))) return "the steps that repeat do not lead back to where they begin";
   const taken = new Set(steps.slice(loop));
   const left = model.instances.find((i) => isFair(i) && !taken.has(i) && around.every((state) => model.step(i, state)));
   return left ? `${left.label} is possible all the time and never taken` : "";

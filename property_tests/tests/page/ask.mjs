@@ -5,7 +5,7 @@
 //     walks    the same for given states
 //     texts    trees as text
 //     replay   a walk: its states
-//     seek     a goal: what a search finds, from the first initial state or from `begin`; of a run without end also the
+//     seek     a goal: what a search finds, from the first initial state or on from the states `begin`; of a run without end also the
 //              properties that it never answers, and why it is no fair one
 //     columns  expressions in the first state
 
@@ -45,11 +45,11 @@ function answer(q) {
     return { states: found.states, failed: found.failed, given: found.given };
   }
   if (q.seek) {
-    const from = q.begin ?? model.initial();
-    const found = seek({ data, system, faults: q.faults, max: q.max, from, goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+    const walk = q.begin ?? [model.initial()];
+    const found = seek({ data, system, faults: q.faults, max: q.max, walk, goal: q.seek, limits: { states: q.limit, seconds: 600 } });
     if (found.loop === null) return found;
     const steps = found.steps.map((label) => model.instance(label));
-    const states = [from];
+    const states = [walk.at(-1)];
     for (const step of steps) states.push(model.step(step, states.at(-1)));
     return { ...found, unanswered: unanswered(model, states, found.loop), unfair: unfair(model, states, steps, found.loop) };
   }

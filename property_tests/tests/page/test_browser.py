@@ -327,7 +327,9 @@ def test_a_search_finds_a_run_that_never_answers_and_the_explorer_goes_round_in_
     theirs.wait_for_function(f"document.querySelectorAll('.path button').length === {last + 2}")
     assert theirs.locator(".rep").count() == 0
     unfair = opened(report, page.evaluate("location.hash").replace(f"loop={first - 1}", f"loop={first}"))
-    assert "This is no fair run: they do not lead back" in unfair.locator(".msg:not(.bad)").inner_text()
+    assert (
+        "This is no fair run: the steps that repeat do not lead back" in unfair.locator(".msg:not(.bad)").inner_text()
+    )
     assert "the_removed_are_told" not in unfair.locator(".msg.bad").inner_text()
 
 

@@ -64,7 +64,7 @@ def lively(checked: System) -> list[str]:
 def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], str]:
     """The mistakes in the answers of the page about these properties, from each initial state."""
     asked = [
-        pair.question(seek={"property": verdict.property.name}, begin=pair.to_page(state), limit=LIMIT)
+        pair.question(seek={"property": verdict.property.name}, begin=[pair.to_page(state)], limit=LIMIT)
         for pair, verdict in claimed
         for state in pair.system.initial_states
     ]
@@ -184,9 +184,28 @@ class Gate(System):
         return s.inside[0] & s.inside[1], s.locked
 
     @leads_to()
+    def it_is_locked_behind_both(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """When one of them has come in, the gate is locked."""
+        return s.inside[0] & ~s.inside[1], s.locked
+
+    @leads_to()
     def it_is_unlocked(self, s: SymbolicState) -> tuple[Expr, Expr]:
         """A locked gate is unlocked."""
         return s.locked, ~s.locked
+
+
+def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path) -> None:
+    pair = Pair(exported([Choice(Gate, "gate", None)]), 0, Gate())
+    steps = {instance.label: instance for instance in pair.interpreter.kernel.instances}
+    walk = [pair.system.initial_states[0]]
+    for label in ("enter(0)", "open_", "enter(1)", "lock"):
+        after = pair.interpreter.step(steps[label], walk[-1])
+        assert after is not None
+        walk.append(after)
+    begun = [[pair.to_page(state) for state in part] for part in (walk[:4], walk[3:4], walk)]
+    goal = {"property": "it_is_locked_behind_both"}
+    found = ask(engine, pair.data, [pair.question(seek=goal, begin=part, limit=LIMIT) for part in begun])
+    assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
 
 
 # A line of the sources, and the same with a mistake in it.
