@@ -2,7 +2,7 @@
 //
 //     npm ci && node build.mjs            write built.html
 //     node build.mjs --check              is it what the sources make? 1 if not
-//     node build.mjs --engine FILE        the engine alone, for tests in node
+//     node build.mjs --engine FILE [DIR]  the engine alone, for tests in node; of other sources than page/source
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -35,9 +35,9 @@ async function page() {
   return put(put(readFileSync(join(SOURCE, "page.html"), "utf8"), "/*STYLE*/", style.outputFiles[0].text), "/*SCRIPT*/", script);
 }
 
-const [option, file] = process.argv.slice(2);
+const [option, file, source = SOURCE] = process.argv.slice(2);
 if (option === "--engine") {
-  writeFileSync(file, await bundled(join(SOURCE, "node.ts"), "esm"));
+  writeFileSync(file, await bundled(join(source, "node.ts"), "esm"));
 } else {
   const text = await page();
   if (option !== "--check") writeFileSync(BUILT, text);

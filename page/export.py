@@ -58,8 +58,8 @@ class _Export:
         self.built: list[System] = []
         self.systems: list[Json] = []
         self.traces: list[Json] = []
-        self._places: dict[str, int] = {}
-        self._chosen: dict[str, int] = {}
+        self._places: dict[object, int] = {}
+        self._chosen: dict[object, int] = {}
 
     def data(self) -> Json:
         given = self.contents
@@ -82,7 +82,7 @@ class _Export:
 
     def system(self, choice: Choice) -> int:
         """The place of a choice's system among the systems."""
-        key = repr((choice.cls, choice.edition, sorted(choice.sizes.items()), choice.faults, choice.max_faults))
+        key = _key(choice, choice.faults)
         if key not in self._chosen:
             self._chosen[key] = self._find(choice)
         return self._chosen[key]
@@ -104,7 +104,7 @@ class _Export:
         return self._written(choice, choice.faults, fixed=True)
 
     def _written(self, choice: Choice, faults: Mapping[str, int], *, fixed: bool) -> int:
-        known = f"{choice.cls} {choice.edition} {dict(choice.sizes)} {dict(faults)} {choice.max_faults}"
+        known = _key(choice, faults)
         if known not in self._places:
             with noting() as decisions:
                 system = _build(choice, faults)
@@ -258,6 +258,10 @@ def _bounds(cls: type[System]) -> dict[str, int]:
     """The faults that a system knows, in any edition, and how often each may happen."""
     rules = (value for value in cls.all_declarations().values() if isinstance(value, Rule) and value.fault)
     return {rule.fault: rule.bound for rule in rules}
+
+
+def _key(choice: Choice, faults: Mapping[str, int]) -> tuple[object, ...]:
+    return (choice.cls, choice.edition, *sorted(choice.sizes.items()), *sorted(faults.items()), choice.max_faults)
 
 
 def _build(choice: Choice, faults: Mapping[str, int] | None = None) -> System:

@@ -173,13 +173,15 @@ export class Model implements ModelApi, Asked {
         return this.value(condition, before, this.binding(by)) ? "holds" : "violated";
       }
       case "leads to": {
-        const open = tuples(property.params.map(([, index]) => this.compiler.size(index))).some((indices) => {
-          const binding = Object.fromEntries(property.params.map(([name], k) => [name, indices[k]!]));
-          return this.value(premise!, state, binding) && !this.value(goal!, state, binding);
-        });
+        const open = this.bindings(property).some((b) => this.value(premise!, state, b) && !this.value(goal!, state, b));
         return open ? "waiting" : "holds";
       }
     }
+  }
+
+  bindings(property: PropertyData): Binding[] {
+    return tuples(property.params.map(([, index]) => this.compiler.size(index))).map((indices) =>
+      Object.fromEntries(property.params.map(([name], k) => [name, indices[k]!])));
   }
 
   deadlocked(state: State): boolean {
@@ -239,6 +241,9 @@ export class Model implements ModelApi, Asked {
     return this.columns.text(text);
   }
 }
+
+/** Must it be taken where it is possible for ever? */
+export const isFair = ({ transition }: Instance): boolean => transition.fair && transition.kind !== "fault";
 
 const members = (size: number): number[] => Array.from({ length: size }, (_, k) => k);
 

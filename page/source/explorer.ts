@@ -5,11 +5,11 @@ import type { Draw } from "./context";
 import { why } from "./beside";
 import { charts } from "./charts";
 import { type Child, announce, copier, fill, h, number, one, plural, prose, words } from "./dom";
-import { card, summary, visible } from "./lanes";
+import { card, forEver, summary, visible } from "./lanes";
 import { faultsText, systemById, type WalkLink, walkAt, walkLink } from "./links";
 import { find } from "./search";
 import { byField, decisionTable, lights, saying, whole } from "./tables";
-import { breaks, judge, modelOf, sizes } from "./walk";
+import { breaks, judge, modelOf, sizes, unanswered, unfair } from "./walk";
 
 const RANDOM_STEPS = 20;
 const STARTS_MAX = 200; // initial states that the list offers
@@ -18,6 +18,7 @@ const KEYS = "123456789abcdfghilmnopqrsuvwyz"; // of the steps, in order; e, j, 
 const KINDS = ["protocol", "environment", "fault"];
 
 let redo: string[] = []; // the walk that was gone back from, as far as it goes on from here
+let redoLoop: number | null = null; // after so many of its steps the others repeat for ever
 let redoOf = "";
 
 interface Possible {
@@ -69,17 +70,24 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
     states.push(next);
   }
   const taken = steps.map((s) => s.label);
-  keepRedo(`${system.id}/${faultsText(link.faults, link.max)}/${JSON.stringify(link.start)}`, taken);
+  keepRedo(`${system.id}/${faultsText(link.faults, link.max)}/${JSON.stringify(link.start)}`, taken, lost ? null : link.loop);
 
   const at = steps.length;
   const state = states[at]!;
   const before = at ? states[at - 1]! : null;
   const hidden = new Set(link.hide);
-  const judged = judge(model, states, steps);
+  const loop = redoLoop;
+  const run = loop === null ? null : model.replay({ start: link.start, steps: redo, set: {} });
+  const notFair = run && unfair(model, run.states, run.steps, loop!);
+  const judged = judge(model, states, steps, run && !notFair && at >= loop! ? unanswered(model, run.states, loop!) : [], loop);
   const { possible, impossible } = around(model, state);
   const to = (change: Partial<WalkLink>): void => {
-    location.hash = walkLink({ ...link, steps: taken, ...change });
+    const next = { ...link, steps: taken, ...change };
+    const same = !change.faults && !change.start && !("max" in change) && String(next.steps) === String(redo);
+    location.hash = walkLink({ ...next, loop: change.loop ?? (same ? loop : null) });
   };
+  const onward = at < redo.length ? at + 1 : loop !== null && loop < at ? loop + 1 : 0;
+  const on = (): void => to({ steps: redo.slice(0, onward) });
   const broken = [...judged.lights[at]!].filter(([, light]) => light === "violated").map(([name]) => name);
   const found = h("span.sm.mute", { role: "status" }, known(data, system, link));
   const running: { search: Search | null } = { search: null };
@@ -95,15 +103,17 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
     picks(data, system, link),
     h("div.bar", {},
       h("button.btn", { type: "button", disabled: !at, "data-key": "back", click: () => to({ steps: taken.slice(0, -1) }) }, "← Back"),
-      h("button.btn", { type: "button", disabled: redo.length <= at, "data-key": "on", click: () => to({ steps: redo.slice(0, at + 1) }) }, "On →"),
+      h("button.btn", { type: "button", disabled: !onward, "data-key": "on", click: on }, "On →"),
       h("button.btn", { type: "button", disabled: !at, "data-key": "restart", click: () => to({ steps: [] }) }, "Restart"),
       h("button.btn", { type: "button", "data-key": "random", click: () => to({ steps: [...taken, ...randomWalk(model, state)] }) }, "Random walk"),
       copier("Copy link", () => location.href),
       searchForm()),
     found,
     h("div.bar", {}, faultChips(system, link, to), starts(model, link, to)),
-    path(model, taken, judged.first, (n) => to({ steps: redo.slice(0, n) })),
+    path(model, taken, judged.first, loop, (n) => to({ steps: redo.slice(0, n) })),
+    loop === null ? null : h("div.rep", {}, forEver(loop, redo.length)),
     lost,
+    notFair ? h("div.msg", {}, `This is no fair run: ${notFair}.`) : null,
     broken.length ? h("div.msg.bad", { role: "status" }, "✕ ", broken.map((name) =>
       `${name}: ${saying(model.properties.find((p) => p.name === name))} `)) : null,
     h("div.pl", {},
@@ -131,7 +141,7 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
 
   function searchForm(): HTMLElement {
     const goal = h<HTMLSelectElement>("select", { "aria-label": "Find the shortest way to", "data-key": "goal" },
-      h("optgroup", { label: "break" }, model.properties.filter((p) => ["always", "step", "no deadlock"].includes(p.form))
+      h("optgroup", { label: "break" }, model.properties.filter((p) => p.form !== "sometimes")
         .map((p) => h("option", { value: p.name }, p.name))),
       h("optgroup", { label: "reach" }, model.properties.filter((p) => p.form === "sometimes")
         .map((p) => h("option", { value: p.name }, p.name)),
@@ -152,7 +162,7 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
 
   async function seek(goal: Goal, start: HTMLElement): Promise<void> {
     start.textContent = "Stop";
-    const search = find(data, system, link.faults, link.max, state, goal, LIMITS, (p) => {
+    const search = find(data, system, link.faults, link.max, states, goal, LIMITS, (p) => {
       found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
     });
     running.search = search;
@@ -162,17 +172,19 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
     if (!found.isConnected) return;
     found.textContent = told(result);
     announce(found.textContent);
-    if (result.outcome === "found" && result.steps.length) to({ steps: [...taken, ...result.steps] });
+    const repeats = result.loop === null ? null : at + result.loop;
+    if (result.steps.length || repeats !== null) to({ steps: [...taken, ...result.steps], loop: repeats });
   }
 
   focusAgain(main);
+  if (at) announce(`Step ${at}: ${taken[at - 1]}. ${plural(possible.length, "step")} possible. ${broken.length ? `Broken: ${broken.map(words).join(", ")}.` : ""}`);
   return {
     title: `${system.title} ${system.edition}`.trim(),
     close: () => running.search?.stop(),
     key: (event) => {
       const { key } = event;
       if ((key === "Backspace" || key === "ArrowLeft") && at) return to({ steps: taken.slice(0, -1) }), true;
-      if (key === "ArrowRight" && redo.length > at) return to({ steps: redo.slice(0, at + 1) }), true;
+      if (key === "ArrowRight" && onward) return on(), true;
       if (key === "Home" && at) return to({ steps: [] }), true;
       const step = possible.find((p) => p.key === key)?.step;
       if (!step) return false;
@@ -182,9 +194,9 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
   };
 }
 
-function keepRedo(of: string, taken: string[]): void {
+function keepRedo(of: string, taken: string[], loop: number | null): void {
   const goesOn = redoOf === of && redo.length > taken.length && taken.every((label, n) => redo[n] === label);
-  if (!goesOn) redo = taken;
+  if (!goesOn) [redo, redoLoop] = [taken, loop !== null && loop <= taken.length ? loop : null];
   redoOf = of;
 }
 
@@ -274,7 +286,7 @@ function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
     const kept = Object.fromEntries(Object.entries(link.faults).filter(([name]) => name in to.faults));
     location.hash = walkLink({
       ...link, system: to.id, faults: to.name === system.name ? kept : {}, max: to.name === system.name ? link.max : null,
-      start: [], steps: [], hide: [], columns: [],
+      start: [], steps: [], hide: [], columns: [], loop: null,
     });
   };
   const chosen = (event: Event): string => (event.target as HTMLSelectElement).value;
@@ -327,14 +339,16 @@ function starts(model: ModelApi, link: WalkLink, to: (change: Partial<WalkLink>)
     cells.map((c) => `${c.name} = ${model.show(c, offered[n]![c.position]!)}`).join(", ") || "the first"))));
 }
 
-function path(model: ModelApi, taken: string[], firsts: Map<string, number>, jump: (n: number) => void): HTMLElement {
+function path(
+  model: ModelApi, taken: string[], firsts: Map<string, number>, loop: number | null, jump: (n: number) => void,
+): HTMLElement {
   const lost = new Set(firsts.values());
   return h("div.path", { role: "group", "aria-label": "The walk" },
     h("button.k-start", { type: "button", "data-key": "walk-0", "aria-current": taken.length ? null : "step", click: () => jump(0) }, "start"),
     redo.map((label, n) => {
       const kind = model.instance(label)?.transition.kind ?? "protocol";
       const later = n >= taken.length;
-      return h(`button.k-${kind}${later ? ".redo" : ""}${!later && lost.has(n + 1) ? ".viol" : ""}`, {
+      return h(`button.k-${kind}${later ? ".redo" : ""}${loop !== null && n >= loop ? ".loop" : ""}${!later && lost.has(n + 1) ? ".viol" : ""}`, {
         type: "button", "data-key": `walk-${n + 1}`, "aria-current": n + 1 === taken.length ? "step" : null, click: () => jump(n + 1),
       }, label);
     }));
@@ -381,7 +395,7 @@ function derived(model: ModelApi, states: State[], steps: Instance[], link: Walk
   return h("section", {},
     h("h2.sec", {}, "Along the walk", h("small", {}, "columns of your own: an expression over the fields")),
     h("form.bar", { submit }, field, h("button.btn", { type: "submit" }, "Add column"), message),
-    made.length ? h("div.tabw.card", {}, h("table.tab", {},
+    made.length ? h("div.tabw.card", { tabindex: 0, role: "region", "aria-label": "Columns" }, h("table.tab", {},
       h("thead", {}, h("tr", {}, h("th", {}, "step"), made.map((c, n) => h("th", { scope: "col" }, c.text, " ",
         h("button.btn.icon.xs", { type: "button", "aria-label": `Remove ${c.text}`, click: () => to({ columns: link.columns.filter((_, m) => m !== n) }) }, "×"))))),
       h("tbody", {}, states.map((state, at) => {
@@ -411,6 +425,7 @@ function known(data: Data, system: SystemData, link: WalkLink): string {
 
 function told(found: Found): string {
   const size = `${number(found.states)} states, ${number(found.edges)} steps, depth ${found.depth}, ${found.seconds.toFixed(1)} s`;
+  if (found.outcome === "found" && found.loop !== null) return `found, ${forEver(found.loop, found.steps.length)}: ${size}`;
   if (found.outcome === "found") return found.steps.length ? `found after ${plural(found.steps.length, "step")}: ${size}` : "it is so here already";
   if (found.outcome === "none") return `never from here: ${size}, searched in full in this page`;
   if (found.outcome === "stopped") return `stopped: ${size}`;

@@ -72,6 +72,10 @@ function look(model: ModelApi, state: State, lane: number): string {
   return on.some((c) => STALLED.test(c.slot.name)) ? ".stall" : "";
 }
 
+/** What repeats for ever in a walk of `last` steps: those after the first `loop`, or nothing. */
+export const forEver = (loop: number, last: number): string =>
+  loop === last ? "the system stays here for ever" : `steps ${loop + 1} to ${last} repeat for ever`;
+
 /** Draws a walk; `pick` is called with the number of a state that was clicked. */
 export function lanes(model: ModelApi, states: State[], steps: Instance[], about: Notes, pick: (at: number) => void): Lanes {
   const names = heads(model, about.members);
@@ -101,10 +105,10 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
     h("div.fold", {}, h("button", { type: "button", click: go }, text));
 
   const rows = (at: number): Child => [
-    about.loop !== null && at === about.loop + 1 ? h("div.rep", {}, `steps ${at} to ${total - 1} repeat for ever`) : null,
+    about.loop !== null && at === about.loop + 1 ? h("div.rep", {}, forEver(about.loop, total - 1)) : null,
     at ? stepRow(at) : startRow(),
     at === about.violated ? about.breaking : null,
-    at === total - 1 && about.loop === at ? h("div.rep", {}, "the system stays here for ever") : null,
+    at === total - 1 && about.loop === at ? h("div.rep", {}, forEver(at, at)) : null,
   ];
 
   const noteOf = (at: number): string =>

@@ -6,11 +6,12 @@
 //   #/overview/SYSTEM/EDITION
 //   #/trace/SYSTEM-ID/FAULTS/PROPERTY/FINDING@STEP?beside=SYSTEM-ID     a trace of this page
 //   #/trace/NUMBER@STEP                                                 the same, by its place in the page
-//   #/explore/SYSTEM-ID/FAULTS/START/ACTIONS?hide=FIELDS&column=EXPRESSION
+//   #/explore/SYSTEM-ID/FAULTS/START/ACTIONS?hide=FIELDS&column=EXPRESSION&loop=NUMBER
 //   #/findings/NUMBER?q=WORDS
 //
 // FAULTS: `none`, or `crash+restart=2~3`: crash once, restart twice, at most three together. START: `-` for the first
-// initial state, or `cell=value;cell=value`. ACTIONS: `join.0,send.0.1` for join(0), send(0, 1).
+// initial state, or `cell=value;cell=value`. ACTIONS: `join.0,send.0.1` for join(0), send(0, 1). Those after the first
+// NUMBER repeat for ever.
 
 import type { Data, Faults, SystemData, TraceData } from "./types";
 
@@ -29,6 +30,7 @@ export interface WalkLink {
   steps: string[];
   hide: string[];
   columns: string[];
+  loop: number | null; // as in `TraceData`
 }
 
 const STEPS_MAX = 20_000; // of a link: longer ones are cut by some browsers anyway
@@ -103,6 +105,7 @@ export function walkLink(walk: WalkLink): string {
   const query = [
     ...(walk.hide.length ? [`hide=${safe(walk.hide.join(","))}`] : []),
     ...walk.columns.map((column) => `column=${encodeURIComponent(column)}`),
+    ...(walk.loop === null ? [] : [`loop=${walk.loop}`]),
   ];
   return `#/explore/${path.map(safe).join("/")}${query.length ? `?${query.join("&")}` : ""}`;
 }
@@ -119,6 +122,7 @@ export function walkAt(place: Place): WalkLink {
     steps: steps.split(",").filter(Boolean).slice(0, STEPS_MAX).map(actionLabel),
     hide: (place.query.get("hide") ?? "").split(",").filter(Boolean),
     columns: place.query.getAll("column"),
+    loop: /^\d+$/.test(place.query.get("loop") ?? "") ? Number(place.query.get("loop")) : null,
   };
 }
 

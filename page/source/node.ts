@@ -2,3 +2,4 @@
 
 export { Model } from "./engine";
 export { seek } from "./seek";
+export { unanswered, unfair } from "./walk";

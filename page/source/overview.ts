@@ -97,7 +97,7 @@ function systemList(data: Data, names: string[], chosen: string): Child {
     const area = areaOf(data, name);
     areas.set(area, [...(areas.get(area) ?? []), name]);
   }
-  return [...areas].map(([area, inside]) => [h("h3", {}, area), inside.map((name) => {
+  return [...areas].map(([area, inside]) => [h("h2", {}, area), inside.map((name) => {
     const editions = [...new Set(data.systems.filter((s) => s.name === name).map((s) => s.edition))];
     const states = editions.map((e) => [e, broken(runsOf(data, name, e)).size] as const);
     const said = states.map(([e, n]) => `${e || "it"}: ${n ? `${n} broken` : "holds"}`).join(", ");
@@ -274,7 +274,7 @@ function walks(data: Data, name: string): Child {
 }
 
 const exploreLink = (system: SystemData): string =>
-  walkLink({ system: system.id, faults: {}, max: null, start: [], steps: [], hide: [], columns: [] });
+  walkLink({ system: system.id, faults: {}, max: null, start: [], steps: [], hide: [], columns: [], loop: null });
 
 /** Which finding begins and ends with which release, the installed one marked; ours has none of them. */
 function releases(data: Data): Child {

@@ -28,8 +28,8 @@ export const player: Draw = (data, place, main) => {
   const system = data.systems[trace.system]!;
   const model = modelOf(data, system, trace.faults, trace.max_faults);
   const { states, steps, failed, given } = model.replay(trace);
-  const judged = judge(model, states, steps, trace);
   const property = model.properties.find((p) => p.name === trace.property);
+  const judged = judge(model, states, steps, property?.form === "leads to" ? [property.name] : [], trace.loop);
   const last = states.length - 1;
   const violated = trace.kind === "counterexample" ? judged.first.get(trace.property) ?? last : judged.first.get(trace.property) ?? null;
   const other = place.query.get("beside") ?? "";
@@ -152,7 +152,7 @@ function fromHere(model: ModelApi, trace: TraceData, state: State, steps: Instan
     .map((c): [string, number] => [c.name, state[c.position]!]);
   return walkLink({
     system: model.system.id, faults: trace.faults, max: trace.max_faults, start: recorded ? start : trace.start,
-    steps: recorded ? [] : steps.map((s) => s.label), hide: [], columns: [],
+    steps: recorded ? [] : steps.map((s) => s.label), hide: [], columns: [], loop: null,
   });
 }
 

@@ -1,18 +1,18 @@
 // A search in a Worker: the page stays awake. The search itself: seek.ts.
 
 import type { Data, Faults, Found, Goal, Limits, Progress, Search, State, SystemData } from "./types";
-import type { Asked } from "./seek";
+import { answer, type Asked } from "./seek";
 // The bundler turns this name into the text of the bundled file.
 import worker from "inline:./worker.ts";
 
 /** Starts a search. */
 export function find(
-  data: Data, system: SystemData, faults: Faults, max: number | null, from: State, goal: Goal, limits: Limits,
+  data: Data, system: SystemData, faults: Faults, max: number | null, walk: State[], goal: Goal, limits: Limits,
   progress: (p: Progress) => void = () => {},
 ): Search {
   const url = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
   const other = new Worker(url);
-  const none: Found = { outcome: "stopped", steps: [], states: 0, edges: 0, depth: 0, seconds: 0, message: "" };
+  const none = answer("stopped");
   let settle: (found: Found) => void = () => {};
   const found = new Promise<Found>((resolve) => { settle = resolve; });
   const end = (result: Found): void => {
@@ -28,7 +28,7 @@ export function find(
   };
   other.onerror = (event) => end({ ...none, outcome: "error", message: event.message });
   const bare: Data = { ...data, runs: [], traces: [], findings: [], charts: [], comparisons: [] };
-  const asked: Asked = { data: bare, system, faults, max, from, goal, limits };
+  const asked: Asked = { data: bare, system, faults, max, walk, goal, limits };
   other.postMessage(asked);
   return { found, stop: () => end(none) };
 }

@@ -13,7 +13,7 @@ export function decisionTable(decided: Decided): HTMLElement {
       h("p.say2", {}, right ? `Row ${row + 1}` : `Row ${row + 1}, and not ${words(decided.wanted)}`,
         decided.because ? `: ${decided.because}.` : "."),
       h("details", { open: true }, h("summary", {}, table.doc || "The table"),
-        h("div.tabw", {}, h("table.tab", {},
+        h("div.tabw", { tabindex: 0, role: "region", "aria-label": `The table ${table.name}` }, h("table.tab", {},
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "decides"),
             table.atoms.map(([, label, doc]) => h("th", { scope: "col", title: doc }, h("div.up", {}, label)))),
           h("tr", {}, h("th", { scope: "row" }, "now"),
@@ -26,7 +26,7 @@ export function decisionTable(decided: Decided): HTMLElement {
 }
 
 const mark = (value: boolean | undefined): Child =>
-  value === undefined ? "" : h("span", { "aria-label": value ? "yes" : "no" }, value ? "✓" : "–");
+  value === undefined ? "" : h("span", { role: "img", "aria-label": value ? "yes" : "no" }, value ? "✓" : "–");
 
 /** The lights of all properties in the state `at`: first `main`, then those that do not hold; the rest folded. */
 export function lights(model: ModelApi, judged: Judged, at: number, main: string | null): HTMLElement {

@@ -329,6 +329,10 @@ export interface ModelApi {
   /** The decisions, in a state, of the tables that a step asks. */
   decided(instance: Instance, state: State): Decided[];
   light(property: PropertyData, state: State, before?: State, by?: Instance): Light;
+  /** The members that a property is asked of: one binding of its parameters for each choice. */
+  bindings(property: PropertyData): Record<string, number>[];
+  /** The value of a tree in a state. */
+  value(node: number, state: State, binding?: Record<string, number>): number;
   /** Nothing is possible, and the system may not rest here. */
   deadlocked(state: State): boolean;
   rests(state: State): boolean;
@@ -340,7 +344,7 @@ export interface ModelApi {
   text(node: number, binding?: Record<string, number>): string;
   /** The assignments of a step, in words. */
   effects(transition: TransitionData): string[];
-  replay(trace: TraceData): Replay;
+  replay(trace: Pick<TraceData, "start" | "steps" | "set">): Replay;
   /** A derived column: an expression over fields, such as `count(node: place[node] = RUNNING)`.
    *
    * Raises: Error, whose message says where and what would be right.
@@ -348,9 +352,10 @@ export interface ModelApi {
   column(text: string): (state: State) => string;
 }
 
-// ---- search (search.ts: `find(data, system, faults, max, from, goal, limits, progress)` runs in a Worker)
+// ---- search (search.ts: `find(data, system, faults, max, walk, goal, limits, progress)` runs in a Worker)
 
-/** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds. */
+/** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds.
+ * A "leads to" is violated by a weakly fair run without end, on which a premise holds and its goal never follows. */
 export type Goal = { property: string } | { expression: string };
 
 export interface Limits {
@@ -361,6 +366,7 @@ export interface Limits {
 export interface Found {
   outcome: "found" | "none" | "limit" | "stopped" | "error"; // none: no state that can be reached from there
   steps: string[]; // labels, from the start of the search
+  loop: number | null; // of a run without end: after so many steps the rest repeats for ever, as in `TraceData`
   states: number; // distinct
   edges: number;
   depth: number;

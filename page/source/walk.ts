@@ -1,7 +1,7 @@
 // A walk beside the properties: what holds in each state, and since when something does not.
 
-import type { Data, Faults, Instance, Light, ModelApi, PropertyData, State, SystemData, TraceData } from "./types";
-import { Model } from "./engine";
+import type { Data, Faults, Instance, Light, ModelApi, PropertyData, State, SystemData } from "./types";
+import { isFair, Model } from "./engine";
 import { faultsText } from "./links";
 
 const MODELS_MAX = 6; // compiled systems that are kept: a step back in the browser then costs nothing
@@ -26,8 +26,11 @@ export interface Judged {
   first: Map<string, number>; // property -> the first state that violates it
 }
 
-/** The lights of every state of a walk; a trace says of its own property where it is lost for good. */
-export function judge(model: ModelApi, states: State[], steps: Instance[], trace?: TraceData): Judged {
+/** The lights of every state of a walk. `lost` are the properties that are never answered where the steps after the
+ * first `loop` repeat for ever, or from the last state on. */
+export function judge(
+  model: ModelApi, states: State[], steps: Instance[], lost: string[] = [], loop: number | null = null,
+): Judged {
   const first = new Map<string, number>();
   const last = states.length - 1;
   const lights = states.map((state, at) => {
@@ -41,16 +44,33 @@ export function judge(model: ModelApi, states: State[], steps: Instance[], trace
     }
     return here;
   });
-  const main = trace && model.properties.find((p) => p.name === trace.property);
-  if (main?.form === "leads to") {
-    const from = Math.min(trace!.loop ?? last, last);
-    first.set(main.name, from);
-    for (const here of lights.slice(from)) here.set(main.name, "violated");
+  for (const name of lost) {
+    const from = Math.min(loop ?? last, last);
+    first.set(name, from);
+    for (const here of lights.slice(from)) here.set(name, "violated");
   }
   lights.forEach((here, at) => {
     for (const [name, since] of first) if (since < at && here.get(name) === "holds") here.set(name, "was");
   });
   return { lights, first };
+}
+
+/** Why a walk whose steps after the first `loop` repeat for ever is no weakly fair run; "" where it is one. */
+export function unfair(model: ModelApi, states: State[], steps: Instance[], loop: number): string {
+  const around = states.slice(loop);
+  if (String(around[0]) !== String(around.at(-1))) return "the steps that repeat do not lead back to where they begin";
+  const taken = new Set(steps.slice(loop));
+  const left = model.instances.find((i) => isFair(i) && !taken.has(i) && around.every((state) => model.step(i, state)));
+  return left ? `${left.label} is possible all the time and never taken` : "";
+}
+
+/** The properties "leads to" with a premise in such a run that its goal never follows. */
+export function unanswered(model: ModelApi, states: State[], loop: number): string[] {
+  return model.properties.filter((p) => p.form === "leads to" && model.bindings(p).some((binding) => {
+    const [premise, goal] = p.exprs.map((node) => states.map((state) => model.value(node, state, binding) !== 0));
+    const answered = goal!.lastIndexOf(true);
+    return answered < loop && premise!.lastIndexOf(true) > answered;
+  })).map((p) => p.name);
 }
 
 /** Properties that a step would violate and that hold before it. */

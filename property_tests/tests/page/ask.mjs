@@ -5,14 +5,15 @@
 //     walks    the same for given states
 //     texts    trees as text
 //     replay   a walk: its states
-//     seek     a goal: what a search finds
+//     seek     a goal: what a search finds, from the first initial state or on from the states `begin`; of a run without end also the
+//              properties that it never answers, and why it is no fair one
 //     columns  expressions in the first state
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [, , engine, dataFile, questionsFile] = process.argv;
-const { Model, seek } = await import(pathToFileURL(engine).href);
+const { Model, seek, unanswered, unfair } = await import(pathToFileURL(engine).href);
 const text = readFileSync(dataFile, "utf8");
 const whole = JSON.parse(text);
 
@@ -43,7 +44,15 @@ function answer(q) {
     const found = model.replay(data.traces[q.replay]);
     return { states: found.states, failed: found.failed, given: found.given };
   }
-  if (q.seek) return seek({ data, system, faults: q.faults, max: q.max, from: model.initial(), goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+  if (q.seek) {
+    const walk = q.begin ?? [model.initial()];
+    const found = seek({ data, system, faults: q.faults, max: q.max, walk, goal: q.seek, limits: { states: q.limit, seconds: 600 } });
+    if (found.loop === null) return found;
+    const steps = found.steps.map((label) => model.instance(label));
+    const states = [walk.at(-1)];
+    for (const step of steps) states.push(model.step(step, states.at(-1)));
+    return { ...found, unanswered: unanswered(model, states, found.loop), unfair: unfair(model, states, steps, found.loop) };
+  }
   if (q.walks) return { states: q.walks.map((state) => look(model, state)), labels: model.instances.map((i) => i.label) };
   const states = Array.from({ length: model.initials }, (_, k) => model.initial(k));
   const seen = new Set(states.map(String));

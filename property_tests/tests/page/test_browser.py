@@ -56,6 +56,10 @@ OPTIONS = argparse.Namespace(
 )
 R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
 VIEWS = ("#/overview", R3, "#/explore", "#/findings")
+AXE = CHECKOUT / "page" / "node_modules" / "axe-core" / "axe.min.js"
+CONTROLS = frozenset({  # roles of Chromium's accessibility tree
+    "button", "link", "textbox", "searchbox", "combobox", "listbox", "slider", "checkbox", "DisclosureTriangle",
+})  # fmt: skip
 
 
 class Lease(System):
@@ -299,6 +303,36 @@ def test_a_search_that_finds_nothing_counts_every_state(opened: Callable[..., Pa
     page.wait_for_selector("text=never from here: 524 states")
 
 
+def test_a_search_finds_a_run_that_never_answers_and_the_explorer_goes_round_in_it(
+    opened: Callable[..., Page], report: Path
+) -> None:
+    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-1/stall")
+    page.get_by_label("Find the shortest way to").select_option("the_removed_are_told")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_selector(".path .loop")
+    (first, last) = map(int, re.findall(r"\d+", page.locator(".rep").inner_text()))
+    assert page.locator(".rep").inner_text() == f"steps {first} to {last} repeat for ever"
+    assert (len(walked(page)), page.locator(".path .loop").count()) == (last, last - first + 1)
+    assert "the_removed_are_told" in page.locator(".msg.bad").inner_text()
+    theirs = opened(report, page.evaluate("location.hash"))
+    assert theirs.locator(".msg.bad").inner_text() == page.locator(".msg.bad").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"document.querySelectorAll('.path button:not(.redo)').length === {first + 1}")
+    assert "the_removed_are_told" in page.locator(".msg.bad").inner_text()
+    for _ in range(last - first):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("!document.querySelector('.path .redo')")
+    assert page.evaluate("location.hash") == theirs.evaluate("location.hash")
+    theirs.keyboard.press("1")
+    theirs.wait_for_function(f"document.querySelectorAll('.path button').length === {last + 2}")
+    assert theirs.locator(".rep").count() == 0
+    unfair = opened(report, page.evaluate("location.hash").replace(f"loop={first - 1}", f"loop={first}"))
+    assert (
+        "This is no fair run: the steps that repeat do not lead back" in unfair.locator(".msg:not(.bad)").inner_text()
+    )
+    assert "the_removed_are_told" not in unfair.locator(".msg.bad").inner_text()
+
+
 def test_columns_hidden_fields_and_faults_are_in_the_link(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none/-/exit_finish.0")
     page.get_by_label("Expression over fields", exact=True).fill("count(node: phase[node] = JOINING)")
@@ -409,6 +443,119 @@ def test_every_system_opens_in_the_explorer(opened: Callable[..., Page], tmp_pat
         page.get_by_role("button", name="Random walk").click()
         page.wait_for_function("document.querySelectorAll('.path button').length > 1")
         assert page.locator(".act, .sec small").count() > 0
+
+
+def barriers(page: Page) -> list[str]:
+    """The violations that axe-core finds: the rule and where."""
+    found: list[str] = page.evaluate(
+        """async () => (await axe.run(document, { resultTypes: ['violations'] })).violations
+             .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)}`))"""
+    )
+    return found
+
+
+def show(page: Page, view: str) -> None:
+    page.evaluate("view => { location.hash = view; }", view)
+    page.wait_for_selector(f"main[data-drawn={view.split('/')[1]}]")
+
+
+@pytest.fixture
+def read(opened: Callable[..., Page], report: Path) -> Page:
+    """A page that axe-core can read."""
+    if not AXE.exists():
+        assert not REQUIRED, "page/node_modules has no axe-core: npm ci --prefix page"
+        pytest.skip("page/node_modules has no axe-core: npm ci --prefix page")
+    page = opened(report)
+    page.add_script_tag(path=AXE)
+    return page
+
+
+def test_no_view_has_a_barrier_for_people_with_disabilities(read: Page) -> None:
+    walk = "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure/-/exit_finish.0?hide=phase&column=round"
+    found: dict[tuple[str, int, str], list[str]] = {}
+    for theme in ("light", "dark"):
+        assert read.evaluate("document.documentElement.dataset.theme") == theme
+        for width in (1280, 400):
+            read.set_viewport_size({"width": width, "height": 900})
+            for view in (*VIEWS, walk):
+                show(read, view)
+                found[theme, width, view] = barriers(read)
+        read.get_by_label("Keys", exact=True).first.click()
+        found[theme, width, "keys"] = barriers(read)
+        read.keyboard.press("Escape")
+        read.keyboard.press("t")
+    assert {where: what for where, what in found.items() if what} == {}
+
+
+def test_a_barrier_is_found(read: Page) -> None:
+    read.evaluate(
+        """document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="data:,"><button></button>' +
+             '<p style="color: #777; background: #888">low</p><div role="slider" tabindex="0"></div>')"""
+    )
+    rules = {what.partition(":")[0] for what in barriers(read)}
+    assert rules == {"image-alt", "button-name", "color-contrast", "aria-required-attr", "aria-input-field-name"}
+
+
+def tree(page: Page) -> list[dict[str, Any]]:
+    """The nodes of Chromium's accessibility tree, which a screen reader reads."""
+    session = page.context.new_cdp_session(page)
+    nodes: list[dict[str, Any]] = session.send("Accessibility.getFullAXTree")["nodes"]
+    session.detach()
+    return [node for node in nodes if not node["ignored"]]
+
+
+def unheard(page: Page) -> list[str]:
+    """Controls without a name."""
+    nodes = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree(page)]
+    assert {role for role, _ in nodes} & CONTROLS >= {"button", "link"}
+    return [role for role, name in nodes if role in CONTROLS and not name.strip()]
+
+
+def heard(page: Page) -> str:
+    """The text of the regions whose changes a screen reader says by itself."""
+    nodes = tree(page)
+    known = {node["nodeId"]: node for node in nodes}
+    told = [
+        node["nodeId"] for node in nodes
+        if any(p["name"] == "live" and p["value"]["value"] == "polite" for p in node.get("properties", ()))
+    ]  # fmt: skip
+    texts = []
+    while told:
+        node = known.get(told.pop(0))
+        if node is not None:
+            told[:0] = node.get("childIds", ())
+            texts += [node["name"]["value"]] if node["role"]["value"] == "StaticText" else []
+    return " ".join(texts)
+
+
+def test_each_control_has_a_name_and_each_step_is_announced(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report)
+    for view in VIEWS:
+        show(page, view)
+        assert unheard(page) == [], view
+    show(page, R3)
+    moves: dict[str, Callable[[], Any]] = {
+        "0": lambda: page.keyboard.press("Home"),
+        "1": lambda: page.keyboard.press("ArrowRight"),
+        "2": lambda: page.get_by_label("Step on").click(),
+        "4": lambda: page.get_by_role("slider").fill("4"),
+        "6": lambda: page.get_by_label("To step 6").click(),
+        "9": lambda: page.get_by_label("To the violation").click(),
+    }
+    for at, move in moves.items():
+        move()
+        name = page.locator(".lrow.cur .nm").all_inner_texts()
+        told = heard(page)
+        assert told.startswith(f"Step {at} of 9. {name[0] if name else 'Initial state'}"), told
+    assert "agree on world violated" in told
+    show(page, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure")
+    page.keyboard.press("1")
+    page.wait_for_function("document.querySelectorAll('.path button').length > 1")
+    assert f"Step 1: {walked(page)[0]}." in heard(page)
+    page.evaluate("document.querySelector('#live').removeAttribute('aria-live')")
+    page.evaluate("document.querySelector('#live').removeAttribute('role')")
+    page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<input><button></button>')")
+    assert "Step 1" not in heard(page) and unheard(page) == ["textbox", "button"]
 
 
 def contrast(one: str, other: str) -> float:

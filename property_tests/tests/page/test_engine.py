@@ -1,192 +1,37 @@
-"""The engine of the page, run by node, against the reference interpreter: state for state, and guard for guard.
-
-Needs node and what `npm ci` in page/ installs. Where they are not there the tests are skipped; with
-TRYSTATE_BROWSER=required, as in the gate, that is a failure.
-"""
+"""The engine of the page, run by node, against the reference interpreter: state for state, and guard for guard."""
 
 from __future__ import annotations
 
 import gzip
-import json
-import os
 import random
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
-from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status
-from trystate.model.language import Form, Kind, State, System
+from trystate.model.language import Form, System
 from trystate.model.language.text import show
 from trystate.monitor import record
 from trystate.monitor.rendezvous.runs import Runs
-from trystate.page.contents import Choice, Contents, Result, Shown
+from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.export import export
 from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.recorded import KEPT
 
 from trystate import plans, registry
 from trystate.report.json import trace
 from trystate.report.walked import Watched, walked
 
-PAGE = Path(__file__).parents[3] / "page"
-ASK = Path(__file__).with_name("ask.mjs")
-NODE_SECONDS = 900.0
 STATES = 200 if NIGHTLY else 6  # of each system
+SEARCHED_MAX = 100_000  # states of a search for each property of a system
 NAMES = {cls: name for name, cls in registry.SYSTEMS.items()}
 
 Json = Any
-
-
-def needed() -> str:
-    """The program or package that these tests lack, and the remedy; or ""."""
-    if shutil.which("node") is None:
-        return "there is no node: apt-get install nodejs npm"
-    return "" if (PAGE / "node_modules" / "esbuild").is_dir() else "page/node_modules is empty: npm ci --prefix page"
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled engine."""
-    if missing := needed():
-        assert os.environ.get("TRYSTATE_BROWSER") != "required", missing
-        pytest.skip(missing)
-    bundle = tmp_path_factory.mktemp("engine") / "engine.mjs"
-    subprocess.run(["node", "build.mjs", "--engine", str(bundle)], cwd=PAGE, check=True, timeout=NODE_SECONDS)
-    return bundle
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_charts() -> Iterator[None]:
-    """The engine draws nothing: Graphviz need not lay out a hundred charts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trystate.page.export.chart", lambda machine: None)
-        yield
-
-
-def ask(engine: Path, data: Json, questions: Sequence[Json]) -> list[Json]:
-    """The engine's answers; one that could not be given is {"error": ...}."""
-    files = {"data.json": data, "questions.json": questions}
-    for name, value in files.items():
-        (engine.parent / name).write_text(json.dumps(value))
-    command = ["node", str(ASK), str(engine), *(str(engine.parent / name) for name in files)]
-    found = subprocess.run(command, check=True, timeout=NODE_SECONDS, capture_output=True, text=True)
-    answers: list[Json] = json.loads(found.stdout)
-    return answers
-
-
-class Pair:
-    """A system of the page, and the same system of Python. The page's may have counters of faults that are off."""
-
-    def __init__(self, data: Json, place: int, system: System) -> None:
-        self.data, self.place, self.system = data, place, system
-        self.interpreter = Interpreter(system)
-        self.written = data["systems"][place]
-        names = [name for number in self.written["slots"] for name in self._cells(data["slots"][number])]
-        self.cells = names
-        self.ours = [system.positions.get(name) for name in names]
-
-    def _cells(self, slot: Json) -> Iterator[str]:
-        names = [slot["name"]]
-        for dim in slot["dims"]:
-            names = [f"{name}[{k}]" for name in names for k in range(self.written["sizes"][dim])]
-        yield from names
-
-    def question(self, **asked: Json) -> Json:
-        return {"system": self.place, "faults": self.system.faults, "max": self.system.max_faults, **asked}
-
-    def to_page(self, state: State) -> list[int]:
-        return [0 if at is None else state[at] for at in self.ours]
-
-    def to_python(self, state: Sequence[int]) -> State:
-        found = [0] * len(self.system.cells)
-        for at, value in zip(self.ours, state, strict=True):
-            if at is None:
-                assert value == 0, "a counter of a fault that is off"
-            else:
-                found[at] = value
-        return tuple(found)
-
-    def expected(self, state: State) -> Json:
-        """The answer of the reference about a state, in the form of ask.mjs."""
-        python, system = self.interpreter, self.system
-        successors = list(python.successors(state))
-        enabled = {instance.number for instance, _ in successors}
-        return {
-            "state": self.to_page(state),
-            "steps": [[instance.label, self.to_page(after)] for instance, after in successors],
-            "failing": [
-                "".join(str(int(python.holds(c, state, i.binding))) for c in i.transition.conditions)
-                for i in python.kernel.instances
-            ],
-            "lights": [*self._lights(state), "violated" if self._deadlocked(state, enabled) else "holds"],
-            "judged": [
-                "".join(
-                    str(int(i.transition.name not in (p.conditions or {})
-                            or python.holds((p.conditions or {})[i.transition.name], state, i.binding)))
-                    for i, _ in successors
-                )
-                for p in system.properties
-                if p.form is Form.STEP
-            ],
-            "controls": [
-                list(m.states)[python.value(m.control, state, dict.fromkeys(m.params, 0))].name
-                for m in system.machines.values()
-            ],
-            "rests": python.holds(system.terminal, state),
-            "refused": "".join(str(int(i.number not in enabled)) for i in python.kernel.instances),
-        }  # fmt: skip
-
-    def _deadlocked(self, state: State, enabled: set[int]) -> bool:
-        kinds = {self.interpreter.kernel.instances[number].transition.kind for number in enabled}
-        return kinds <= {Kind.FAULT} and not self.interpreter.holds(self.system.terminal, state)
-
-    def _lights(self, state: State) -> Iterator[str]:
-        for p in self.system.properties:
-            if p.form is Form.ALWAYS:
-                yield "holds" if self.interpreter.holds(p.exprs[0], state) else "violated"
-            elif p.form is Form.SOMETIMES:
-                yield "reached" if self.interpreter.holds(p.exprs[0], state) else "not here"
-            elif p.form is Form.LEADS_TO:
-                premise, goal = p.exprs
-                bindings: list[dict[Any, int]] = [{}]
-                for v in p.params:
-                    bindings = [{**b, v: k} for b in bindings for k in range(v.sort.size)]
-                holds = self.interpreter.holds
-                is_open = any(holds(premise, state, b) and not holds(goal, state, b) for b in bindings)
-                yield "waiting" if is_open else "holds"
-
-    @cached_property
-    def operators(self) -> frozenset[str]:
-        """Those in the trees of its guards and effects."""
-        nodes, found = self.data["nodes"], set[int]()
-        steps = [self.data["transitions"][number] for number in self.written["transitions"]]
-        todo = [tree for t in steps for tree in (*t["conditions"], *t["effects"].values())]
-        while todo:
-            number = todo.pop()
-            if number not in found:
-                found.add(number)
-                op, *args = nodes[number]
-                leaves = op in (CODE["const"], CODE["var"], CODE["bound"])
-                todo += [] if leaves else [x for x in args if isinstance(x, int)]
-        return frozenset(op for op, code in CODE.items() if any(nodes[number][0] == code for number in found))
-
-    def walk(self, chance: random.Random, steps: int) -> list[State]:
-        """The states of a random walk."""
-        states = [chance.choice(self.system.initial_states)]
-        for _ in range(steps):
-            following = [after for _, after in self.interpreter.successors(states[-1])]
-            if not following:
-                break
-            states.append(chance.choice(following))
-        return states
 
 
 def differences(expected: Json, found: Json) -> list[str]:
@@ -210,16 +55,6 @@ def pairs() -> tuple[Pair, ...]:
     data = exported(choices)
     places = [run["system"] for run in data["runs"]]
     return tuple(Pair(data, place, system) for place, system in zip(places, systems, strict=True))
-
-
-def exported(choices: Sequence[Choice]) -> Json:
-    """The data of a page that has a run of each choice, without results."""
-    empty: Mapping[str, Json] = {
-        "number": 0, "label": "", "engine": "", "states": 0, "edges": 0, "depth": 0, "seconds": 0, "complete": True,
-        "stopped": "", "properties": [],
-    }  # fmt: skip
-    results = [Result(c, {**empty, "faults": c.faults, "max_faults": c.max_faults}) for c in choices]
-    return export(Contents("test", results=results))
 
 
 def test_states_steps_guards_and_properties_are_those_of_the_reference(engine: Path) -> None:
@@ -382,9 +217,11 @@ def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> N
         pair = Pair(data, data["runs"][place]["system"], system)
         if len(system.initial_states) > 1:
             continue  # the page searches from one state
+        if report.exploration.distinct > SEARCHED_MAX:
+            continue
         for verdict in report.verdicts:
             if verdict.property.form is not Form.LEADS_TO:
-                questions.append(pair.question(seek={"property": verdict.property.name}, limit=100_000))
+                questions.append(pair.question(seek={"property": verdict.property.name}, limit=SEARCHED_MAX))
                 runs.append((verdict, report.exploration))
     assert runs
     for (verdict, seen), answer in zip(runs, ask(engine, data, questions), strict=True):

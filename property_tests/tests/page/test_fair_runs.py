@@ -1,0 +1,281 @@
+"""The page's search for runs that never answer a premise, against the checker: the same verdicts, and each run is one.
+
+By day the smallest runs of the small plan, and by night all but the largest three; and random systems.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trystate.model.checker.check import check
+from trystate.model.checker.expectations import Run
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Path as Walk
+from trystate.model.checker.verdicts import Counterexample, Status, Verdict
+from trystate.model.language import (
+    Expr,
+    Form,
+    SymbolicState,
+    System,
+    environment,
+    flag,
+    index,
+    integer,
+    leads_to,
+    ord_,
+    transition,
+)  # fmt: skip
+from trystate.page.contents import Choice
+from trystate.property_tests.support.nightly import by_night, examples
+from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, exported
+from trystate.property_tests.support.runs import assert_is_a_fair_lasso, refutes
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+
+from trystate import plans, registry
+
+STATES = by_night("states of a search in the page", 400)
+LIMIT = 1_000_000  # states of a search
+INITIAL_MAX = 16  # the page searches from one state: each initial one is asked
+AREAS = ("rendezvous", "agent", "store", "autograd", "groups")  # folders of model/, each a test of its own
+NAMES = {cls: name for name, cls in registry.SYSTEMS.items()}
+
+Json = Any
+Claimed = tuple[Pair, Verdict]  # a property of liveness of a system, with the verdict of the checker
+
+
+def claims(choices: Sequence[tuple[System, str]]) -> list[Claimed]:
+    """Each property of liveness of these systems, by their names in a page."""
+    data = exported([Choice.of(chosen, name) for chosen, name in choices])
+    pairs = [Pair(data, run["system"], chosen) for run, (chosen, _) in zip(data["runs"], choices, strict=True)]
+    return [
+        (pair, verdict) for pair in pairs for verdict in check(pair.system, properties=lively(pair.system)).verdicts
+    ]
+
+
+def area_of(run: Run) -> str:
+    return run.system.__module__.split(".")[2]
+
+
+def lively(checked: System) -> list[str]:
+    return [p.name for p in checked.properties if p.form is Form.LEADS_TO]
+
+
+def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], str]:
+    """The mistakes in the answers of the page about these properties, from each initial state."""
+    asked = [
+        pair.question(seek={"property": verdict.property.name}, begin=[pair.to_page(state)], limit=LIMIT)
+        for pair, verdict in claimed
+        for state in pair.system.initial_states
+    ]
+    answers = iter(ask(engine, claimed[0][0].data, asked))
+    found = {}
+    for pair, verdict in claimed:
+        if why := wrong(pair, verdict, [*islice(answers, len(pair.system.initial_states))]):
+            found[pair.system.label, verdict.property.name] = why
+    return found
+
+
+def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
+    """The mistake in the answers about a property, from each initial state; "" if there is none."""
+    outcomes = {answer.get("outcome", answer.get("error")) for answer in found}
+    expected = {"found", "none"} if verdict.status is Status.VIOLATED else {"none"}
+    if not outcomes <= expected or ("found" in outcomes) is not (verdict.status is Status.VIOLATED):
+        return f"{verdict.status.value}, and the page says {outcomes}"
+    interpreter = Interpreter(pair.system)
+    instances = {instance.label: instance for instance in interpreter.kernel.instances}
+    for initial, answer in zip(pair.system.initial_states, found, strict=True):
+        if answer["outcome"] == "none":
+            continue
+        states, steps = [initial], list[int]()
+        for label in answer["steps"]:
+            after = interpreter.step(instances[label], states[-1])
+            if after is None:
+                return f"{label} is not possible after {len(steps)} steps"
+            states.append(after)
+            steps.append(instances[label].number)
+        run = Counterexample(Walk(tuple(states), tuple(steps)), answer["loop"])
+        try:
+            assert_is_a_fair_lasso(pair.system, run)
+        except AssertionError as error:
+            return f"no fair lasso: {error}"
+        broken = {p.name for p in pair.system.properties if p.form is Form.LEADS_TO and refutes(pair.system, run, p)}
+        if verdict.property.name not in broken:
+            return "the goal follows each premise"
+        if answer["unfair"] or set(answer["unanswered"]) != broken:
+            return f"the explorer marks {answer['unanswered']}, and not {broken}; {answer['unfair']}"
+    return ""
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_a_search_decides_liveness_as_the_checker_does(engine: Path, area: str) -> None:
+    planned = plans.small(registry.plan())
+    runs = [run for run in planned if area_of(run) == area and plans.states()[run.label] <= STATES]
+    systems = [(run.build(), NAMES[run.system]) for run in runs]
+    chosen = claims([(s, name) for s, name in systems if lively(s) and len(s.initial_states) <= INITIAL_MAX])
+    assert mistakes(engine, chosen) == {}
+    assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
+    assert {area_of(run) for run in planned} == set(AREAS)
+
+
+@settings(max_examples=examples(3))
+@given(st.lists(declarations(), min_size=10, max_size=10))
+def test_a_search_decides_random_systems_as_the_checker_does(engine: Path, declared: list[Declaration]) -> None:
+    chosen = claims([(system(each), "random") for each in declared])
+    assert mistakes(engine, chosen) == {}
+
+
+class Gate(System):
+    """A gate that opens and closes until it is locked. The first guest has a key, the other finds it open or not."""
+
+    guest = index(2)
+    opened = flag()
+    locked = flag()
+    ticks = flag()
+    inside = flag(per="guest")
+
+    @transition()
+    def open_(self, s: SymbolicState) -> None:
+        """The gate opens."""
+        s.when(~s.opened, ~s.locked)
+        s.opened = True
+
+    @transition()
+    def close(self, s: SymbolicState) -> None:
+        """The gate closes."""
+        s.when(s.opened)
+        s.opened = False
+
+    @transition()
+    def tick(self, s: SymbolicState) -> None:
+        """A clock ticks, until the gate is locked."""
+        s.when(~s.locked)
+        s.ticks = ~s.ticks
+
+    @transition(each="guest")
+    def enter(self, s: SymbolicState, guest: Expr) -> None:
+        """A guest enters."""
+        s.when(~s.inside[guest], s.opened | (guest == 0))
+        s.inside[guest] = True
+
+    @environment()
+    def lock(self, s: SymbolicState) -> None:
+        """The gate is locked behind all guests."""
+        s.when(~s.locked, s.inside[0], s.inside[1])
+        s.locked = True
+
+    @leads_to(each="guest")
+    def each_comes_in(self, s: SymbolicState, guest: Expr) -> tuple[Expr, Expr]:
+        """Each guest comes in."""
+        return ~s.inside[guest], s.inside[guest]
+
+    @leads_to()
+    def the_first_comes_in(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """The first guest comes in."""
+        return ~s.inside[0], s.inside[0]
+
+    @leads_to()
+    def nobody_is_locked_out(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """A guest outside of a locked gate comes in."""
+        return s.locked & ~s.inside[1], s.inside[1]
+
+    @leads_to()
+    def it_is_locked(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """The gate is locked when all guests are inside."""
+        return s.inside[0] & s.inside[1], s.locked
+
+    @leads_to()
+    def it_is_locked_behind_both(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """When one of them has come in, the gate is locked."""
+        return s.inside[0] & ~s.inside[1], s.locked
+
+    @leads_to()
+    def it_is_unlocked(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """A locked gate is unlocked."""
+        return s.locked, ~s.locked
+
+
+def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path) -> None:
+    pair = Pair(exported([Choice(Gate, "gate", None)]), 0, Gate())
+    steps = {instance.label: instance for instance in pair.interpreter.kernel.instances}
+    walk = [pair.system.initial_states[0]]
+    for label in ("enter(0)", "open_", "enter(1)", "lock"):
+        after = pair.interpreter.step(steps[label], walk[-1])
+        assert after is not None
+        walk.append(after)
+    begun = [[pair.to_page(state) for state in part] for part in (walk[:4], walk[3:4], walk)]
+    goal = {"property": "it_is_locked_behind_both"}
+    found = ask(engine, pair.data, [pair.question(seek=goal, begin=part, limit=LIMIT) for part in begun])
+    assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
+
+
+# A line of the sources, and the same with a mistake in it.
+MISTAKES = {
+    "every component is fair": ("fair.ts", "nodes < members.length || inner.has(step)", "true"),
+    "a fair step must be taken": ("fair.ts", "nodes < members.length || inner.has(step)", "inner.has(step)"),
+    "a fair step must be impossible": (
+        "fair.ts",
+        "nodes < members.length || inner.has(step)",
+        "nodes < members.length",
+    ),
+    "no step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "false"),
+    "every step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "true"),
+    "nothing rests": ("fair.ts", "let rests = true", "let rests = false"),
+    "a loop does not close": ("fair.ts", ", ...route(graph, here, (node) => node === home, inside)!]", "]"),
+    "a goal may follow": ("seek.ts", "model.value(goal, state, binding) ? 0 : 1", "1"),
+    "a premise need not hold": ("seek.ts", "model.value(premise, state, binding) ? 1 : 0", "1"),
+    "the explorer needs no premise": ("walk.ts", "premise!.lastIndexOf(true) > answered", "true"),
+    "the explorer sees no step taken": ("walk.ts", "!taken.has(i) && ", ""),
+    "one member is asked": ("engine.ts", "this.compiler.size(index))).map((indices)", "1)).map((indices)"),
+}
+
+
+def test_a_search_without_a_mistake_decides_the_gate(engine: Path) -> None:
+    chosen = claims([(Gate(), "gate")])
+    assert mistakes(engine, chosen) == {}
+    assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_search_is_seen(name: str, tmp_path: Path) -> None:
+    file, line, mistake = MISTAKES[name]
+    shutil.copytree(PAGE / "source", tmp_path / "source")
+    text = (tmp_path / "source" / file).read_text("utf-8")
+    assert text.count(line) == 1
+    (tmp_path / "source" / file).write_text(text.replace(line, mistake), "utf-8")
+    chosen = claims([(Gate(), "gate")])
+    assert mistakes(bundled(tmp_path / "engine.mjs", tmp_path / "source"), chosen) != {}
+
+
+class Jumps(System):
+    """A place that may change to any other: many steps between few states."""
+
+    to = index(40)
+    place = integer(0, 39)
+
+    @transition(each="to")
+    def jump(self, s: SymbolicState, to: Expr) -> None:
+        """Goes to another place."""
+        s.place = ord_(to)
+
+    @leads_to()
+    def it_comes_home(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """It comes to the last place."""
+        return s.place == 0, s.place == 39
+
+
+def test_a_search_that_needs_too_much_memory_does_not_decide(engine: Path) -> None:
+    pair = Pair(exported([Choice(Jumps, "jumps", None)]), 0, Jumps())
+    goal = {"property": "it_comes_home"}
+    questions = [pair.question(seek=goal, limit=limit) for limit in (39, 40, 100)]
+    states, steps, enough = ask(engine, pair.data, questions)
+    assert (states["outcome"], states["message"]) == ("limit", "not decided: more than 39 states")
+    assert (steps["outcome"], steps["message"]) == ("limit", "not decided: more than 960 steps")
+    assert (enough["outcome"], enough["states"], enough["edges"]) == ("none", 40, 40 * 39)
