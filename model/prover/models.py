@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from ..language import System
+from ..language.expressions import const
 from ..language.fields import Slot
 from . import sizes
 from .formulas import Formulas
@@ -37,6 +38,8 @@ def state_lines(system: System, question: Question) -> Iterator[str]:
 
 def _members(formulas: Formulas, model: Any, sort: Any) -> list[Any]:
     """The members that the model has, in their order."""
+    if sizes.is_fixed(sort):
+        return [formulas(const(k, sort)) for k in range(sort.size)]
     found = [*(model.get_universe(formulas.sort(sort)) or ())]
     before = formulas.before(sort)
     rank = {

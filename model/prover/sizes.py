@@ -6,6 +6,9 @@ of a declaration changes: its functions run on such a system as on any other, an
 every size at once. A proof assumes that the sizes are as the system's `sizes_allowed` says, that an index has a member,
 and that a constant is not negative, which every system checks when it is built.
 
+An index that the system's `sizes_in_proofs` names keeps the size that stands there: its members are constants, and a
+quantifier over it is written out. The proof is for that size alone.
+
 One thing can go wrong: a declaration computes with a size as with a Python number (`range(self.limit)`). That is
 refused with its line, as every use of a symbol as a number is.
 """
@@ -58,16 +61,28 @@ class _AnySize(System):
     """The sizes as symbols."""
 
     def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
-        sizes = dict.fromkeys(super()._sizes(body, given), MANY)
+        fixed = {**self.sizes_in_proofs}
+        sizes = {**dict.fromkeys(super()._sizes(body, {**given, **fixed}), MANY), **fixed}
         for name, declared in body.items():
             if isinstance(declared, Constant):
                 setattr(self, name, size(name))
         return sizes
 
+    def size_of(self, name: str) -> Any:
+        sort = self.index_sorts.get(name)
+        if sort is None:
+            return size(name)
+        return sort.size if is_fixed(sort) else members(sort)
+
 
 def size(name: str) -> Expr:
     """The constant of this name, as a tree."""
     return read(name, (), int_sort(0, MANY))
+
+
+def is_fixed(index: Sort) -> bool:
+    """Has the index the one size that a proof has for it?"""
+    return index.size < MANY
 
 
 def members(index: Sort) -> Expr:
