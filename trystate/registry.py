@@ -117,8 +117,9 @@ def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
     from trystate.model.rendezvous.lemmas import Lemmas as OfRendezvous
     from trystate.model.store.waits.lemmas import Lemmas as OfWaits
+    from trystate.model.store.watches.lemmas import Lemmas as OfWatches
 
-    known: Mapping[type[System], type[System]] = {Rendezvous: OfRendezvous, Waits: OfWaits}
+    known: Mapping[type[System], type[System]] = {Rendezvous: OfRendezvous, Waits: OfWaits, Watches: OfWatches}
     return known.get(cls)
 
 

@@ -193,9 +193,8 @@ class Formulas:
 
 @cache
 def _enum(sort: Sort) -> tuple[Any, list[Term]]:
-    """The sort of an enum and its values; the name before a value's tells two enums with the same value apart."""
-    short = sort.name.rsplit(".", 1)[-1]
-    made: tuple[Any, list[Term]] = load().EnumSort(short, [f"{short}.{label}" for label in sort.labels])
+    """The sort of an enum and its values; its whole name tells two enums with one name, or one value, apart."""
+    made: tuple[Any, list[Term]] = load().EnumSort(sort.name, [f"{sort.name}.{label}" for label in sort.labels])
     return made
 
 

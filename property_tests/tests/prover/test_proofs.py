@@ -38,7 +38,7 @@ from trystate.property_tests.support.published import (
     TwoPhaseCommit,
     between,
 )
-from trystate.property_tests.tests.prover.test_waits import SAFE as SAFE_WAITS
+from trystate.property_tests.tests.prover.test_stores import STORES
 from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
 
 import trystate
@@ -349,6 +349,7 @@ def test_a_search_finds_a_wrong_lemma_violated() -> None:
 def test_the_pages_call_proved_what_is_proved() -> None:
     """By night the whole proofs say so; by day, that no other name is there."""
     known = json.loads((Path(trystate.__file__).parent / "proofs.json").read_text(encoding="utf-8"))
-    assert set(known) == {"Rendezvous TRYSTATE", "Waits TRYSTATE"}
-    assert set(known["Rendezvous TRYSTATE"]) == SAFE
-    assert set(known["Waits TRYSTATE"]) == set(SAFE_WAITS)
+    assert {name: set(properties) for name, properties in known.items()} == {
+        "Rendezvous TRYSTATE": SAFE,
+        **{f"{of} TRYSTATE": of.names() for of in STORES},
+    }
