@@ -115,11 +115,14 @@ DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
+    from trystate.model.agent.lemmas import Lemmas as OfAgents
     from trystate.model.rendezvous.lemmas import Lemmas as OfRendezvous
     from trystate.model.store.waits.lemmas import Lemmas as OfWaits
     from trystate.model.store.watches.lemmas import Lemmas as OfWatches
 
-    known: Mapping[type[System], type[System]] = {Rendezvous: OfRendezvous, Waits: OfWaits, Watches: OfWatches}
+    known: Mapping[type[System], type[System]] = {
+        Rendezvous: OfRendezvous, Agents: OfAgents, Waits: OfWaits, Watches: OfWatches,
+    }  # fmt: skip
     return known.get(cls)
 
 

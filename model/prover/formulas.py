@@ -113,6 +113,11 @@ class Formulas:
             return self.z3.Const(slot.name, self.sort(slot.sort))
         return self.z3.Function(slot.name, *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
 
+    def not_negative(self, constant: str) -> Term:
+        """Every system checks that of its constants when it is built."""
+        found: Term = self.z3.Int(constant) >= 0
+        return found
+
     def range(self, slot: Slot) -> Term:
         """The values of a field of numbers are in its range; a bound that is a size is not relied on."""
         z3 = self.z3

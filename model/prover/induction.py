@@ -32,6 +32,7 @@ from ..language.expressions import TRUE
 from .conditions import INIT, Claims, Condition
 from .counting import counted
 from .formulas import Formulas, load
+from .sizes import constants
 
 EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times what a question of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
@@ -263,6 +264,7 @@ class Prover:
         """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
+        given += [formulas.not_negative(name) for name in constants(self.claims.system)]
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
             given += [formulas(tree) for name, tree in kept.items() if name not in left_out]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..errors import UsageError
 from ..language import Expr, Sort, System
 from ..language.expressions import read
 from ..language.fields import Constant
@@ -41,13 +42,19 @@ def any_size(
     lemmas: a class that adds properties to it, for the proof.
     edition: as `System` takes it.
     faults: the names of those that are on, without a bound; by default all that the edition has.
-    Raises UsageError for an edition or a fault that the system does not have.
+    Raises UsageError for an edition or a fault that the system does not have, and for a loop of Python over a size.
     """
     found = cls.for_edition(edition)
     bases = (_AnySize, found) if lemmas is None or issubclass(found, lemmas) else (_AnySize, lemmas, found)
     made: type[System] = type(found.__name__, bases, {"__doc__": found.__doc__, "__module__": found.__module__})
     made.__family__ = found.__family__
-    return made(faults=dict.fromkeys(fault_names(found) if faults is None else faults, MANY))
+    try:
+        return made(faults=dict.fromkeys(fault_names(found) if faults is None else faults, MANY))
+    except RecursionError:
+        raise UsageError(
+            f"{found.__name__} makes a part of a condition for each number below a size: a proof for any size has no "
+            "such number, write any_(), all_() or count() over the index"
+        ) from None
 
 
 def fault_names(cls: type[System]) -> list[str]:

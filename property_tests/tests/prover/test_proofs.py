@@ -38,7 +38,7 @@ from trystate.property_tests.support.published import (
     TwoPhaseCommit,
     between,
 )
-from trystate.property_tests.tests.prover.test_stores import STORES
+from trystate.property_tests.tests.prover.test_systems import SYSTEMS
 from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
 
 import trystate
@@ -205,6 +205,19 @@ def test_a_number_of_members_is_refused() -> None:
         proved(any_size(without_guard(LockServer, "grant", half)))
 
 
+def test_a_loop_of_python_over_a_size_is_refused() -> None:
+    """It makes a tree that is deeper than Python can build."""
+
+    class Loops(LockServer):
+        @transition(each="client")
+        def grant(self, s: SymbolicState, client: Expr) -> None:
+            """The server looks at each client in turn."""
+            raise RecursionError("maximum recursion depth exceeded")
+
+    with pytest.raises(UsageError, match="Loops makes a part of a condition for each number"):
+        any_size(Loops)
+
+
 def test_where_a_number_may_leave_its_range_nothing_is_proved() -> None:
     """The trees rely on the ranges: so a property that is never broken is not proved either."""
 
@@ -351,5 +364,5 @@ def test_the_pages_call_proved_what_is_proved() -> None:
     known = json.loads((Path(trystate.__file__).parent / "proofs.json").read_text(encoding="utf-8"))
     assert {name: set(properties) for name, properties in known.items()} == {
         "Rendezvous TRYSTATE": SAFE,
-        **{f"{of} TRYSTATE": of.names() for of in STORES},
+        **{f"{of} TRYSTATE": of.names() for of in SYSTEMS},
     }
