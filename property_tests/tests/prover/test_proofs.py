@@ -165,7 +165,9 @@ def test_a_broken_protocol_has_a_counterexample_to_induction(
     assert not proof.complete
     question = next(q for q in proof.open(name) if q.answer is Answer.MODEL)
     assert question.condition.where == step
-    assert any(line.split()[0] in proof.system.slots for line in state_lines(proof.system, question))
+    lines = [*state_lines(proof.system, question)]
+    assert any(line.split()[0] in proof.system.slots for line in lines)
+    assert all(len(line.split()) > 1 for line in lines), lines
     assert name in violated(check(broken(node=2) if cls is ToyConsensus else broken()))
 
 
