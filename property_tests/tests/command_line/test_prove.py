@@ -67,7 +67,7 @@ class Stamps(System):
 
     @always(witness="somebody_has_one")
     def each_is_one_of_them(self, s: SymbolicState) -> Expr:
-        """What a client has is the number of a value, or none."""
+        """A client has the number of a value, or none."""
         return all_((x == 0) | any_(x == ord_(v) + 1 for v in s.value) for x in s.last)
 
     @leads_to(each="client")
