@@ -101,7 +101,7 @@ reachable. Liveness is not asked: trystate verify searches for that.
 """,
         examples="""\
   trystate prove rendezvous
-  trystate prove rendezvous --with cvc5
+  trystate prove waits --with cvc5
   trystate prove rendezvous --only at_most_max --smt2 questions
   trystate prove mypackage.protocol:Mine --fault none
 """,

@@ -115,9 +115,15 @@ DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
-    from trystate.model.rendezvous.lemmas import Lemmas
+    from trystate.model.agent.lemmas import Lemmas as OfAgents
+    from trystate.model.rendezvous.lemmas import Lemmas as OfRendezvous
+    from trystate.model.store.waits.lemmas import Lemmas as OfWaits
+    from trystate.model.store.watches.lemmas import Lemmas as OfWatches
 
-    return Lemmas if cls is Rendezvous else None
+    known: Mapping[type[System], type[System]] = {
+        Rendezvous: OfRendezvous, Agents: OfAgents, Waits: OfWaits, Watches: OfWatches,
+    }  # fmt: skip
+    return known.get(cls)
 
 
 def plan() -> tuple[Run, ...]:

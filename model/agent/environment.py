@@ -55,8 +55,7 @@ class Environment(Fields):
     def workers_succeed(self, s: SymbolicState, node: Expr) -> None:
         """All workers of a node end with exit code 0; other nodes may need longer."""
         s.when(s.pace[node] != Pace.NODE_STOPPED, s.workers[node] == WorkerState.HEALTHY)
-        if self.ends == 0:
-            s.when(False)
+        s.when(self.ends > 0)
         s.workers[node] = WorkerState.SUCCEEDED
 
     @fault(

@@ -78,6 +78,7 @@ class System:
     """
 
     title: ClassVar[str] = ""
+    sizes_in_proofs: ClassVar[Mapping[str, int]] = {}  # of indices; a proof is for any other size, and for these
     Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or those of its members that the system has
     __family__: ClassVar[Family]
 
@@ -175,6 +176,10 @@ class System:
             if isinstance(body[name], Constant):
                 setattr(self, name, size)
         return sizes
+
+    def size_of(self, name: str) -> Any:
+        """The size of an index, or the value of a constant: a number, and in a proof for any size a tree."""
+        return self.sizes[name]
 
     def sizes_allowed(self) -> Iterable[Any]:
         """The conditions on the constants under which the system is meant: a proof for any size assumes them."""

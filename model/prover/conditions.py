@@ -12,6 +12,7 @@ replaced by the step's effect on that field (Dijkstra's weakest precondition), o
 language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
 
 A fault's counter only says how often it may still happen. Here it may any number of times: its guard is always true.
+A quantifier over an index of one size (`sizes_in_proofs`) is written out, over its members.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import UsageError
-from ..language import Expr, Form, System, Transition, and_, ite, not_, or_
+from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_
 from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute
 from ..language.fields import Slot
 from ..language.quantifiers import close, loop_variable, opened
@@ -61,14 +62,14 @@ class Claims:
         self.properties = [*always, *self.steps]
 
     def plain(self, tree: Expr) -> Expr:
-        """Without the names of values."""
+        """Without the names of values, and without quantifiers over an index of one size."""
         return after(tree, {}, self._plain)
 
     def conditions(self) -> Iterator[Condition]:
         """All of them, init first, then step by step."""
         start = {slot.name: const(slot.initial[0], slot.sort) for slot in self.system.slots.values()
                  if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
-        several = and_(*_starts(self.system))
+        several = self.plain(and_(*_starts(self.system)))
         memo: dict[Expr, Expr] = {}
         for name, tree in self.invariant.items():
             goal = after(tree, start, memo)
@@ -84,7 +85,7 @@ class Claims:
             goal = after(tree, effects, memo)
             yield Condition(t.name, name, t.params, guard, goal, goal is TRUE or goal is tree)
         for name, slot in self.ranges.items():
-            goal = _in_range(slot, effects[slot.name]) if slot.name in effects else TRUE
+            goal = self.plain(_in_range(slot, effects[slot.name])) if slot.name in effects else TRUE
             yield Condition(t.name, name, t.params, guard, goal, goal is TRUE)
         for name, conditions in self.steps.items():
             if t.name in conditions:
@@ -106,7 +107,8 @@ def _refuse_sizes_as_numbers(system: System) -> None:
         for e in parts(tree):
             if e.op == "const" and e.sort.kind == "int" and e.value >= sizes.MANY // 2:
                 raise UsageError(
-                    f"{name} computes with the number of members of an index: a proof for any size has none"
+                    f"{name} computes with the number of members of an index, which a proof for any size has not: "
+                    "use size_of(), which is a number, or a tree in a proof"
                 )
 
 
@@ -169,8 +171,7 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
     if expr.op in ("const", "var"):
         found = expr
     elif expr.op in QUANTIFIERS:
-        v, body = inside(expr)
-        found = close(expr.op, v, after(body, effects, memo))
+        found = _quantified(expr, effects, memo)
     elif expr.op == "named":
         found = after(expr.args[1], effects, memo)
     else:
@@ -179,6 +180,15 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
             found = _value(found, effects)
     memo[expr] = found
     return found
+
+
+def _quantified(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
+    sort: Sort = expr.args[0]
+    if not sizes.is_fixed(sort):
+        v, body = inside(expr)
+        return close(expr.op, v, after(body, effects, memo))
+    each = [after(opened(expr, const(k, sort)), effects, memo) for k in range(sort.size)]
+    return or_(*each) if expr.op == "any" else sum((as_int(x) for x in each), lift(0))
 
 
 def _value(place: Expr, effects: dict[str, Expr]) -> Expr:

@@ -1,11 +1,12 @@
 """Trees as formulas of a solver: nodes without number, fields as functions, quantifiers as quantifiers.
 
 *Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally:
-its members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values,
-`any` an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are
-the one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them,
-which are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not
-may have a model that no finite set is, or none at all.
+its members may be of any finite number. An index of a fixed size becomes a sort with so many values. A field becomes a
+function of its indices, an enum a sort with as many values, `any` an existential quantifier, `ord` the number of
+members before one. Numbers are integers without bound. Counts are the one thing that first-order formulas cannot say;
+`counting.py` replaces each by symbols, and adds laws about them, which are true of finite sets. So a formula that the
+solver refutes has no model among finite sets; one that it does not may have a model that no finite set is, or none at
+all.
 
 A law that is added is kept beside its name, so that a proof can say on which laws it stands.
 """
@@ -23,7 +24,7 @@ from ..language.expressions import FALSE, Role, equal
 from ..language.fields import Slot
 from .conditions import inside
 from .counting import Counting
-from .sizes import MANY
+from .sizes import MANY, is_fixed
 
 Term = Any  # an expression of z3, whose package has no types
 
@@ -91,7 +92,7 @@ class Formulas:
         if sort.kind == "enum":
             return _enum(sort)[0]
         if sort.kind == "index":
-            return self.z3.DeclareSort(sort.name)
+            return _members(sort)[0] if is_fixed(sort) else self.z3.DeclareSort(sort.name)
         return self.z3.BoolSort() if sort.kind == "bool" else self.z3.IntSort()
 
     def before(self, index: Sort) -> Any:
@@ -111,6 +112,11 @@ class Formulas:
         if not slot.dims:
             return self.z3.Const(slot.name, self.sort(slot.sort))
         return self.z3.Function(slot.name, *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
+
+    def not_negative(self, constant: str) -> Term:
+        """Every system checks that of its constants when it is built."""
+        found: Term = self.z3.Int(constant) >= 0
+        return found
 
     def range(self, slot: Slot) -> Term:
         """The values of a field of numbers are in its range; a bound that is a size is not relied on."""
@@ -140,7 +146,7 @@ class Formulas:
         if op == "count":
             return self.counting.number(*inside(tree))
         if op == "ord":
-            return self.counting.place(args[0])
+            return self._numbered(args[0]) if is_fixed(args[0].sort) else self.counting.place(args[0])
         if op in ("eq", "lt"):
             found = self._compared(op, *args)
             if found is not None:
@@ -157,7 +163,7 @@ class Formulas:
 
     def _compared(self, op: str, a: Expr, b: Expr) -> Term | None:
         """Comparisons that need no number: of places in the order, and of a count with 0."""
-        if a.op == b.op == "ord" and a.args[0].sort.name == b.args[0].sort.name:
+        if a.op == b.op == "ord" and a.args[0].sort is b.args[0].sort and not is_fixed(a.args[0].sort):
             if op == "eq":
                 return self(equal(a.args[0], b.args[0]))
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
@@ -170,10 +176,19 @@ class Formulas:
             return some if op == "lt" else self.z3.Not(some)
         return None
 
+    def _numbered(self, index: Expr) -> Term:
+        """The number of a member of an index of a fixed size."""
+        number = self.z3.IntVal(index.sort.high)
+        for k in reversed(range(index.sort.high)):
+            number = self.z3.If(self(index) == _members(index.sort)[1][k], k, number)
+        return number
+
     def _constant(self, tree: Expr) -> Term:
         kind = tree.sort.kind
         if kind == "enum":
             return _enum(tree.sort)[1][tree.value]
+        if kind == "index" and is_fixed(tree.sort):
+            return _members(tree.sort)[1][tree.value]
         if kind == "index":
             if tree.value:
                 raise UsageError(f"a proof for any size knows no {tree.sort.name} {tree.value}: only the first, 0")
@@ -183,7 +198,14 @@ class Formulas:
 
 @cache
 def _enum(sort: Sort) -> tuple[Any, list[Term]]:
-    """The sort of an enum and its values; the name before a value's tells two enums with the same value apart."""
-    short = sort.name.rsplit(".", 1)[-1]
-    made: tuple[Any, list[Term]] = load().EnumSort(short, [f"{short}.{label}" for label in sort.labels])
+    """The sort of an enum and its values; its whole name tells two enums with one name, or one value, apart."""
+    made: tuple[Any, list[Term]] = load().EnumSort(sort.name, [f"{sort.name}.{label}" for label in sort.labels])
+    return made
+
+
+@cache
+def _members(index: Sort) -> tuple[Any, list[Term]]:
+    """The sort of an index of a fixed size, and its members; z3 takes no name for two sorts of different sizes."""
+    name = f"{index.name}.{index.size}"
+    made: tuple[Any, list[Term]] = load().EnumSort(name, [f"{name}.{k}" for k in range(index.size)])
     return made

@@ -6,7 +6,8 @@ negation of the goal. A solver that finds them inconsistent has proved the condi
 the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, and then with all.
 
 A condition that is not proved takes its property out of the invariant, and the others are asked again without it, until
-nothing changes. So what is called proved stands on nothing that is not. A property is
+nothing changes. So what is called proved stands on nothing that is not. The ranges of numbers are different: the
+trees themselves rely on them, so that nothing is proved if a number may leave its range. A property is
 
     proved        all its conditions are, or it follows from properties that are
     not proved    the solver has a model of a condition's negation, a counterexample to induction; it may not be
@@ -31,6 +32,7 @@ from ..language.expressions import TRUE
 from .conditions import INIT, Claims, Condition
 from .counting import counted
 from .formulas import Formulas, load
+from .sizes import constants
 
 EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times what a question of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
@@ -122,14 +124,21 @@ class Proof:
         """The laws of counting on which it stands."""
         return frozenset[str]().union(*(q.laws for q in self.asked if q.answer is Answer.REFUTED))
 
+    @property
+    def ranges(self) -> list[str]:
+        """The ranges of numbers that are not proved; if there are any, nothing is."""
+        return [name for name in self.claims.ranges if self.open(name)]
+
     def open(self, name: str) -> list[Question]:
         """The questions about a property that are not refuted."""
         return [q for q in self.asked if q.condition.what == name and q.answer is not Answer.REFUTED]
 
     @property
     def complete(self) -> bool:
-        """Is each property that was asked proved, or kept, but for lemmas?"""
-        return all(s in (Status.PROVED, Status.KEPT) for name, s in self.status.items() if name not in self.lemmas)
+        """Is each property that was asked proved, or kept, but for lemmas; and each range?"""
+        return not self.ranges and all(
+            s in (Status.PROVED, Status.KEPT) for name, s in self.status.items() if name not in self.lemmas
+        )
 
 
 Told = Callable[[int, int, str], None]  # how many questions are answered, of how many, and the one that is asked now
@@ -255,6 +264,7 @@ class Prover:
         """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
+        given += [formulas.not_negative(name) for name in constants(self.claims.system)]
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
             given += [formulas(tree) for name, tree in kept.items() if name not in left_out]
@@ -280,6 +290,7 @@ class Prover:
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
         good = Status.KEPT if self._part else Status.PROVED
+        settled = settled and not self.proof.ranges
         for name in self.claims.properties:
             if self._only and name not in self._only:
                 continue

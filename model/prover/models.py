@@ -11,47 +11,54 @@ from itertools import product
 from typing import Any
 
 from ..language import System
-from ..language.fields import Slot
 from . import sizes
-from .formulas import Formulas
+from .formulas import load
 from .induction import Question
 
 MEMBERS = 8  # of an index: a model with more is cut short
 
 
 def state_lines(system: System, question: Question) -> Iterator[str]:
-    """The state of a model, a line for each field that the question reads, and the indices of the step."""
+    """The state of a model, a line for each field that the question reads, and the indices of the step.
+
+    The model is of a text, whose sorts and functions are others than ours: they are found by their names.
+    """
     model = question.model
-    formulas = Formulas((), frozenset())
-    used = {d.name() for d in model.decls()}
-    members = {sort.name: _members(formulas, model, sort) for sort in system.index_sorts.values()}
+    known = {d.name(): d for d in model.decls()}
+    members = {sort.name(): _members(model, sort, known) for sort in model.sorts()}
     for name in sizes.constants(system):
-        yield f"{name}  {model.eval(formulas(sizes.size(name)), model_completion=True)}"
+        yield f"{name}  {_shown(model, known[name](), members) if name in known else 0}"
     for p in question.condition.params:
-        where = _place(model.eval(formulas(p), model_completion=True), members[p.sort.name])
-        yield f"{p.name}  {where}"
+        if p.name in known:
+            yield f"{p.name}  {_shown(model, known[p.name](), members)}"
     for slot in system.slots.values():
-        if slot.name in used and not sizes.is_counter(system, slot.name):
-            yield f"{slot.name}  {' '.join(_values(formulas, model, slot, members))}"
+        if slot.name in known and not sizes.is_counter(system, slot.name):
+            function = known[slot.name]
+            places = product(*(_values(function.domain(k), members) for k in range(function.arity())))
+            yield f"{slot.name}  {' '.join(_shown(model, function(*at), members) for at in places)}"
 
 
-def _members(formulas: Formulas, model: Any, sort: Any) -> list[Any]:
-    """The members that the model has, in their order."""
-    found = [*(model.get_universe(formulas.sort(sort)) or ())]
-    before = formulas.before(sort)
-    rank = {
-        str(x): sum(formulas.z3.is_true(model.eval(before(y, x), model_completion=True)) for y in found) for x in found
-    }
-    return sorted(found, key=lambda x: rank[str(x)])[:MEMBERS]
+def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
+    """The members of an index that the model has, in their order."""
+    found, before = [*(model.get_universe(sort) or ())], known.get(f"{sort.name()}<")
+    if before is None:
+        return found[:MEMBERS]
+    holds = load().is_true
+    ahead = {str(x): sum(holds(model.eval(before(y, x), model_completion=True)) for y in found) for x in found}
+    return sorted(found, key=lambda x: ahead[str(x)])[:MEMBERS]
 
 
-def _place(value: Any, members: list[Any]) -> str:
-    return next((str(k) for k, x in enumerate(members) if x.eq(value)), "another")
+def _values(sort: Any, members: dict[str, list[Any]]) -> list[Any]:
+    """The members of an index; one of a fixed size has constructors."""
+    if sort.name() in members:
+        return members[sort.name()]
+    return [sort.constructor(k)() for k in range(sort.num_constructors())]
 
 
-def _values(formulas: Formulas, model: Any, slot: Slot, members: dict[str, list[Any]]) -> Iterator[str]:
-    function = formulas.read(slot)
-    for at in product(*(members[dim.name] for dim in slot.dims)):
-        value = model.eval(function(*at) if at else function, model_completion=True)
-        text = str(value)
-        yield {"True": "yes", "False": "no"}.get(text, text.rsplit(".", 1)[-1])
+def _shown(model: Any, term: Any, members: dict[str, list[Any]]) -> str:
+    value = model.eval(term, model_completion=True)
+    for k, member in enumerate(members.get(value.sort().name(), ())):
+        if value.eq(member):
+            return str(k)
+    text = str(value)
+    return {"True": "yes", "False": "no"}.get(text, text.rsplit(".", 1)[-1])

@@ -14,17 +14,18 @@ from typing import Any
 from trystate.model.language import Expr, System
 from trystate.model.language.quantifiers import loop_variable, opened
 from trystate.model.prover.formulas import Formulas, load
+from trystate.model.prover.sizes import is_fixed
 
 Values = dict[str, dict[tuple[int, ...], int]]  # field -> indices -> value
 Env = Mapping[Expr, int]  # of the variables
 
 
 def random_state(system: System, size: int, random: Random) -> Values:
-    """A state with so many members of each index; any value of any field is as likely as another."""
+    """A state with so many members of each index, but for those of a fixed size; any value is as likely as another."""
     state: Values = {}
     for slot in system.slots.values():
-        high = size if slot.sort.kind == "int" else slot.sort.high
-        places = product(range(size), repeat=len(slot.dims))
+        high = min(size, slot.sort.high) if slot.sort.kind == "int" else slot.sort.high
+        places = product(*(range(dim.size if is_fixed(dim) else size) for dim in slot.dims))
         state[slot.name] = {at: random.randint(slot.sort.low, high) for at in places}
     return state
 

@@ -22,6 +22,8 @@ from trystate.model.language import (
     flag,
     implies,
     index,
+    integer,
+    ord_,
     sometimes,
     transition,
 )
@@ -284,4 +286,147 @@ class ShardedStore(System):
         return once & apart & all_(implies(has(a, k), s.placed[k]) for a in s.node for k in s.key)
 
 
-PUBLISHED = (LockServer, TwoPhaseCommit, ToyConsensus, ShardedStore)
+class RicartAgrawala(System):
+    """Mutual exclusion with permissions: a node enters with one of each other (Ricart and Agrawala 1981).
+
+    Their clocks are left out, as in the published benchmark: who asks, and who gives permission first, is anybody.
+    """
+
+    node = index(3)
+    asked = flag(per=("node", "node"), doc="the first node's request is on its way to the second")
+    permits = flag(per=("node", "node"), doc="the first node has the permission of the second")
+    inside = flag(per="node")
+
+    @transition(each=("node", "node"))
+    def ask(self, s: S, node: Expr, other: Expr) -> None:
+        """A node asks another for its permission."""
+        s.when(node != other, ~s.asked[node, other])
+        s.asked[node, other] = True
+
+    @transition(each=("node", "node"))
+    def permit(self, s: S, node: Expr, other: Expr) -> None:
+        """A node that is not inside, and has no permission of the one that asks, gives its own."""
+        s.when(node != other, s.asked[node, other], ~s.inside[other], ~s.permits[other, node])
+        s.asked[node, other], s.permits[node, other] = False, True
+
+    @transition(each="node")
+    def enter(self, s: S, node: Expr) -> None:
+        """A node has the permission of each other."""
+        s.when(all_((j == node) | s.permits[node, j] for j in s.node))
+        s.inside[node] = True
+
+    @transition(each="node")
+    def leave(self, s: S, node: Expr) -> None:
+        """A node leaves, and all its permissions end."""
+        s.when(s.inside[node])
+        s.inside[node] = False
+        for j in s.node:
+            s.permits[node, j] = False
+
+    @sometimes()
+    def somebody_is_inside(self, s: S) -> Any:
+        """A node is inside."""
+        return any_(s.inside)
+
+    @always(witness="somebody_is_inside")
+    def one_is_inside(self, s: S) -> Any:
+        """No two nodes are inside."""
+        return all_(~(s.inside[a] & s.inside[b]) | (a == b) for a in s.node for b in s.node)
+
+    @always(witness="somebody_is_inside")
+    def no_two_permit_each_other(self, s: S) -> Any:
+        """Of two nodes at most one has the permission of the other."""
+        return all_(~(s.permits[a, b] & s.permits[b, a]) for a in s.node for b in s.node)
+
+    @always(witness="somebody_is_inside")
+    def who_is_inside_has_all_permissions(self, s: S) -> Any:
+        """A node that is inside has the permission of each other."""
+        return all_(implies(s.inside[a], (a == b) | s.permits[a, b]) for a in s.node for b in s.node)
+
+
+def between(a: Expr, b: Expr, c: Expr) -> Expr:
+    """On the way round from a to c comes b: the circular order of the members of an index, none of them equal."""
+    x, y, z = ord_(a), ord_(b), ord_(c)
+    return ((x < y) & (y < z)) | ((y < z) & (z < x)) | ((z < x) & (x < y))
+
+
+class Ring(System):
+    """The election of a leader in a ring (Chang and Roberts 1979): the highest number that comes home has won.
+
+    Nodes start in any order, each with a higher number than those before it: so any node may have any place among the
+    numbers, as it has in the published benchmark from the beginning.
+    """
+
+    node = index(3)
+    started = flag(per="node")
+    number = integer(0, "node", per="node")
+    sent = flag(per=("node", "node"), doc="the first node's number is on its way to the second")
+    leads = flag(per="node")
+
+    def follows(self, s: S, node: Expr, other: Expr) -> Any:
+        """Is the second node the next one in the ring?"""
+        return all_((x == node) | (x == other) | between(node, other, x) for x in s.node)
+
+    @transition(each="node")
+    def start(self, s: S, node: Expr) -> None:
+        """A node starts, with a number of its own."""
+        s.when(~s.started[node])
+        s.number[node] = s.started.count()
+        s.started[node] = True
+
+    @transition(each=("node", "node"))
+    def send(self, s: S, node: Expr, other: Expr) -> None:
+        """A node sends its number to the next."""
+        s.when(s.started[node], self.follows(s, node, other))
+        s.sent[node, other] = True
+
+    @transition(each=("node", "node", "node"))
+    def receive(self, s: S, origin: Expr, node: Expr, other: Expr) -> None:
+        """A number arrives: a higher one goes on to the next node, and a node's own makes it the leader."""
+        s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
+        s.sent[origin, node] = False
+        s.sent[origin, other] = s.sent[origin, other] | (s.number[node] < s.number[origin])
+        s.leads[node] = s.leads[node] | (origin == node)
+
+    def is_beaten(self, s: S, node: Expr, other: Expr) -> Any:
+        """Has the first node a lower number than the second?"""
+        return s.started[node] & (s.number[node] < s.number[other])
+
+    @sometimes()
+    def somebody_leads(self, s: S) -> Any:
+        """There is a leader."""
+        return any_(s.leads)
+
+    @always(witness="somebody_leads")
+    def one_leads(self, s: S) -> Any:
+        """No two nodes lead."""
+        return all_(~(s.leads[a] & s.leads[b]) | (a == b) for a in s.node for b in s.node)
+
+    @always(witness="somebody_leads")
+    def the_leader_has_the_highest_number(self, s: S) -> Any:
+        """All others have started, with a lower number than the leader, and than one whose number comes home."""
+        return all_(
+            implies(s.leads[a] | s.sent[a, a], (a == b) | self.is_beaten(s, b, a)) for a in s.node for b in s.node
+        )
+
+    @always(witness="somebody_leads")
+    def a_number_has_passed_lower_ones(self, s: S) -> Any:
+        """All nodes between the origin of a number and where it is have a lower one."""
+        passed = all_(
+            implies(s.sent[a, c] & between(a, b, c), self.is_beaten(s, b, a))
+            for a in s.node
+            for b in s.node
+            for c in s.node
+        )
+        return passed & all_(implies(s.sent[a, c] | s.leads[a], s.started[a]) for a in s.node for c in s.node)
+
+    @always(witness="somebody_leads")
+    def numbers_differ(self, s: S) -> Any:
+        """No two nodes have one number; each is lower than so many as have started."""
+        same = any_(
+            (a != b) & s.started[a] & s.started[b] & (s.number[a] == s.number[b]) for a in s.node for b in s.node
+        )
+        return ~same & all_(implies(s.started[a], s.number[a] < s.started.count()) for a in s.node)
+
+
+PUBLISHED = (LockServer, TwoPhaseCommit, ToyConsensus, ShardedStore, RicartAgrawala, Ring)

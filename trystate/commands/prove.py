@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trystate.model.errors import UsageError
-from trystate.model.language import System
+from trystate.model.language import Form, System
 from trystate.model.prover import second
 from trystate.model.prover.counting import LAWS
 from trystate.model.prover.formulas import load
@@ -97,10 +97,13 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
     faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
-    indices = ", ".join(f"{name}s" for name in system.index_sorts)
+    indices = ", ".join(f"{name}s" for name in system.index_sorts if name not in system.sizes_in_proofs)
     yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"
-    if proof.claims.allowed:
-        yield f"any {', '.join(constants(system))} with {', '.join(map(str, proof.claims.allowed))}"
+    if constants(system):
+        limits = f" with {', '.join(map(str, proof.claims.allowed))}" if proof.claims.allowed else ""
+        yield f"any {', '.join(constants(system))}{limits}"
+    for name, size in system.sizes_in_proofs.items():
+        yield f"not any number of {name}s: {size}"
     refuted = sum(q.answer is Answer.REFUTED for q in proof.asked)
     total = proof.trivial + len(proof.asked)
     yield (
@@ -113,6 +116,10 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
             if answer is not Answer.REFUTED:
                 yield f"  {question.condition.where}: {question.condition.what}: cvc5 says {answer.value}"
     yield ""
+    if proof.ranges:
+        yield "nothing is proved, since a number may leave its range:"
+        yield from (f"  {name}" for name in proof.ranges)
+        yield ""
     for status in Status:
         names = [n for n, s in proof.status.items() if s is status]
         for what, some in (("", [n for n in names if n not in proof.lemmas]),
@@ -120,6 +127,9 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
             if some:
                 yield f"{status.value}{what} ({len(some)})"
                 yield from (f"  {name}{_follows(proof, name)}" for name in some)
+    if live := [p.name for p in system.properties if p.form is Form.LEADS_TO]:
+        yield f"not proved: liveness is not asked ({len(live)})"
+        yield from (f"  {name}" for name in live)
     yield from _open(proof)
     if refuted:
         laws = ", and the laws of counting, which docs/proofs.md proves:" if proof.laws else ""
@@ -135,7 +145,7 @@ def _follows(proof: Proof, name: str) -> str:
 
 def _open(proof: Proof) -> Iterator[str]:
     """For each property that is not proved, a condition that is open, with the solver's state if there is one."""
-    for name in proof.status:
+    for name in (*proof.status, *proof.ranges):
         questions = sorted(proof.open(name), key=lambda q: q.answer is not Answer.MODEL)
         if not questions:
             continue
@@ -148,7 +158,7 @@ def _open(proof: Proof) -> Iterator[str]:
         else:
             others = f", and of {plural(len(questions) - 1, 'other condition')}" if len(questions) > 1 else ""
             yield f"{name}: the solver does not decide its condition of the step {where}{others}"
-    if any(proof.open(name) for name in proof.status):
+    if any(proof.open(name) for name in (*proof.status, *proof.ranges)):
         yield ""
 
 
@@ -166,9 +176,13 @@ def _write(proof: Proof, directory: Path) -> Path:
     return directory
 
 
+def _leaves_its_range(proof: Proof) -> bool:
+    return any(q.answer is Answer.MODEL for name in proof.ranges for q in proof.open(name))
+
+
 def _exit(proof: Proof, agreed: list[tuple[Question, Answer]]) -> int:
     asked = {s for name, s in proof.status.items() if name not in proof.lemmas}
-    if Status.NOT_PROVED in asked or any(a is Answer.MODEL for _, a in agreed):
+    if Status.NOT_PROVED in asked or _leaves_its_range(proof) or any(a is Answer.MODEL for _, a in agreed):
         return Exit.FAILED
     if Status.NOT_DECIDED in asked or any(a is Answer.UNKNOWN for _, a in agreed):
         return Exit.INCOMPLETE

@@ -19,7 +19,7 @@ class Environment(Steps):
     def set_key(self, s: S, key: Expr) -> None:
         """Another client sets the key (or adds or appends to it)."""
         self.serves(s)
-        self.comes_to_hold(s, key, ite(s.holds[key] < self.sizes["value"], s.holds[key] + 1, 1))
+        self.comes_to_hold(s, key, ite(s.holds[key] < self.size_of("value"), s.holds[key] + 1, 1))
         self.wakes(s, key)
 
     @transition(

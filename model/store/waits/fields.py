@@ -14,6 +14,7 @@ is kept for the GET after it, and whether a GET of a missing key is answered.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...language import (
@@ -72,6 +73,7 @@ class Answer(enum.Enum):
 class Fields(System):
     """The fields of the system, and what its steps share."""
 
+    sizes_in_proofs: ClassVar[Mapping[str, int]] = {"value": 2}  # one after the other, again and again
     counts_together: ClassVar[bool] = False  # a wait ends when all its keys are there at once, not when each has been
     keeps_values: ClassVar[bool] = False  # a GET is answered with the value that satisfied the WAIT before it
     refuses_missing: ClassVar[bool] = False  # a GET of a missing key closes the connection
@@ -274,7 +276,7 @@ class Fields(System):
         for k in s.key:
             entries = s.waiting[k, client]
             # More entries than keys are awaited at most count like just as many.
-            more = when & self.among(target, k) & (s.holds[k] == 0) & (entries < self.sizes["key"])
+            more = when & self.among(target, k) & (s.holds[k] == 0) & (entries < self.size_of("key"))
             s.waiting[k, client] = entries + as_int(more)
 
     def keeps(self, s: S, client: Expr, target: Any, when: Any) -> None:

@@ -5,16 +5,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trystate.model.checker.check import check
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.model.language import Expr, SymbolicState, System, always
+from trystate.model.language import Expr, SymbolicState, System, always, any_, integer, transition
+from trystate.model.language.expressions import variable
 from trystate.model.language.transitions import Rule
 from trystate.model.prover import formulas, second
 from trystate.model.prover.conditions import Claims
@@ -23,21 +25,23 @@ from trystate.model.prover.models import state_lines
 from trystate.model.prover.sizes import any_size, lemma_names
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
+from trystate.property_tests.support.finite_sets import value
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
-from trystate.property_tests.support.published import PUBLISHED, LockServer, ToyConsensus, TwoPhaseCommit
+from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
+from trystate.property_tests.support.published import (
+    PUBLISHED,
+    LockServer,
+    RicartAgrawala,
+    Ring,
+    ToyConsensus,
+    TwoPhaseCommit,
+    between,
+)
+from trystate.property_tests.tests.prover.test_systems import SYSTEMS
 from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
 
 import trystate
-
-SECONDS = 600.0  # of one proof, on a machine that does much else
-
-
-def proved(
-    system: System, only: Iterable[str] = (), effort: int = 2_000_000, lemmas: Any = None, stop: bool = False
-) -> Proof:
-    names = lemma_names(lemmas) if lemmas is not None else frozenset[str]()
-    return Prover(system, names, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, stop=stop).prove()
 
 
 def without_guard(cls: type[System], name: str, body: Callable[..., None]) -> type[System]:
@@ -69,10 +73,70 @@ def decide_with_half(self: ToyConsensus, s: SymbolicState) -> None:
     s.red = True
 
 
+def leave_while_inside(self: RicartAgrawala, s: SymbolicState, node: Expr) -> None:
+    """A node gives its permissions back, and stays inside."""
+    s.when(s.inside[node])
+    for j in s.node:
+        s.permits[node, j] = False
+
+
+def permit_with_permission(self: RicartAgrawala, s: SymbolicState, node: Expr, other: Expr) -> None:
+    """A node gives its permission to one of which it has it."""
+    s.when(node != other, s.asked[node, other], ~s.inside[other])
+    s.asked[node, other], s.permits[node, other] = False, True
+
+
+def enter_with_one(self: RicartAgrawala, s: SymbolicState, node: Expr) -> None:
+    """One permission is enough."""
+    s.when(any_(s.permits[node, j] for j in s.node))
+    s.inside[node] = True
+
+
+def start_with_no_number(self: Ring, s: SymbolicState, node: Expr) -> None:
+    """All nodes have the number 0."""
+    s.when(~s.started[node])
+    s.started[node] = True
+
+
+def send_to_any(self: Ring, s: SymbolicState, node: Expr, other: Expr) -> None:
+    """A node sends its number to some other, which need not be the next."""
+    s.when(s.started[node], node != other)
+    s.sent[node, other] = True
+
+
+def send_lower_on(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
+    """A lower number goes on to the next node too."""
+    s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
+    s.sent[origin, other] = True
+    s.leads[node] = s.leads[node] | (origin == node)
+
+
+def send_on_before_the_start(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
+    """A node that has not started sends numbers on."""
+    s.when(s.sent[origin, node], self.follows(s, node, other))
+    s.sent[origin, other] = s.sent[origin, other] | ~s.started[node] | (s.number[node] < s.number[origin])
+    s.leads[node] = s.leads[node] | (origin == node)
+
+
+def lead_over_one(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
+    """A node that hears of a lower number leads."""
+    s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
+    s.sent[origin, other] = s.sent[origin, other] | (s.number[node] < s.number[origin])
+    s.leads[node] = s.leads[node] | (origin == node) | (s.number[origin] < s.number[node])
+
+
 BROKEN = (
     (LockServer, "grant", grant_always, "one_has_it"),
     (TwoPhaseCommit, "commit", commit_with_some, "all_agreed"),
     (ToyConsensus, "decide_red", decide_with_half, "the_decided_have_a_majority"),
+    (RicartAgrawala, "leave", leave_while_inside, "who_is_inside_has_all_permissions"),
+    (RicartAgrawala, "permit", permit_with_permission, "no_two_permit_each_other"),
+    (RicartAgrawala, "enter", enter_with_one, "who_is_inside_has_all_permissions"),
+    (Ring, "start", start_with_no_number, "numbers_differ"),
+    (Ring, "send", send_to_any, "a_number_has_passed_lower_ones"),
+    (Ring, "receive", send_lower_on, "a_number_has_passed_lower_ones"),
+    (Ring, "receive", send_on_before_the_start, "a_number_has_passed_lower_ones"),
+    (Ring, "receive", lead_over_one, "the_leader_has_the_highest_number"),
 )
 
 
@@ -84,16 +148,42 @@ def test_a_published_protocol_is_proved_for_any_size(cls: type[System]) -> None:
     assert all(q.answer is Answer.REFUTED for q in proof.asked)
 
 
+@pytest.mark.parametrize("cls", PUBLISHED)
+def test_a_search_of_a_published_protocol_with_three_nodes_agrees(cls: type[System]) -> None:
+    report = check(cls())
+    assert {v.status.value for v in report.verdicts if v.property.name != "deadlock_freedom"} == {"holds"}
+
+
 @pytest.mark.parametrize(("cls", "step", "body", "name"), BROKEN, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_a_broken_protocol_has_a_counterexample_to_induction(
     cls: type[System], step: str, body: Callable[..., None], name: str
 ) -> None:
-    proof = proved(any_size(without_guard(cls, step, body)))
+    """A search finds the property violated too: of three members, or of two, where half are no majority."""
+    broken = without_guard(cls, step, body)
+    proof = proved(any_size(broken))
     assert proof.status[name] is Status.NOT_PROVED
     assert not proof.complete
     question = next(q for q in proof.open(name) if q.answer is Answer.MODEL)
     assert question.condition.where == step
-    assert any(line.split()[0] in proof.system.slots for line in state_lines(proof.system, question))
+    lines = [*state_lines(proof.system, question)]
+    assert any(line.split()[0] in proof.system.slots for line in lines)
+    assert all(len(line.split()) > 1 for line in lines), lines
+    assert name in violated(check(broken(node=2) if cls is ToyConsensus else broken()))
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_a_ring_of_each_size_is_one_circle(size: int) -> None:
+    """From any member, the next one of the next one and so on is each other once; between two is who comes first."""
+    system = Ring(node=size)
+    node = system.index_sorts["node"]
+    a, b, c = (variable(name, node) for name in "abc")
+    follows = Ring.follows(system, SymbolicState(system, frozen="a test"), a, b)
+    after = {i: [j for j in range(size) if value(follows, {}, {a: i, b: j}, size)] for i in range(size)}
+    assert after == {i: [(i + 1) % size] for i in range(size)}
+    for i, j, k in product(range(size), repeat=3):
+        way = [(i + step) % size for step in range(1, size)]  # from i all round
+        expected = len({i, j, k}) == 3 and way.index(j) < way.index(k)
+        assert bool(value(between(a, b, c), {}, {a: i, b: j, c: k}, size)) == expected
 
 
 def test_a_question_that_is_given_up_is_not_decided() -> None:
@@ -115,6 +205,37 @@ def test_a_number_of_members_is_refused() -> None:
 
     with pytest.raises(UsageError, match="grant computes with the number of members"):
         proved(any_size(without_guard(LockServer, "grant", half)))
+
+
+def test_a_loop_of_python_over_a_size_is_refused() -> None:
+    """It makes a tree that is deeper than Python can build."""
+
+    class Loops(LockServer):
+        @transition(each="client")
+        def grant(self, s: SymbolicState, client: Expr) -> None:
+            """The server looks at each client in turn."""
+            raise RecursionError("maximum recursion depth exceeded")
+
+    with pytest.raises(UsageError, match="Loops makes a part of a condition for each number"):
+        any_size(Loops)
+
+
+def test_where_a_number_may_leave_its_range_nothing_is_proved() -> None:
+    """The trees rely on the ranges: so a property that is never broken is not proved either."""
+
+    class Runaway(LockServer):
+        grants = integer(0, 2)
+
+        @transition(each="client")
+        def take(self, s: SymbolicState, client: Expr) -> None:
+            """The grant arrives, and is counted."""
+            LockServer.take.body(self, s, client)
+            s.grants = s.grants + 1
+
+    proof = proved(any_size(Runaway))
+    assert proof.ranges == ["range of grants"]
+    assert set(proof.status.values()) == {Status.NOT_DECIDED}
+    assert not proof.complete
 
 
 def test_no_time_decides_nothing() -> None:
@@ -193,19 +314,12 @@ def test_torchs_rendezvous_is_not_proved() -> None:
 SAFE = {p.name for p in any_size(Rendezvous, edition="TRYSTATE").properties if p.form.value in ("always", "step")}
 UNSAFE = [a for a in ABLATIONS if SAFE & set(a.violated)]
 BY_DAY = ("ComesBackRunning", "TakesInTheDrained")
+EFFORT = 5_000_000 if NIGHTLY else 1_000_000
 
 
 @cache
 def ours() -> System:
     return any_size(Rendezvous, Lemmas, edition="TRYSTATE")
-
-
-def kept(system: System, steps: Iterable[str], only: Iterable[str], stop: bool = False) -> Proof:
-    """Is each of the properties kept by these steps, where all of the invariant is assumed?"""
-    effort = 5_000_000 if NIGHTLY else 1_000_000
-    return Prover(
-        system, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, steps=steps, stop=stop
-    ).prove()
 
 
 @cache
@@ -217,33 +331,18 @@ def by_induction() -> frozenset[str]:
 
 @cache
 def steps_of_ours() -> Proof:
-    return kept(ours(), [t.name for t in ours().transitions], by_induction())
-
-
-def changed(system: System) -> list[str]:
-    """The steps that differ from ours; all other conditions of a proof are the same trees."""
-    assert trees(Claims(system).invariant) == trees(Claims(ours()).invariant)
-    own = {t.name: (id(t.guard), trees(t.effects)) for t in ours().transitions}
-    return [t.name for t in system.transitions if own.get(t.name) != (id(t.guard), trees(t.effects))]
-
-
-def trees(named: Mapping[str, Expr]) -> dict[str, int]:
-    """Trees that are equal are one object."""
-    return {name: id(tree) for name, tree in named.items()}
+    return kept(ours(), [t.name for t in ours().transitions], by_induction(), effort=EFFORT)
 
 
 @pytest.mark.parametrize("ablation", [a for a in UNSAFE if NIGHTLY or a.cls.__name__ in BY_DAY], ids=str)
 def test_an_ablation_breaks_a_condition_of_a_step_that_it_changes(ablation: Ablation) -> None:
     """At the same effort, where the same steps of ours keep all; by day, of what a search finds violated."""
     system = any_size(ablation.cls, Lemmas, edition="TRYSTATE")
-    steps = changed(system)
+    steps = changed(system, ours())
     only = by_induction() if NIGHTLY else SAFE & set(ablation.violated)
-    whole = steps_of_ours() if NIGHTLY else kept(ours(), steps, only)
+    whole = steps_of_ours() if NIGHTLY else kept(ours(), steps, only, effort=EFFORT)
     assert set(whole.status.values()) == {Status.KEPT}
-    broken = kept(system, steps, only, stop=True)
-    assert not broken.complete
-    (question,) = (q for q in broken.asked if q.answer is not Answer.REFUTED and q.smt2)
-    assert question.condition.where in steps
+    assert_breaks(kept(system, steps, only, effort=EFFORT, stop=True), steps)
 
 
 @pytest.mark.parametrize("faults", [("crash", "stall"), ("worker_failure", "drain")], ids=" ".join)
@@ -263,7 +362,9 @@ def test_a_search_finds_a_wrong_lemma_violated() -> None:
 
 
 def test_the_pages_call_proved_what_is_proved() -> None:
-    """By night the whole proof says so; by day, that no other name is there."""
+    """By night the whole proofs say so; by day, that no other name is there."""
     known = json.loads((Path(trystate.__file__).parent / "proofs.json").read_text(encoding="utf-8"))
-    assert set(known) == {"Rendezvous TRYSTATE"}
-    assert set(known["Rendezvous TRYSTATE"]) == SAFE
+    assert {name: set(properties) for name, properties in known.items()} == {
+        "Rendezvous TRYSTATE": SAFE,
+        **{f"{of} TRYSTATE": of.names() for of in SYSTEMS},
+    }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from trystate.model import UsageError
-from trystate.model.language import Expr, SymbolicState, all_
+from trystate.model.language import Expr, SymbolicState, all_, any_
 from trystate.model.language.transitions import Rule
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers import Ours as OurBarriers
@@ -177,10 +177,8 @@ class TellsOfAllKeys(OurWatches):
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
         for j in s.client:
-            for k in range(self.sizes["key"]):
-                s.messages[j].push(
-                    when=(s.listed[j, k] > 0) & ~s.messages[j].is_full, kind=kind, key=1, old=old, new=new
-                )
+            watches = any_(s.listed[j, k] > 0 for k in s.key)
+            s.messages[j].push(when=watches & ~s.messages[j].is_full, kind=kind, key=1, old=old, new=new)
 
 
 class KeepsEntries(OurWatches):

@@ -1,0 +1,158 @@
+"""Our waits, watches and agents are proved for any size; torch's, and ours with a mistake, are not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from trystate.model.agent import Agents
+from trystate.model.agent import Ours as OurAgents
+from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
+from trystate.model.checker.check import check
+from trystate.model.language import Form, System
+from trystate.model.prover.conditions import Claims
+from trystate.model.prover.induction import Answer, Status, possible
+from trystate.model.prover.sizes import any_size, lemma_names
+from trystate.model.store.waits import Ours as OurWaits
+from trystate.model.store.waits import Waits
+from trystate.model.store.waits.lemmas import Lemmas as LemmasOfWaits
+from trystate.model.store.watches import Ours as OurWatches
+from trystate.model.store.watches import Watches
+from trystate.model.store.watches.lemmas import Lemmas as LemmasOfWatches
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.pinned import Mutant, violated
+from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
+from trystate.property_tests.tests.agent import test_model as test_model_agents
+from trystate.property_tests.tests.store import test_model_waits, test_model_watches
+
+EFFORT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Proved:
+    """A system that is proved: the class of its edition, its lemmas, and the changes of it that a search finds wrong.
+
+    by_day: the steps that are asked by day, and the mistakes. safe: how many properties are proved, beside lemmas.
+    not_proved: those for which a model of the solver is known, and why is said where this is declared.
+    """
+
+    system: type[System]
+    ours: type[System]
+    lemmas: type[System]
+    mutants: tuple[Mutant, ...]
+    by_day: tuple[str, ...]
+    safe: int
+    not_proved: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return self.system.__name__
+
+    def names(self) -> set[str]:
+        """The properties that are proved."""
+        return self.asked() - lemma_names(self.lemmas)
+
+    def asked(self) -> set[str]:
+        """These and the lemmas."""
+        safe = {p.name for p in whole(self).properties if p.form in (Form.ALWAYS, Form.STEP)}
+        return safe - self.not_proved
+
+    def mistakes(self) -> list[type[System]]:
+        """The changes of ours that violate one of them."""
+        return [*dict.fromkeys(cls for name, cls, *_ in self.mutants if name in self.names() and cls is not self.ours
+                               and issubclass(cls, self.ours))]  # fmt: skip
+
+
+WAITS = Proved(
+    Waits, OurWaits, LemmasOfWaits, test_model_waits.MUTANTS,
+    ("set_key", "take_get_in_one", "CountsDown", "FailedCompareSetDeletes"), 8,
+)  # fmt: skip
+WATCHES = Proved(
+    Watches, OurWatches, LemmasOfWatches, test_model_watches.MUTANTS,
+    ("register", "unregister", "AcknowledgesOnly", "GoesOnAfterCancelling"), 11,
+)  # fmt: skip
+AGENTS = Proved(
+    Agents, OurAgents, LemmasOfAgents,
+    tuple((name, cls, "", ()) for cls, _, names in test_model_agents.ABLATIONS for name in names),
+    ("mark_done", "exit_round", "error_closed", "SignalsWaitForTheBarrier", "SucceedsForAll"), 14,
+    # Violated: a node that is frozen while it waits for a worker that does not end, and is expelled, goes on with it.
+    frozenset(("one_group_in_the_job",)),
+)  # fmt: skip
+SYSTEMS = (WAITS, WATCHES, AGENTS)
+
+
+@cache
+def whole(of: Proved) -> System:
+    return any_size(of.system, of.lemmas, edition="TRYSTATE")
+
+
+@pytest.mark.parametrize("of", SYSTEMS, ids=str)
+def test_ours_is_proved_for_any_size(of: Proved) -> None:
+    """By day what some steps keep, where all of the invariant is assumed."""
+    steps = [name for name in of.by_day if name.islower()]
+    proof = proved(whole(of), lemmas=of.lemmas) if NIGHTLY else kept(whole(of), steps, of.asked(), effort=EFFORT)
+    good, bad = (Status.PROVED, Status.NOT_PROVED) if NIGHTLY else (Status.KEPT, None)
+    assert {name for name, status in proof.status.items() if status is good} == of.asked()
+    assert {name for name, status in proof.status.items() if status is bad} == (of.not_proved if NIGHTLY else set())
+    assert len(of.names()) == of.safe
+    assert not proof.out_of_time
+
+
+def test_a_search_finds_violated_what_is_not_proved() -> None:
+    """A worker does not end at SIGTERM; its node is frozen meanwhile, and expelled; then it goes on."""
+    report = check(Agents(edition="TRYSTATE", node=2, min_nodes=1, max_nodes=2, faults=("deaf", "freeze")))
+    assert violated(report) == AGENTS.not_proved
+
+
+@pytest.mark.parametrize("of", SYSTEMS, ids=str)
+def test_each_step_is_possible_under_the_invariant(of: Proved) -> None:
+    found = dict(possible(Claims(whole(of)), EFFORT))
+    assert set(found) == {t.name for t in whole(of).transitions}
+    assert set(found.values()) == {Answer.MODEL}
+
+
+WAITS_FAULTS, WATCHES_FAULTS = (
+    ("drop", "freeze", "half_frame"),
+    ("again", "cancel", "drop", "leave", "newcomer", "wait"),
+)
+SEARCHES: tuple[Callable[[], System], ...] = (
+    lambda: LemmasOfWaits(client=1, key=2, faults=WAITS_FAULTS),
+    lambda: LemmasOfWaits(client=1, key=1, value=2, torch_clients=0, faults=WAITS_FAULTS),
+    lambda: LemmasOfWaits(client=2, key=1),
+    lambda: LemmasOfWatches(client=1, key=1, writes=3, faults=WATCHES_FAULTS),
+    lambda: LemmasOfWatches(client=1, key=2, writes=3, faults=("again", "cancel", "drop")),
+    lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
+    lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
+    lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
+    lambda: LemmasOfAgents(node=3, min_nodes=2, max_nodes=2, faults=("signal", "worker_failure")),
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=range(len(SEARCHES)))
+def test_a_search_finds_no_lemma_violated(search: Callable[[], System]) -> None:
+    assert violated(check(search())) == set()
+
+
+UNSAFE = [(AGENTS, "TORCH", name) for name in ("closing_says_why", "success_is_everybodys")] + [
+          (WAITS, "TORCH", name) for name in
+          ("keys_were_there_together", "a_get_returns_what_was_set", "nothing_of_a_closed_connection_is_left")] + [
+          (WATCHES, "SEED", name) for name in ("once_and_in_order", "no_event_for_a_stranger")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "edition", "name"), UNSAFE, ids=str)
+def test_a_property_that_torchs_edition_violates_is_not_proved(of: Proved, edition: str, name: str) -> None:
+    """Without the lemmas, which are about ours."""
+    proof = proved(any_size(of.system, edition=edition), (name,), EFFORT, stop=True)
+    assert proof.status[name] is Status.NOT_PROVED
+
+
+MISTAKES = [(of, wrong) for of in SYSTEMS for wrong in of.mistakes() if NIGHTLY or wrong.__name__ in of.by_day]
+
+
+@pytest.mark.parametrize(("of", "wrong"), MISTAKES, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_a_mistake_that_a_search_finds_breaks_a_condition_of_a_step_that_it_changes(
+    of: Proved, wrong: type[System]
+) -> None:
+    system = any_size(wrong, of.lemmas, edition="TRYSTATE")
+    steps = changed(system, whole(of))
+    assert set(kept(whole(of), steps, of.asked(), effort=EFFORT).status.values()) == {Status.KEPT}
+    assert_breaks(kept(system, steps, of.asked(), effort=EFFORT, stop=True), steps)
