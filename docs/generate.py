@@ -117,7 +117,7 @@ def verdicts(plan: list[Checked]) -> str:
         "Every cell is the verdict of an exhaustive search; `✓` holds, a number is the [finding](findings.md) that "
         "violates it, an empty cell was not asked; *idle* holds, but nothing happens there that it speaks of. Where a "
         "fault was checked in several sizes, the cell is about all of them; the second table of each section lists "
-        "the searches. A property that is proved holds for any number of nodes and of faults: see "
+        "the searches. A property that is proved holds for any size and any number of faults: see "
         "[proofs](proofs.md).\n"
     )
     for system in dict.fromkeys(c.run.system for c in plan):
