@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, Role, and_, const, equal, ite, lift, read, substitute, variable
+from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, read, substitute, variable
 from .fields import Slot
 from .quantifiers import IndexSet, count
 from .sequences import view_of
@@ -76,7 +76,8 @@ class SymbolicState:
                 source.refuse(f"when() wants a condition, but {expr} is of sort {expr.sort.name}")
             if any(v.role is Role.LOOP for v in expr.free):
                 source.refuse("when() inside a loop over an index: say all_(...) or any_(... for j in s.node)")
-            self._trace.guard.append(expr)
+            if expr is not TRUE:  # a size may decide a condition for good
+                self._trace.guard.append(expr)
 
     def fork(self) -> SymbolicState:
         """A state of what-if: starts as this one is now; writing to it changes nothing here."""

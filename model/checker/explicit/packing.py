@@ -172,7 +172,7 @@ class Layout:
         """The columns of each part, one part after the other, as one sortable array."""
         table = np.empty((sum(len(columns[0]) for columns in parts), self.words), np.int64)
         for j in range(self.words if parts else 0):
-            np.concatenate([columns[j] for columns in parts], out=table[:, j])
+            np.concatenate([columns[j] for columns in parts], out=table[:, j], casting="unsafe")  # of Python ints, too
         keys: Keys = table.view(self.dtype)[:, 0]
         return keys
 
