@@ -272,8 +272,9 @@ def test_an_exception_of_a_process_reaches_the_caller_and_nothing_is_left(
     with tiny(), pytest.raises(seen, match="planted") as raised:
         answers(TwoPhaseCommit(rm=4), 2)
     assert "in a process of the search" in "".join((str(raised.value), *getattr(raised.value, "__notes__", ())))
-    left = (*threading.enumerate(), *multiprocessing.active_children())  # other tests may have left others
-    assert not [one for one in left if one.name.startswith("explore")]
+    threads = [one.name for one in threading.enumerate()]  # other tests may have left others
+    processes = [one.name for one in multiprocessing.active_children()]
+    assert not [name for name in threads + processes if name.startswith("explore")]
 
 
 def test_a_process_that_is_killed_ends_the_search_and_what_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
