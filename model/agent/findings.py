@@ -220,6 +220,7 @@ PLAN: tuple[Run, ...] = (
         ends=0, idle=("all_succeed", "one_waits_for_another", "one_gets_a_signal_when_done")),
     run(TRYSTATE, 2, 2, 2, ("worker_failure", "crash", "newcomer"), max_restarts=0, idle=("a_round_is_replaced",)),
     run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "newcomer", "stall", "deaf")),
+    run(TRYSTATE, 2, 1, 2, ("freeze", "deaf")),
     run(TRYSTATE, 2, 2, 2, ("worker_failure", "final_failure", "crash", "newcomer")),
     run(TRYSTATE, 2, 2, 2, ("stall", "outage", "signal", "deaf")),
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "deaf")),

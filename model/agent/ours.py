@@ -289,6 +289,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
             *may((Loop.STARTING, Loop.MONITORING), Loop.RESTARTING),
             *may((*PROCESSES, WorkerState.SUCCEEDED), WorkerState.STOPPED),
             *ASKS,
+            *KILLS,
         ],
     )
     def resume(self, s: SymbolicState, node: Expr) -> None:
@@ -300,9 +301,12 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         over = killed | (~s.current[node] & s.loop[node].isin((Loop.STARTING, Loop.MONITORING)))
         waits = s.fork()
         self.terminate(waits, node)
-        # Other nodes may run already where it is on no list: there SIGKILL comes at once.
+        # Other nodes may run already where it is on no list: there SIGKILL comes at once, also for a worker that got
+        # SIGTERM before, and has not ended: the watchdog goes on with the node, and sees that its lease is over.
         listed = s.member[node] != Membership.OUTSIDE
         s.stopping[node] = ite(over & listed, waits.stopping[node], s.stopping[node])
+        asked = s.stopping[node] == Stopping.ASKED
+        s.stopping[node] = ite(asked & ~listed, Stopping.PROMPT, s.stopping[node])
         s.workers[node] = ite(over & (s.workers[node] != WorkerState.INIT), WorkerState.STOPPED, s.workers[node])
         s.loop[node] = ite(over, Loop.RESTARTING, s.loop[node])
 

@@ -427,6 +427,8 @@ class AgentSteps:
             over = seat.loop is Loop.MONITORING and self.order(seat, self.before_closing) is Order.REJOIN
         if over:
             self._stopped(seat, self.standing(seat, self.before_closing))
+        if seat.waits and not core.may_finish(self.standing(seat, self.before_closing)):
+            seat.kill_workers()  # the watchdog goes on as well, and the lease is over
 
     def _crash(self, seat: Seat) -> None:
         seat.pace = Pace.GOES_ON

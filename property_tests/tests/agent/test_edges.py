@@ -63,6 +63,7 @@ TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 LOOKED_AT = (
     Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("outage", "deaf")), Slice("2 2:2", ("signal",)),
     Slice("2 2:2", ("stall",)), Slice("2 2:2", ("final_failure",)), Slice("2 1:1", ("freeze", "deaf")),
+    Slice("2 1:2", ("freeze", "deaf")),
 )  # fmt: skip
 
 

@@ -408,6 +408,17 @@ class GoesOnWithoutALease(Ours):
     resume = Torch.resume
 
 
+class WaitsOnWhenItComesBack(Ours):
+    """A node that comes back, and is on no list, waits on for a worker that does not end at SIGTERM."""
+
+    @environment(each="node", fair=True)
+    def resume(self, s: S, node: Expr) -> None:
+        """SIGTERM is all that the worker gets."""
+        before = s.stopping[node]
+        Ours.resume.body(self, s, node)
+        s.stopping[node] = ite(before == Stopping.ASKED, before, s.stopping[node])
+
+
 class WatchesNobody(Ours):
     """Nothing outside of the agent ends its workers (A15)."""
 
@@ -547,6 +558,7 @@ ABLATIONS = (
      ("deadlock_freedom", "departures_are_noticed", "joins_end", "the_waiting_are_answered")),
     (NobodyGivesUp, run(TRYSTATE, 2, 2, 2, ("crash",)), ("deadlock_freedom", "everybody_ends", "joins_end")),
     (GoesOnWithoutALease, run(TRYSTATE, 2, 1, 2, ("freeze",)), ("one_group_in_the_job",)),
+    (WaitsOnWhenItComesBack, run(TRYSTATE, 2, 1, 2, ("freeze", "deaf")), ("one_group_in_the_job",)),
     (WatchesNobody, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
     (ExpelsBeforeTheLeaseEnds, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
     (CompletesWithoutTheExpected, run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
