@@ -26,6 +26,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from mmap import mmap
 from multiprocessing import current_process, get_all_start_methods, get_context
@@ -44,6 +45,7 @@ CORES_MAX = 64  # each process has a chunk of successors in memory
 SLOTS = 3  # chunks that a process has, or has done: it need not wait while the caller compares successors with the set
 SLOT_BYTES = 1 << 22  # or more, so that a chunk fits; successors that do not fit cross the pipe
 ANSWER_SECONDS = 600.0  # for a chunk, which takes milliseconds: longer, and the process is stopped or out of memory
+STOPS = (signal.SIGINT, signal.SIGTERM)
 JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
 
 
@@ -88,8 +90,9 @@ class Cores(Workers):
         self._slot_bytes = max(SLOT_BYTES, chunk_bytes)
         try:
             if "fork" in get_all_start_methods() and not current_process().daemon:  # a daemon may have no children
-                for _ in range(self._cores):
-                    self._fork(expand)
+                with _signals_wait():
+                    for _ in range(self._cores):
+                        self._fork(expand)
             self._pool = self._threads()
         except (OSError, RuntimeError, MemoryError):  # a limit of this process, on memory, processes or threads
             self._kill()
@@ -196,6 +199,27 @@ class Cores(Workers):
         begun = [pool.submit(do, piece) for piece in pieces]
         wait(begun)
         return [future.result() for future in begun]
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Signals are handled when the block is over: Python runs functions around a fork, and drops what they raise.
+
+    Ctrl-C in one of these would be lost. In another thread than the main one no handler runs.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: was for number in STOPS if callable(was := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
 
 
 def _work(

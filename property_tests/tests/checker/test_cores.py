@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -290,6 +290,24 @@ def test_a_process_that_is_stopped_ends_the_search(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
         *_, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
     assert stopped.startswith("stopped as a process of the search gave no answer")
+
+
+def test_ctrl_c_while_processes_are_forked_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Cores._fork
+
+    def fork(self: Cores, expand: Any) -> None:
+        right(self, expand)
+        with suppress(KeyboardInterrupt):  # as Python does around a fork
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Cores, "_fork", fork)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with tiny(), pytest.raises(KeyboardInterrupt):
+            answers(TwoPhaseCommit(rm=4), 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [one for one in multiprocessing.active_children() if one.name == "explore"]
 
 
 @pytest.mark.parametrize(("what", "error"), [("mmap", OSError), ("ThreadPoolExecutor", RuntimeError)])

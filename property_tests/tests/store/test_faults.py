@@ -34,7 +34,7 @@ from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
 
 SECONDS = by_night("seconds of a disturbed store", 2.5)
 SEEDS = range(by_night("runs of disturbed stores", 1))
-LEAST = 200  # operations without which a run has shown nothing
+LEAST = 50  # operations without which a run has shown nothing
 END_SECONDS = 60.0
 
 
