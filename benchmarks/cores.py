@@ -44,7 +44,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, and what is compared on it."""
+    """A model of one size, searched on one core and on several; `bits`: also with words of so many bits."""
 
     model: str
     size: int

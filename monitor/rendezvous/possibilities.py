@@ -16,7 +16,7 @@ from .states import Lens, rearranged
 from .stepping import Bytes, Stepper, Values
 
 UNKNOWN_MAX = 60_000  # min and max while the record has not shown them
-STEPPERS_MAX = 64  # systems that are kept: tracing one and compiling its trees takes some 0.3 s
+STEPPERS_MAX = 64  # systems that are kept: tracing one, and compiling its trees, is half the time of a short record
 
 
 @lru_cache(STEPPERS_MAX)

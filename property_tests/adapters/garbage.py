@@ -9,9 +9,6 @@ import gc
 
 
 def set_aside() -> None:
-    """Have the collections from here on look through newer objects alone.
-
-    Of the older ones those that are garbage already, and not among the newest, stay for good.
-    """
+    """Later collections look through newer objects alone. Older objects are never collected any more."""
     gc.collect(1)
     gc.freeze()

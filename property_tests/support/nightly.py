@@ -63,7 +63,7 @@ def by_night(name: str, ordinary: Number) -> Number:
 
 
 def a_third(cases: Sequence[Case]) -> Sequence[Case]:
-    """All cases by night; by day every third, of those whose whole list costs more than its news is worth."""
+    """All cases by night, every third by day: for lists that take ten seconds of a core and more."""
     return cases if NIGHTLY else cases[::3]
 
 

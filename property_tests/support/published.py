@@ -289,7 +289,7 @@ class ShardedStore(System):
 class RicartAgrawala(System):
     """Mutual exclusion with permissions: a node enters with one of each other (Ricart and Agrawala 1981).
 
-    Their clocks are left out, as in the published benchmark: who asks, and who gives permission first, is anybody.
+    Their clocks are left out, as in the published benchmark: any node may ask, and any node may be the first to permit.
     """
 
     node = index(3)

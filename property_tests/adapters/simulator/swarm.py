@@ -111,7 +111,7 @@ def sweep(seeds: Iterable[int], nodes: int | None = None) -> Iterator[Run]:
 
 
 def tidily(seeds: Iterable[int], runs: int) -> Iterator[int]:
-    """These seeds, while garbage is collected after so many of them alone: it costs a third of the time."""
+    """These seeds; garbage is collected after each `runs` of them, and objects older than this call are set aside."""
     collecting = gc.isenabled()
     set_aside()
     gc.disable()

@@ -60,7 +60,7 @@ def shown(model: str, folder: Path) -> list[str]:
     _run(["./pan"], folder)
     said = _run(["spin", "-t", "-T", "model.pml"], folder)
     run = said.partition("spin: model.pml")[0]  # then where it ends, and the values of all variables
-    # It warns at times that the model is newer than the run, which is not so.
+    # Spin warns at times that the model is newer than the run, which was made after it.
     labels = [word for line in run.splitlines() if not line.startswith("spin: warning") for word in line.split()]
     assert labels, said
     return labels

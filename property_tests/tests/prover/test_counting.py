@@ -30,7 +30,7 @@ def rendezvous() -> Case:
 
 
 def waits() -> Case:
-    """It has an index of a fixed size, and no count."""
+    """A system with an index of a fixed size, and no count."""
     claims = Claims(any_size(Waits, LemmasOfWaits, edition="TRYSTATE"))
     return claims, [c for c in claims.conditions() if c.where in STEPS_OF_WAITS and not c.trivial]
 
