@@ -27,6 +27,7 @@ _entries: list[Any] = []
 _gate = threading.Event()
 _entered = threading.Event()
 _noted = threading.Event()
+_errors: list[str] = []  # of the passes so far
 _begun = threading.Semaphore(0)
 _told = threading.Semaphore(0)
 
@@ -142,10 +143,16 @@ def fail_and_retry(retry: bool) -> tuple[str, str, int]:
     with dist_autograd.context() as context:
         loss = rpc.rpc_sync("B", plus_shared, (x,)) + rpc.rpc_sync("C", through_a_failing_node, (x,))
         first = failure(context, loss, retain_graph=True)
+        _errors.append(first)
         left = rpc.rpc_sync("B", passes)
         rpc.rpc_sync("C", open_gate)
         second = failure(context, loss, retain_graph=True) if retry else ""
     return first, second, left
+
+
+def first_error() -> str:
+    """On A: the error of the first pass, as soon as it has ended."""
+    return "".join(_errors)
 
 
 # ---- G2: a pass that fails on one worker when another has accumulated

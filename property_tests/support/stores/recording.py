@@ -60,9 +60,10 @@ def with_a_last_one_that_goes_on(work: Sequence[Plan], operations: Iterable[Oper
 
 
 def record(
-    clients: Sequence[Store], work: Sequence[Plan], deviations: frozenset[Deviation] = frozenset()
-) -> list[Recorded]:
-    """Let each client do its plan on a thread of its own, all at once.
+    clients: Sequence[Store], work: Sequence[Plan], deviations: frozenset[Deviation] = frozenset(),
+    patience: timedelta = PATIENCE,
+) -> list[Recorded]:  # fmt: skip
+    """Let each client do its plan on a thread of its own, all at once; a blocking operation waits for `patience`.
 
     Raises whatever a client raised that no store should; a call whose outcome its caller cannot know is pending.
     """
@@ -73,7 +74,7 @@ def record(
     def run(k: int) -> None:
         try:
             gate.wait(START_SECONDS)
-            found[k] = list(perform(Handle(clients[k], deviations), work[k], f"client {k}"))
+            found[k] = list(perform(Handle(clients[k], deviations), work[k], f"client {k}", patience))
         except BaseException as error:  # given to the caller
             errors.append(error)
 
@@ -90,13 +91,13 @@ def record(
     return [call for calls in found for call in calls]
 
 
-def perform(handle: Handle, plan: Plan, process: str) -> Iterator[Recorded]:
+def perform(handle: Handle, plan: Plan, process: str, patience: timedelta = PATIENCE) -> Iterator[Recorded]:
     """Do it, call after call; a client that goes on without an answer counts as another process."""
     lost = 0
     for operation in plan:
         who = process if not lost else f"{process}, after {lost} lost"
         invoked = time.monotonic_ns()
-        outcome = handle.perform(operation, PATIENCE)
+        outcome = handle.perform(operation, patience)
         returned = time.monotonic_ns()
         if isinstance(outcome, str):
             raise AssertionError(f"{who}: {operation} raised {outcome}")

@@ -388,7 +388,8 @@ def test_an_agent_whose_watchdog_was_killed_has_another_one(tmp_path: Path) -> N
         assert len(first) == 1
         os.kill(first[0], signal.SIGKILL)
         eventually("there is another one", lambda: len(dogs(b.pid)) == 1 and dogs(b.pid) != first)
-        assert f"the watchdog (process {first[0]}) has ended; starting another one" in b.said
+        line = f"the watchdog (process {first[0]}) has ended; starting another one"
+        eventually("its agent has said so", lambda: line in b.said)  # it logs after it has started the other one
         with b.stopped():
             a.runs(2, world_size=1)
             assert not alive(b.began[-1].pid)

@@ -191,7 +191,7 @@ def test_a_watcher_of_a_key_that_changes_without_a_pause_is_told(tmp_path: Path)
         ends.set()
         for writer in writers:
             writer.join()
-        total = store.add("n", 0)
+        total = int(store.get("n"))
         eventually("it is told of all", lambda: len(told) == total)
         assert told == list(range(1, total + 1))
 

@@ -15,18 +15,21 @@ HANGS_S = 3.0  # longer than the RPC timeout by a good deal
 def old_task_fed(say: Say, *, benign: bool = False) -> Observation:
     """G1. A pass fails on C while B waits for a second gradient; the same pass again, with nothing wrong, fails.
 
-    Benign: nothing is wrong the first time either.
+    About one time in two hundred it neither ends nor raises. Benign: nothing is wrong the first time either.
     """
     with Group("ABC") as group:
         a, _, c = group.workers
         if benign:
             c.does(calls.open_gate)
-        first, second, _ = a.does(calls.fail_and_retry, True)
+        try:
+            first, second, _ = a.does(calls.fail_and_retry, True)
+        except ScheduleError:
+            first, second = a.does(calls.first_error), f"it does not return within {WAIT_S:g} s"
+            if not first:
+                raise
     say(f"the first pass: {first or 'ends well'}")
     say(f"the second pass: {second or 'ends well'}")
-    return judge(
-        bool(second), "a pass that nothing disturbs succeeds after one that failed", [f"the retry raised: {second}"]
-    )
+    return judge(bool(second), "a pass that nothing disturbs succeeds after one that failed", [f"the retry: {second}"])
 
 
 def failed_pass_accumulates(say: Say, *, benign: bool = False) -> Observation:
