@@ -119,7 +119,14 @@ def test_one_that_has_not_called_it_is_shown_by_what_there_is(
         (tmp_path / "py-spy").write_text(f"#!/bin/sh\n{said}\n")
         (tmp_path / "py-spy").chmod(0o755)
     with started("/bin/sleep", "60") as worker:
-        said = stacks(worker.pid, tmp_path / "none")
+        said = ""
+
+        def shown() -> bool:  # the worker may not sleep yet
+            nonlocal said
+            said = stacks(worker.pid, tmp_path / "none")
+            return means == "py-spy" or "state S" in said
+
+        eventually("it is shown asleep", shown)
     if means == "py-spy":
         assert said == f"here: dump --pid {worker.pid}\n"
         return
