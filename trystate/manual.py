@@ -103,7 +103,7 @@ reachable. Liveness is not asked: trystate verify searches for that.
   trystate prove rendezvous
   trystate prove waits --with cvc5
   trystate prove rendezvous --only at_most_max --smt2 questions
-  trystate prove mypackage.protocol:Mine --fault none
+  trystate prove mypackage.protocol:Mine --infer
 """,
         exits={
             Exit.OK: "all properties are proved; with --only, those that were asked are kept by each step",

@@ -219,9 +219,9 @@ class Prover:
             goal = kept.pop(name)
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
             self._told(0, 0, f"does {name} follow from the others")
-            put = self._base(condition, kept, ()).with_(not_(goal))
+            put = self.base(condition, kept, ()).with_(not_(goal))
             attempts = (*FROM_OTHERS, *(LONGER if name in self._costly else ()))
-            questions = (self._asked(put, condition, attempt) for attempt in attempts)
+            questions = (self.asked(put, condition, attempt) for attempt in attempts)
             found = next((q for q in questions if q.answer is Answer.REFUTED), None)
             if found is not None:
                 self.proof.follows[name] = found
@@ -248,11 +248,11 @@ class Prover:
                 everything = attempt.all_assumptions
                 key = condition.where, everything
                 if key not in bases:
-                    bases[key] = self._base(condition, kept, () if everything else self._costly)
+                    bases[key] = self.base(condition, kept, () if everything else self._costly)
                 if everything not in put:
                     own = () if everything or condition.what not in kept else (kept[condition.what],)
                     put[everything] = bases[key].with_(*own, not_(condition.goal))
-                question = self._asked(put[everything], condition, attempt)
+                question = self.asked(put[everything], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
             self.proof.questions[condition.where, condition.what] = question
@@ -260,7 +260,7 @@ class Prover:
                 failed.add(condition.what)
         return failed
 
-    def _base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
+    def base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
@@ -271,7 +271,8 @@ class Prover:
         given.append(formulas(condition.guard))
         return Base(formulas, given)
 
-    def _asked(self, put: Base, condition: Condition, attempt: Attempt) -> Question:
+    def asked(self, put: Base, condition: Condition, attempt: Attempt, **options: Any) -> Question:
+        """The answer to a question; `options` are the solver's."""
         used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
         smt2 = _text(condition, [*put.given, *(law for _, law in used)])
         laws = frozenset(name for name, _ in used)
@@ -281,11 +282,30 @@ class Prover:
             return Question(condition, Answer.UNKNOWN, 0.0, smt2, laws)
         begin = self._clock()
         solver = _solver(smt2, int(attempt.effort * self._effort))
-        solver.set("random_seed", attempt.seed)
+        solver.set(random_seed=attempt.seed, **options)
         solver.set("timeout", max(1, int(left * 1000)))
         answer = Answer(str(solver.check()))
         model = solver.model().translate(load().main_ctx()) if answer is Answer.MODEL else None
         return Question(condition, answer, self._clock() - begin, smt2, laws, model)
+
+    def core(self, condition: Condition, kept: dict[str, Expr]) -> frozenset[str]:
+        """The names among `kept` that the solver needs to prove a condition; all of them if it gives up."""
+        z3 = load()
+        known = {} if condition.where == INIT else kept
+        put = self.base(condition, {}, ()).with_(not_(condition.goal), *known.values())
+        named = dict(zip(known, put.given[len(put.given) - len(known) :], strict=True))
+        rest = put.given[: len(put.given) - len(known)]
+        for without in (FEW_LAWS, frozenset[str]()):
+            context = z3.Context()
+            solver = z3.Solver(ctx=context)
+            solver.set(unsat_core=True, rlimit=self._effort)
+            laws = (law for name, law in put.formulas.laws if name not in without)
+            solver.add(*(term.translate(context) for term in (*rest, *laws)))
+            for name, term in named.items():
+                solver.assert_and_track(term.translate(context), name)
+            if Answer(str(solver.check())) is Answer.REFUTED:
+                return frozenset(map(str, solver.unsat_core()))
+        return frozenset(known)
 
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""

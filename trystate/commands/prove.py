@@ -37,15 +37,49 @@ def prove(args: argparse.Namespace) -> int:
     def told(done: int, total: int, what: str) -> None:
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
 
-    prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
+    inferred: dict[str, str] = {}
     with reporter.doing(f"proving {system.name}"):
-        proof = prover.prove()
+        if args.infer:
+            proof, inferred = _inferred(args, reporter)
+        else:
+            prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
+            proof = prover.prove()
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
-    for line in _report(proof, agreed):
+    for line in _report(proof, agreed, inferred):
         print(line)
     if args.smt2 is not None:
         print(f"{plural(len(proof.asked), 'question')} in {_write(proof, args.smt2)}: unsat proves one")
     return _exit(proof, agreed)
+
+
+def _inferred(args: argparse.Namespace, reporter: Reporter) -> tuple[Proof, dict[str, str]]:
+    """The proof with lemmas that are looked for, and the text of each."""
+    from trystate.model.prover.inference import Inference  # it needs numpy
+
+    if args.only:
+        raise UsageError("--infer proves all properties: leave --only out")
+    its, lemmas = _classes(args)
+    inference = Inference(
+        its,
+        lemmas,
+        faults=_faults(its, args.fault),
+        clock=time.monotonic,
+        seconds=args.max_seconds,
+        told=reporter.detail,
+    )
+    result = inference.prove()
+    return result.proof, result.found
+
+
+def _classes(args: argparse.Namespace) -> tuple[type[System], type[System] | None]:
+    """The class of the edition that is asked for, and the one with its lemmas, if there are some."""
+    cls = registry.system_class(args.system)
+    lemmas = registry.lemmas(cls)
+    wanted = args.edition
+    if wanted is None and lemmas is not None:
+        wanted = lemmas.__family__.edition.name if lemmas.__family__.edition is not None else None
+    its = cls.for_edition(edition(cls, wanted))
+    return its, lemmas if lemmas is not None and issubclass(lemmas, its) else None
 
 
 def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
@@ -53,14 +87,7 @@ def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
 
     Raises UsageError for an unknown name, and for a system without a property to prove.
     """
-    cls = registry.system_class(args.system)
-    lemmas = registry.lemmas(cls)
-    wanted = args.edition
-    if wanted is None and lemmas is not None:
-        wanted = lemmas.__family__.edition.name if lemmas.__family__.edition is not None else None
-    its = cls.for_edition(edition(cls, wanted))
-    if lemmas is not None and not issubclass(lemmas, its):
-        lemmas = None
+    its, lemmas = _classes(args)
     names = lemma_names(lemmas) if lemmas is not None else frozenset()
     system = any_size(its, lemmas, faults=_faults(its, args.fault))
     known = [p.name for p in system.properties if p.form.value in ("always", "step")]
@@ -68,7 +95,7 @@ def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
         if name not in known:
             raise UsageError(registry.unknown("property", name, known))
     if not known:
-        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+        raise UsageError(f"{its.__name__} has no property of states or steps: there is nothing to prove")
     return system, names
 
 
@@ -93,7 +120,7 @@ def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Ques
     return out
 
 
-def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
+def _report(proof: Proof, agreed: list[tuple[Question, Answer]], inferred: dict[str, str]) -> Iterator[str]:
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
     faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
@@ -126,7 +153,7 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                            (", lemmas", [n for n in names if n in proof.lemmas])):  # fmt: skip
             if some:
                 yield f"{status.value}{what} ({len(some)})"
-                yield from (f"  {name}{_follows(proof, name)}" for name in some)
+                yield from (f"  {name}{_follows(proof, name)}{_text(inferred, name)}" for name in some)
     if live := [p.name for p in system.properties if p.form is Form.LEADS_TO]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
@@ -141,6 +168,10 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
 
 def _follows(proof: Proof, name: str) -> str:
     return " (follows from the others)" if name in proof.follows else ""
+
+
+def _text(inferred: dict[str, str], name: str) -> str:
+    return f": {inferred[name]}" if name in inferred else ""
 
 
 def _open(proof: Proof) -> Iterator[str]:
