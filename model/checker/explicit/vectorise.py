@@ -1,7 +1,9 @@
-"""Closed trees as NumPy source: one function evaluates a tree on a whole array of packed states.
+"""Closed trees as source of array operations: one function evaluates a tree on a whole array of packed states.
 
 In the generated text `w0`, `w1`, ... are the words of the states, one array each. A tree that is used twice becomes a
-temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word. The text is the
+same for every kind of array: the operators are those of Python, and the layout gives the few functions beside them
+(`Layout.function`).
 
 An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is
 computed: in bytes, in int64, or, where it or an operand may leave int64, in arrays of Python ints, which are
@@ -12,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ...language.expressions import FALSE, TRUE, Expr, equal, substitute
 from ...language.sorts import Sort
 from ..kernel import Instance, Kernel
-from .packing import Column, Columns, Layout, Mask, Place, Rows
+from .packing import Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
 
@@ -96,7 +97,7 @@ class Emitter:
     def number(self, expr: Expr) -> str:
         """A tree as text for an array of int64 (of Python ints if it is big), or a constant; bools as 0 and 1."""
         text, kind = self._text(expr)
-        return text if kind in (_WORD, _BIG, _CONST) else f"{text}.astype(i64)"
+        return text if kind in (_WORD, _BIG, _CONST) else f"wide({text})"
 
     def _text(self, expr: Expr) -> tuple[str, str]:
         found = self._texts.get(expr)
@@ -171,7 +172,7 @@ class Emitter:
 
     def _int(self, expr: Expr) -> tuple[str, str]:
         # A bool is a byte that holds 0 or 1: adding bytes moves an eighth of the memory.
-        return f"{self.condition(expr.args[0])}.view(i8)", _BYTE
+        return f"byte({self.condition(expr.args[0])})", _BYTE
 
     def _add(self, expr: Expr) -> tuple[str, str]:
         return self._arithmetic(expr, "+")
@@ -205,37 +206,13 @@ def is_big(expr: Expr) -> bool:
     return not fits_int64(expr.sort.low, expr.sort.high)
 
 
-def big(values: Any) -> NDArray[np.object_]:
-    """Numbers as Python ints."""
-    return np.asarray(values, np.object_)
-
-
-def offset(values: Any, low: int, high: int) -> Column:
-    """Numbers of any size minus `low`; 0 for those outside of `low` to `high`."""
-    numbers = big(values)
-    within = (numbers >= low) & (numbers <= high)
-    return np.where(within, numbers - low, 0).astype(np.int64)
-
-
-def build(name: str, head: str, lines: Sequence[str]) -> Callable[..., Any]:
-    """The function of the given source text."""
-    source = "\n".join([f"def {name}({head}):", *lines])
-    scope: dict[str, Any] = {"np": np, "i64": np.int64, "i8": np.int8, "where": np.where, "big": big, "offset": offset}
-    exec(compile(source, f"<generated {name}>", "exec"), scope)
-    return scope[name]  # type: ignore[no-any-return]
-
-
-def words_of(layout: Layout) -> list[str]:
-    return [f"w{j}" for j in range(layout.words)]
-
-
 def conditions(layout: Layout, exprs: Sequence[Expr]) -> Callable[..., tuple[Mask, ...]]:
     """A function of the words that evaluates closed conditions, none of them constant."""
     emitter = Emitter(layout)
     emitter.count(exprs)
     texts = [emitter.condition(expr) for expr in exprs]
     emitter.line(f"return ({', '.join(texts)},)")
-    return build("conditions", ", ".join(words_of(layout)), emitter.lines)
+    return layout.function("conditions", emitter.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +254,7 @@ class Step:
     def run(self, columns: Columns) -> Taken | None:
         if not self.met:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
-            if holds and not np.logical_and.reduce(holds).any():
+            if holds and not reduce(and_, holds).any():
                 return None
             self.meet()
         found = self._run(*columns) if self._run is not None else None
@@ -301,16 +278,16 @@ class Step:
             self._run = self._build(rest, sure)
 
     def _build(self, rest: Expr, sure: bool) -> Callable[..., Any]:
-        words = words_of(self.layout)
+        words = self.layout.names
         emitter = Emitter(self.layout)
         masked = emitter.masked(self.facts)
         if masked:
-            emitter.line(f"rows = np.flatnonzero({' & '.join(masked)})")
-            emitter.line("if not rows.size: return None")
+            emitter.line(f"rows = flatnonzero({' & '.join(masked)})")
+            emitter.line("if not len(rows): return None")
             for w in words:
-                emitter.line(f"{w} = {w}.take(rows)")
+                emitter.line(f"{w} = take({w}, rows)")
         else:
-            emitter.line("rows = np.arange(w0.size)")
+            emitter.line("rows = every(w0)")
         if rest is not TRUE:
             emitter.count([rest])
             self._select(emitter, emitter.condition(rest), words)
@@ -323,15 +300,15 @@ class Step:
         new = [after.get(j, w) for j, w in enumerate(words)]
         inside = "~outside" if outside else "None"
         emitter.line(f"return rows, ({', '.join(words)},), ({', '.join(new)},), {inside}")
-        return build("step", ", ".join(words), emitter.lines)
+        return self.layout.function("step", emitter.lines)
 
     def _select(self, emitter: Emitter, condition: str, arrays: Sequence[str]) -> None:
         """Go on with the rows where the condition holds."""
-        emitter.line(f"keep = np.flatnonzero({condition})")
-        emitter.line("if not keep.size: return None")
-        emitter.line("if keep.size != rows.size:")
+        emitter.line(f"keep = flatnonzero({condition})")
+        emitter.line("if not len(keep): return None")
+        emitter.line("if len(keep) != len(rows):")
         for name in ["rows", *arrays]:
-            emitter.line(f"    {name} = {name}.take(keep)")
+            emitter.line(f"    {name} = take({name}, keep)")
         emitter.forget()
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
@@ -349,7 +326,7 @@ class Step:
                 if p.low <= value.value <= p.high:
                     fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.value)
                 else:
-                    outside.append("np.True_")
+                    outside.append("True")
                 continue
             text = emitter.number(value)
             moving.setdefault(p.word, []).append(_shifted(text, p, is_big(value)))
@@ -361,7 +338,7 @@ class Step:
             emitter.line(f"v{word} = {' | '.join([*parts, *moving.get(word, [])])}")
             names[word] = f"v{word}"
         if outside:
-            emitter.line(f"outside = {' | '.join(outside)} | np.zeros(w0.size, np.bool_)")
+            emitter.line(f"outside = {' | '.join(outside)} | falses(w0)")
         return names, bool(outside)
 
 
