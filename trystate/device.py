@@ -61,7 +61,7 @@ class Device(Workers):
         import torch
 
         self.name = name
-        self.device = _device(name)
+        self.device = named(name)
         self.memory_bytes = memory_bytes or free_bytes(name)
         self._measured = self.device.type == "cuda"
         self._base = torch.cuda.memory_allocated(self.device) if self._measured else 0
@@ -100,7 +100,12 @@ class Device(Workers):
         return torch.cuda.memory_allocated(self.device) - self._base > CROWDED_SHARE * self.memory_bytes
 
 
-def _device(name: str) -> torch.device:
+def named(name: str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
     import torch
 
     if name == TORCH_CPU:
@@ -121,7 +126,7 @@ def _device(name: str) -> torch.device:
 
 def free_bytes(name: str) -> int:
     """Three quarters of the memory that is free on the device."""
-    device = _device(name)
+    device = named(name)
     if device.type == "cpu":
         return int(SHARE * available_bytes())
     import torch
