@@ -66,7 +66,9 @@ def split_literals(expr: Expr) -> tuple[dict[Expr, Expr], Expr]:
 
 
 class Emitter:
-    """Writes the lines of one function body."""
+    """Writes the lines of one function body over arrays."""
+
+    negation = "~"
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -78,10 +80,35 @@ class Emitter:
     def line(self, text: str) -> None:
         self.lines.append("    " + text)
 
-    def forget(self) -> None:
-        """The rows have changed: what was computed no longer fits them."""
-        self._texts.clear()
+    def assign(self, name: str, text: str) -> None:
+        """Give a name to a value of each row."""
+        self.line(f"{name} = {text}")
+
+    def begin(self, conditions: Sequence[str]) -> None:
+        """Take the rows where all conditions hold."""
+        if not conditions:
+            self.line("rows = every(w0)")
+            return
+        self.line(f"rows = flatnonzero({' & '.join(conditions)})")
+        self.line("if not len(rows): return None")
+        for w in self.layout.names:
+            self.line(f"{w} = take({w}, rows)")
+
+    def select(self, condition: str, names: Sequence[str]) -> None:
+        """Go on with the rows where the condition holds, with their words and these values of theirs."""
+        self.line(f"keep = flatnonzero({condition})")
+        self.line("if not len(keep): return None")
+        self.line("if len(keep) != len(rows):")
+        for name in ["rows", *self.layout.names, *names]:
+            self.line(f"    {name} = take({name}, keep)")
+        self._texts.clear()  # the rows have changed: what was computed no longer fits them
         self._uses.clear()
+
+    def give(self, after: Sequence[str], outside: bool) -> None:
+        """The result: rows, their words, the words after the step, and which rows stay inside."""
+        words = ", ".join(self.layout.names)
+        inside = "~outside" if outside else "None"
+        self.line(f"return rows, ({words},), ({', '.join(after)},), {inside}")
 
     def count(self, exprs: Iterable[Expr]) -> None:
         """Tell beforehand what will be written, so that shared parts get a name."""
@@ -105,7 +132,7 @@ class Emitter:
             text, kind = getattr(self, f"_{expr.op}")(expr)
             if kind != _CONST and (self._uses.get(expr, 0) > 1 or text.count("(") > NESTING_MAX):
                 self._names += 1
-                self.line(f"t{self._names} = {text}")
+                self.assign(f"t{self._names}", text)
                 text = f"t{self._names}"
             found = self._texts[expr] = text, kind
         return found
@@ -135,7 +162,7 @@ class Emitter:
         if inner.op == "read":
             p = self.layout.place(inner)
             return f"((w{p.word} & {p.mask}) == 0)", _BOOL
-        return f"(~{self.condition(inner)})", _BOOL
+        return f"({self.negation}{self.condition(inner)})", _BOOL
 
     def _compare(self, expr: Expr, sign: str) -> str:
         a, b = expr.args
@@ -245,6 +272,8 @@ class Step:
         self.met = False
         self._memo: dict[Expr, Expr] = {}
         self._run: Callable[..., Any] | None = None
+        self._rest: Expr = TRUE  # of the guard, beside the facts
+        self._sure = False  # whenever the guard holds, something changes
         self._fixed = layout.masked(top_literals(kernel.guard(instance)))
 
     def known(self, expr: Expr) -> Expr:
@@ -266,50 +295,31 @@ class Step:
             return
         self.met = True
         kernel = self.kernel
-        self.facts, rest = split_literals(kernel.guard(self.instance))
-        sure = False  # whenever the guard holds, something changes
-        for k, value in kernel.effects(self.instance).items() if rest is not FALSE else ():
+        self.facts, self._rest = split_literals(kernel.guard(self.instance))
+        for k, value in kernel.effects(self.instance).items() if self._rest is not FALSE else ():
             now = self.known(kernel.cell_read(*kernel.cells[k].key))
             then = self.known(value)
             if equal(now, then) is not TRUE:
                 self.effects[k] = then
-                sure = sure or equal(now, then) is FALSE
+                self._sure = self._sure or equal(now, then) is FALSE
         if self.effects:
-            self._run = self._build(rest, sure)
+            emitter = Emitter(self.layout)
+            self.write(emitter)
+            self._run = self.layout.function("step", emitter.lines)
 
-    def _build(self, rest: Expr, sure: bool) -> Callable[..., Any]:
-        words = self.layout.names
-        emitter = Emitter(self.layout)
-        masked = emitter.masked(self.facts)
-        if masked:
-            emitter.line(f"rows = flatnonzero({' & '.join(masked)})")
-            emitter.line("if not len(rows): return None")
-            for w in words:
-                emitter.line(f"{w} = take({w}, rows)")
-        else:
-            emitter.line("rows = every(w0)")
-        if rest is not TRUE:
-            emitter.count([rest])
-            self._select(emitter, emitter.condition(rest), words)
+    def write(self, emitter: Emitter) -> None:
+        """The body of the step, once it is met and has effects."""
+        emitter.begin(emitter.masked(self.facts))
+        if self._rest is not TRUE:
+            emitter.count([self._rest])
+            emitter.select(emitter.condition(self._rest), ())
         after, outside = self._emit_effects(emitter)
-        if not sure:
+        if not self._sure:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
             if outside:
                 touched.append("outside")
-            self._select(emitter, " | ".join(touched), [*words, *after.values(), *(["outside"] if outside else [])])
-        new = [after.get(j, w) for j, w in enumerate(words)]
-        inside = "~outside" if outside else "None"
-        emitter.line(f"return rows, ({', '.join(words)},), ({', '.join(new)},), {inside}")
-        return self.layout.function("step", emitter.lines)
-
-    def _select(self, emitter: Emitter, condition: str, arrays: Sequence[str]) -> None:
-        """Go on with the rows where the condition holds."""
-        emitter.line(f"keep = flatnonzero({condition})")
-        emitter.line("if not len(keep): return None")
-        emitter.line("if len(keep) != len(rows):")
-        for name in ["rows", *arrays]:
-            emitter.line(f"    {name} = take({name}, keep)")
-        emitter.forget()
+            emitter.select(" | ".join(touched), [*after.values(), *(["outside"] if outside else [])])
+        emitter.give([after.get(j, w) for j, w in enumerate(self.layout.names)], outside)
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
         """Lines that compute each changed word; and whether an effect may leave its field's range."""
@@ -335,10 +345,10 @@ class Step:
         names = {}
         for word in sorted(clear):
             parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
-            emitter.line(f"v{word} = {' | '.join([*parts, *moving.get(word, [])])}")
+            emitter.assign(f"v{word}", " | ".join([*parts, *moving.get(word, [])]))
             names[word] = f"v{word}"
         if outside:
-            emitter.line(f"outside = {' | '.join(outside)} | falses(w0)")
+            emitter.assign("outside", f"{' | '.join(outside)} | falses(w0)")
         return names, bool(outside)
 
 
