@@ -24,8 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built
+from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built, leaves_int64
+from trystate.model.checker.explicit.fused import fuse
 from trystate.model.checker.explicit.packing import CHUNK, Columns, Keys, Layout, Layouts, Mask, Rows
+from trystate.model.checker.explicit.vectorise import Step
+from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language.fields import Cell
@@ -34,6 +37,8 @@ from .machine import CPU, SHARE, available_bytes
 
 if TYPE_CHECKING:
     import torch
+
+    from .kernels import Kernels
 
 TORCH_CPU = "torch-cpu"  # tensors in the memory of the processor
 LEVEL_MIN = 1 << 16  # states of a level: fewer are done sooner than the kernels of its steps are launched
@@ -60,9 +65,12 @@ class Device(Workers):
             raise UnavailableError(f"device {name} needs torch: pip install 'trystate[torch]', or leave it out")
         import torch
 
+        from . import kernels
+
         self.name = name
         self.device = named(name)
         self.memory_bytes = memory_bytes or free_bytes(name)
+        self.compile = kernels.compiler(self.device)
         self._measured = self.device.type == "cuda"
         self._base = torch.cuda.memory_allocated(self.device) if self._measured else 0
 
@@ -143,6 +151,7 @@ class TensorLayout(Layout):
         super().__init__(cells, frozen, lanes)
         self._home = Layout(cells, frozen, lanes)
         self._on = on
+        self._kernels: Kernels | None = None
         self.arrays = Arrays(
             where=torch.where, take=lambda array, rows: array.index_select(0, rows), falses=partial(torch.zeros_like, dtype=torch.bool),
             flatnonzero=lambda mask: mask.nonzero().squeeze(1), every=lambda array: torch.arange(len(array), device=array.device),
@@ -180,7 +189,7 @@ class TensorLayout(Layout):
     # ---- generated text
 
     def function(self, name: str, lines: Sequence[str]) -> Callable[..., Any]:
-        if not _leaves_int64(lines):
+        if not leaves_int64(lines):
             return built(self.arrays, name, self.names, lines)
         run = built(NUMPY, name, self.names, lines)
         return lambda *columns: self._sent(run(*map(_array, columns)))
@@ -196,6 +205,24 @@ class TensorLayout(Layout):
 
         holds = torch.stack([mask.any() for mask in masks]).tolist() if masks else []
         return [int(mask.nonzero()[0]) if some else None for mask, some in zip(masks, holds, strict=True)]
+
+    def fused(self, columns: Columns, steps: Sequence[Step], watching: Watching) -> tuple[int, Columns] | None:
+        if self._on.compile is None:
+            return None
+        if self._kernels is None or self._kernels.fused.met != sum(step.met for step in steps):
+            from .kernels import Kernels
+
+            fused = fuse(self, steps, watching)
+            if fused is None:
+                self._on.compile = None
+                return None
+            self._kernels = Kernels(fused, self._on.compile)
+        counted = self._kernels.counted(columns)
+        marked = [key for key, mark in zip(self._kernels.fused.marks, counted.marks, strict=True) if mark]
+        if not all(key is not None and key in watching.found for key in marked):
+            return None
+        watching.busy((counted.busy & (1 << k)) != 0 for k in range(len(watching.idle_of)))
+        return counted.edges, counted.written()
 
     # ---- keys
 
@@ -299,10 +326,3 @@ class TensorLayout(Layout):
 def _array(tensor: Any) -> Any:
     return tensor.cpu().numpy()
 
-
-def _leaves_int64(lines: Sequence[str]) -> bool:
-    """Does the text compute with numbers that an int64 does not hold?"""
-    import re
-
-    text = "\n".join(lines)
-    return bool(re.search(r"\b(big|offset)\(", text)) or any(int(n) >= 1 << 63 for n in re.findall(r"\b\d+", text))

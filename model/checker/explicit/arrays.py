@@ -5,7 +5,8 @@ Values that may leave int64 are arrays of Python ints (`big`, `offset`), which o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,6 +46,12 @@ NUMPY = Arrays(
     falses=lambda array: np.zeros(len(array), np.bool_), wide=lambda array: array.astype(np.int64),
     byte=lambda array: array.view(np.int8), minimum=np.minimum, maximum=np.maximum,
 )  # fmt: skip
+
+
+def leaves_int64(lines: Iterable[str]) -> bool:
+    """Does the text compute with numbers that an int64 does not hold?"""
+    text = "\n".join(lines)
+    return bool(re.search(r"\b(big|offset)\(", text)) or any(int(n) >= 1 << 63 for n in re.findall(r"\b\d+", text))
 
 
 def built(arrays: Arrays, name: str, head: Sequence[str], lines: Sequence[str]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .graph import Explored, Graph, fair_region, fair_run
 from .levels import Levels
-from .packing import CHUNK, Keys, Layout, Layouts, Mask
+from .packing import CHUNK, Columns, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
@@ -207,6 +207,19 @@ class ExplicitEngine:
         unmet = [number for number, step in enumerate(self.steps) if not step.met]
         found_before = len(watching.found)
         watching.begin(columns, level)
+        fused = self.layout.fused(columns, self.steps, watching)
+        edges, outputs = self._each_step(columns, watching) if fused is None else (fused[0], [fused[1]])
+        if self.symmetry is not None:
+            outputs = [self.symmetry.canonical(after) for after in outputs]
+        watching.end()
+        joined = self.layout.joined(outputs)
+        held = 2 * joined.nbytes
+        finds = dict(islice(watching.found.items(), found_before, None))
+        met = [number for number in unmet if self.steps[number].met]
+        return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)
+
+    def _each_step(self, columns: Columns, watching: Watching) -> tuple[int, list[Columns]]:
+        """Take the steps one by one: how many there are, and the states after each."""
         outputs = []
         edges = 0
         for number, step in enumerate(self.steps):
@@ -218,15 +231,8 @@ class ExplicitEngine:
             after = taken.after
             if taken.inside is not None and not taken.inside.all():
                 after = tuple(c[taken.inside] for c in after)
-            if self.symmetry is not None:
-                after = self.symmetry.canonical(after)
             outputs.append(after)
-        watching.end()
-        joined = self.layout.joined(outputs)
-        held = 2 * joined.nbytes
-        finds = dict(islice(watching.found.items(), found_before, None))
-        met = [number for number in unmet if self.steps[number].met]
-        return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)
+        return edges, outputs
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count

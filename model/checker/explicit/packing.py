@@ -148,6 +148,10 @@ class Layout:
         """The function of the words that has the given body."""
         return built(self.arrays, name, self.names, lines)
 
+    def fused(self, columns: Columns, steps: Sequence[Any], watching: Any) -> tuple[int, Columns] | None:
+        """Take all steps at once: how many there are, and the states after them; None: take them one by one."""
+        return None
+
     def first(self, masks: Sequence[Mask]) -> list[int | None]:
         """The first row of each mask where it holds."""
         return [int(mask.argmax()) if mask.any() else None for mask in masks]

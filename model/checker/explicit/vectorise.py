@@ -276,6 +276,11 @@ class Step:
         self._sure = False  # whenever the guard holds, something changes
         self._fixed = layout.masked(top_literals(kernel.guard(instance)))
 
+    @property
+    def fixed(self) -> list[str]:
+        """Conditions in text that a state has where the step is met."""
+        return [f"((w{word} & {mask}) == {pattern})" for word, mask, pattern in self._fixed]
+
     def known(self, expr: Expr) -> Expr:
         """A closed tree where the guard holds: the cells that it fixes are constants."""
         return substitute(expr, self.facts, self._memo)

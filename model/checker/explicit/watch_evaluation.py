@@ -62,19 +62,24 @@ class _Group:
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
         self._compiled: list[WatchKey] = []
 
-    def look(self, columns: Columns, finds: _Finds, rows: Rows | None = None) -> None:
-        """Look at states of a chunk: those at `rows`, without it the first ones."""
-        if not len(columns[0]):
-            return
+    def open(self, finds: _Finds) -> Sequence[tuple[WatchKey, Expr]]:
+        """The conditions that are not found, closed."""
         if self._unclosed:
             closed = [(watch.key, self._close(watch)) for watch in self._unclosed if not finds.done(watch.key)]
             self._wanted = [(key, expr) for key, expr in closed if expr is not FALSE]
             self._unclosed = ()
-        if not self._wanted:
-            return
         if any(finds.done(key) for key, _ in self._wanted):
             self._wanted = [(key, expr) for key, expr in self._wanted if not finds.done(key)]
             self._evaluate = None
+        return self._wanted
+
+    def look(self, columns: Columns, finds: _Finds, rows: Rows | None = None) -> None:
+        """Look at states of a chunk: those at `rows`, without it the first ones."""
+        if not len(columns[0]):
+            return
+        self.open(finds)
+        if not self._wanted:
+            return
         for key, expr in self._wanted:
             if expr is TRUE:
                 self._note(key, columns, 0, finds, rows)
@@ -155,6 +160,21 @@ class Watching:
         for idle in self._idle:
             if number in idle.numbers:
                 idle.busy[taken.rows] = True
+
+    def open_of(self, number: int) -> Sequence[tuple[WatchKey, Expr]]:
+        """The conditions on the states where an instance takes a step that are not found; the step is met."""
+        group = self._by_instance.get(number)
+        return () if group is None else group.open(self._finds)
+
+    @property
+    def idle_of(self) -> tuple[frozenset[int], ...]:
+        """The groups of steps whose rest is watched."""
+        return tuple(idle.numbers for idle in self._idle)
+
+    def busy(self, masks: Iterable[Mask]) -> None:
+        """In which states of the chunk a step of each group of `idle_of` is taken."""
+        for idle, mask in zip(self._idle, masks, strict=True):
+            idle.busy = mask
 
     def end(self) -> None:
         """Every step of the chunk has been seen."""

@@ -1,18 +1,25 @@
 """The explicit engine on torch tensors: its answers are those on NumPy's arrays, to the last step of each run.
 
-Without a GPU the tensors are in the memory of the processor; with one everything is tried there as well. Levels of one
-state move to the device, chunks are of a few states, and a chunk there is as large as several of NumPy's.
+Without a GPU the tensors are in the memory of the processor, and the kernels are compiled for it; with one everything is
+tried there as well. Levels of one state move to the device, chunks are of a few states, and a chunk there is as large as
+several of NumPy's.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import random
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,27 +28,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import visited, watch_evaluation
+from trystate.model.checker.explicit import fused, visited, watch_evaluation
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.levels import Levels
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Kernel, Lasso, Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
-from trystate.model.language import Form, System
+from trystate.model.language import Form, System, flag, integer, transition
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.support.systems.wide_systems import Totals, wide_declarations
+from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
+
+torch = pytest.importorskip("torch")
 
 from trystate import device, plans, registry
 from trystate.device import Device, TensorLayout
+from trystate.kernels import Launch
 
-torch = pytest.importorskip("torch")
 DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
+COMPILER = shutil.which("g++")
+WITH_KERNELS = (*((DEVICES[0],) if COMPILER else ()), *DEVICES[1:])
 on_each_device = pytest.mark.parametrize("name", DEVICES)
 MANY = Limits(states=20_000, seconds=30.0)
 PLANNED_STATES = 200_000 if NIGHTLY else 100  # of a system of the plan
@@ -56,6 +67,30 @@ def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.Mon
         patch.setattr(device, "LEVEL_MIN", level)
         patch.setattr(TensorLayout, "chunks", property(lambda layout: chunks))
         yield patch
+
+
+@cache
+def for_the_processor(source: str) -> Launch:
+    """The kernel of a source, which is C as well."""
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder, "steps.cpp")).write_text(source)
+        made = str(path.with_suffix(".so"))
+        subprocess.run([str(COMPILER), "-O0", "-shared", "-fPIC", "-o", made, str(path)], check=True)
+        steps = ctypes.CDLL(made).steps
+
+    def launch(count: int, *tensors: Any) -> None:
+        steps(ctypes.c_longlong(count), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors))
+
+    return launch
+
+
+def on(name: str, kernels: bool = False) -> Device:
+    found = Device(name)
+    if not kernels:
+        found.compile = None
+    elif name == "torch-cpu":
+        found.compile = lambda sources: [for_the_processor(source) for source in sources]
+    return found
 
 
 def answers(of: System, workers: Workers | None, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
@@ -73,10 +108,10 @@ def answers(of: System, workers: Workers | None, limits: Limits = MANY, **option
     return said
 
 
-def assert_alike(of: System, limits: Limits = MANY, **options: Any) -> None:
+def assert_alike(of: System, limits: Limits = MANY, kernels: bool = False, **options: Any) -> None:
     expected = answers(of, None, limits, **options)
-    for name in DEVICES:
-        assert answers(of, Device(name), limits, **options) == expected
+    for name in WITH_KERNELS if kernels else DEVICES:
+        assert answers(of, on(name, kernels), limits, **options) == expected
 
 
 @given(declarations())
@@ -84,7 +119,7 @@ def assert_alike(of: System, limits: Limits = MANY, **options: Any) -> None:
 def test_random_systems_have_the_same_answers_on_a_device(declared: Declaration) -> None:
     with tiny():
         assert_alike(system(declared))
-        report = check(system(declared), engine="explicit", workers=Device(DEVICES[-1]))
+        report = check(system(declared), engine="explicit", workers=on(DEVICES[-1]))
         assert facts(report) == facts(check(system(declared), engine="interpret"))
         assert_runs_show_what_they_claim(report)
 
@@ -101,7 +136,30 @@ def test_numbers_beyond_int64_are_exact_on_a_device(declared: Declaration) -> No
 
     with tiny():
         expected = decided(None)
-        assert [decided(Device(name)) for name in DEVICES] == [expected] * len(DEVICES)
+        assert [decided(on(name)) for name in DEVICES] == [expected] * len(DEVICES)
+
+
+class Negated(System):
+    """Conditions that are negated as a whole."""
+
+    a, b = flag(), flag()
+    n = integer(0, 5)
+
+    @transition()
+    def rise(self, s: Any) -> None:
+        """Not when both flags are set."""
+        s.when(~(s.a & s.b) & (s.n < 5))
+        s.n = s.n + 1
+
+    @transition()
+    def set_a(self, s: Any) -> None:
+        """One flag."""
+        s.a = True
+
+    @transition()
+    def set_b(self, s: Any) -> None:
+        """The other."""
+        s.b = True
 
 
 SYSTEMS: dict[str, Callable[[], System]] = {
@@ -110,7 +168,19 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "six words": lambda: ThreeWords(rm=2),
     "several initial states": lambda: Ring(node=2, faults=["loss"]),
     "effects out of range": Overflowing,
+    "negations": Negated,
 }
+
+
+class Sums(Totals):
+    """A step that computes beyond int64."""
+
+    @transition()
+    def empty(self, s: Any) -> None:
+        """The numbers are 0 again."""
+        s.when(sum(cells(s.amount, s.part)) > 2 * TERM_MAX)
+        for k in s.part:
+            s.amount[k] = 0
 
 
 @pytest.mark.parametrize("of", SYSTEMS)
@@ -122,7 +192,7 @@ def test_states_of_any_width_have_the_same_answers(of: str) -> None:
 @pytest.mark.parametrize("run", [run for run in plans.small(registry.plan()) if plans.states()[run.label] < PLANNED_STATES], ids=lambda run: run.label)
 def test_the_systems_of_the_plan_have_the_same_reports(run: Any) -> None:
     with tiny(chunk=64, level=32):
-        reports = [check(run.build(), engine="explicit", workers=w) for w in (None, *map(Device, DEVICES))]
+        reports = [check(run.build(), engine="explicit", workers=w) for w in (None, *map(on, DEVICES))]
     told = [[(v.property.name, v.status, v.run) for v in one.verdicts] for one in reports]
     assert told[1:] == told[:1] * len(DEVICES)
     assert [facts(one) for one in reports[1:]] == [facts(reports[0])] * len(DEVICES)
@@ -155,7 +225,7 @@ def test_a_limit_of_states_stops_where_smaller_chunks_would(states: int) -> None
 @pytest.mark.parametrize("limits", [replace(MANY, memory_bytes=1 << 9), replace(MANY, seconds=0.0)])
 def test_memory_and_seconds_stop_a_search_on_a_device(name: str, limits: Limits) -> None:
     with tiny():
-        *_, stopped = answers(TwoPhaseCommit(rm=5), Device(name), limits)["graph"]
+        *_, stopped = answers(TwoPhaseCommit(rm=5), on(name), limits)["graph"]
     assert "MiB (limit 0 MiB" in stopped if limits.seconds else "s (limit 0 s" in stopped
 
 
@@ -170,7 +240,7 @@ def test_memory_that_ends_on_a_device_is_a_limit(name: str) -> None:
 
     with tiny() as patch:
         patch.setattr(TensorLayout, "find", find)
-        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), Device(name))["graph"]
+        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
     assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
 
 
@@ -181,7 +251,7 @@ def test_ctrl_c_ends_a_search_on_a_device(name: str) -> None:
 
     with tiny() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(explicit, "REPORT_SECONDS", 0.0)
-        check(TwoPhaseCommit(rm=4), engine="explicit", workers=Device(name), on_progress=pressed)
+        check(TwoPhaseCommit(rm=4), engine="explicit", workers=on(name), on_progress=pressed)
 
 
 def test_lassos_of_a_search_on_a_device_are_those_of_numpy() -> None:
@@ -193,7 +263,41 @@ def test_lassos_of_a_search_on_a_device_are_those_of_numpy() -> None:
         return [engine.lasso(premise, goal, {served.params[0]: k}) for k in range(2)]
 
     with tiny():
-        assert [lassos(Device(name)) for name in DEVICES] == [lassos(None)] * len(DEVICES)
+        assert [lassos(on(name)) for name in DEVICES] == [lassos(None)] * len(DEVICES)
+
+
+# ---- kernels
+
+
+KERNELS: dict[str, tuple[Callable[[], System], dict[str, Any]]] = {
+    **{name: (of, {}) for name, of in SYSTEMS.items()},
+    "symmetry": (lambda: TwoPhaseCommit(rm=3), {"symmetry": True}),
+}
+
+
+@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
+@pytest.mark.parametrize("of", KERNELS)
+def test_kernels_have_the_same_answers(of: str) -> None:
+    build, options = KERNELS[of]
+    with tiny(chunk=32, level=4) as patch:
+        patch.setattr(fused, "STEPS_MAX", 5)
+        assert_alike(build(), kernels=True, **options)
+
+
+@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
+@given(declarations())
+@settings(max_examples=examples(6))
+def test_random_systems_have_the_same_answers_with_kernels(declared: Declaration) -> None:
+    with tiny(chunk=32, level=2):
+        assert_alike(system(declared), kernels=True)
+
+
+@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
+def test_steps_beyond_int64_are_taken_without_kernels() -> None:
+    with tiny():
+        found = on(WITH_KERNELS[0], kernels=True)
+        assert check(Sums(), engine="explicit", workers=found).exploration.complete
+    assert found.compile is None
 
 
 WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 40 | k >> 2)
@@ -264,7 +368,7 @@ MUTANTS: dict[str, Mutant] = {
     "a key after the last is at no place": rewritten(TensorLayout.find, "at == len(sorted_keys), 0", "at < 0, 0"),
     "words are compared whole": wrapped(TensorLayout, "_ordered", as_it_is),
     "halves have a sign": rewritten(TensorLayout._ordered, "-(1 << 63)", "0"),
-    "numbers wrap": replaced(device, "_leaves_int64", lambda lines: False),
+    "numbers wrap": replaced(device, "leaves_int64", lambda lines: False),
     "a find in a later part counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "False"),
     "the last find counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "True"),
     "the states seen before are forgotten": rewritten(ExplicitEngine._move, "in self.levels", "in self.levels[:1]"),
@@ -284,12 +388,36 @@ def assert_what_mutants_break(expected: dict[str, Any]) -> None:
         states = [tuple(rng.choices(bits, k=3)) for _ in range(20)]
         test_keys_are_sorted_and_found_as_by_numpy.hypothesis.inner_test(1 + k % 3, states, 1 + k % 4)  # type: ignore[attr-defined]
     for of, answer in expected.items():
-        assert answers(CLAIMED[of](), Device("torch-cpu")) == answer
+        assert answers(CLAIMED[of](), on("torch-cpu")) == answer
     with tiny():
-        assert check(Totals(), engine="explicit", workers=Device("torch-cpu")).exploration.complete
+        assert check(Totals(), engine="explicit", workers=on("torch-cpu")).exploration.complete
 
 
 def test_planted_mistakes_are_found() -> None:
     with tiny(level=4):
         expected = {name: answers(of(), None) for name, of in CLAIMED.items()}
         assert survivors(MUTANTS, lambda: assert_what_mutants_break(expected)) == []
+
+
+MUTANTS_OF_KERNELS: dict[str, Mutant] = {
+    "a condition is negated as a number": replaced(fused.Scalars, "negation", "~"),
+    "a state that is none is written": rewritten(fused.Scalars.give, "ADD(marks); break;", "ADD(marks);"),
+    "a step out of range is not counted": rewritten(fused.Scalars.give, "if (!writing) ADD(marks); break;", "break;"),
+    "no step makes a state busy": rewritten(fused.Scalars.give, "if self._done:", "if False:"),
+    "a watch is not marked": rewritten(fused.Scalars.give, "for expr, act in self._watched:", "for expr, act in ():"),
+    "a step that is met is not marked": rewritten(fused.fuse, "emitter.begin(step.fixed)", "emitter.begin(('0',))"),
+    "the second kernel writes where the first does": rewritten(fused._kernel, "places[i] = at;", ";"),
+    "marks are not looked at": rewritten(TensorLayout.fused, "if not all(", "if False and not all("),
+}
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_planted_mistakes_of_kernels_are_found() -> None:
+    def claim() -> None:
+        for name, answer in expected.items():
+            assert answers(SYSTEMS[name](), on("torch-cpu", kernels=True)) == answer
+
+    with tiny(chunk=32, level=2) as patch:
+        patch.setattr(fused, "STEPS_MAX", 5)
+        expected = {name: answers(SYSTEMS[name](), None) for name in ("two words", "several initial states", "effects out of range", "negations")}
+        assert survivors(MUTANTS_OF_KERNELS, claim) == []
