@@ -61,7 +61,12 @@ class Case:
 
 
 FULL = {
-    "small": (Case("two phase commit", 9), Case("two phase commit", 9, bits=24), Case("rendezvous", 4), Case("rendezvous", 4, bits=20)),
+    "small": (
+        Case("two phase commit", 9),
+        Case("two phase commit", 9, bits=24),
+        Case("rendezvous", 4),
+        Case("rendezvous", 4, bits=20),
+    ),
     "large": (Case("two phase commit", 10), Case("two phase commit", 11, one=False)),
     "largest": (Case("rendezvous", 5, one=False, all=False), Case("two phase commit", 12, one=False, all=False)),
 }
@@ -104,7 +109,9 @@ def search(case: Case, side: Side, profile: bool = False) -> None:
         return
     begun = time.perf_counter()
     seen, words = explored(system, side)
-    print(json.dumps([[seen.distinct, seen.edges, seen.depth], words, time.perf_counter() - begun, seen.bytes_per_state]))
+    print(
+        json.dumps([[seen.distinct, seen.edges, seen.depth], words, time.perf_counter() - begun, seen.bytes_per_state])
+    )
 
 
 def profiled(system: System, side: Side) -> None:

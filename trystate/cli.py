@@ -185,8 +185,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "--device",
         default=CPU,
         metavar="NAME",
-        help="where the engine explicit searches large levels: cpu (with numpy), cuda or cuda:N (a GPU, with torch; its "
-        "searches take turns), torch-cpu (the code of cuda on the processor, for tests) (default: %(default)s)",
+        help="where the engine explicit searches large levels: cpu (with numpy), cuda or cuda:N (a GPU, with torch; "
+        "the searches take turns), torch-cpu (the code of cuda on the processor, for tests) (default: %(default)s)",
     )
     group.add_argument(
         "--engine",
@@ -219,8 +219,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "--max-memory",
         type=whole,
         metavar="MIB",
-        help="stop a search at MIB mebibytes, of the device if one is given (default: three quarters of what this process "
-        "can still get, or of what is free on the device; the searches of several --jobs share that)",
+        help="stop a search at MIB mebibytes, of the device if one is given (default: three quarters of what this "
+        "process can still get, or of what is free on the device; the searches of several --jobs share that)",
     )
 
 

@@ -11,18 +11,18 @@ verdicts and runs do not depend on where a search runs.
 
 Three things can go wrong. The device has no memory left: the search stops as at any limit, and keeps what it has found.
 A step computes beyond int64, which tensors cannot: it is evaluated by NumPy, on the processor. torch or the device is
-missing: this is said before the search.
+missing: this is said before the search (`machine.search_workers`).
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built, leaves_int64
 from trystate.model.checker.explicit.fused import fuse
@@ -30,19 +30,15 @@ from trystate.model.checker.explicit.packing import CHUNK, Columns, Keys, Layout
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.errors import UsageError
 from trystate.model.language.fields import Cell
 
+from . import kernels
 from .machine import CPU, SHARE, available_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-    from .kernels import Kernels
-
 TORCH_CPU = "torch-cpu"  # tensors in the memory of the processor
-LEVEL_MIN = 1 << 16  # states of a level: fewer are done sooner than the kernels of its steps are launched
-CHUNK_SHARE = 1 << 10  # a chunk takes this part of the memory; its successors and their copies, several hundred times that
+LEVEL_MIN = 1 << 16  # states of a level: fewer are searched as soon by NumPy
+CHUNK_SHARE = 1 << 10  # the part of the memory that is a chunk; its successors, and copies of them, are many times that
 SORT_MAX = 1 << 30  # keys: torch.unique takes less than 2 to the 31st
 CROWDED_SHARE = 1 / 4  # of the memory: levels stay on the device up to there
 DEVICES = f"{CPU} (NumPy), cuda, cuda:N, or {TORCH_CPU} (the code of cuda on the processor)"
@@ -57,16 +53,9 @@ class Device(Workers):
 
     Raises:
         UsageError: there is no such device.
-        UnavailableError: torch is not installed.
     """
 
     def __init__(self, name: str, memory_bytes: int | None = None) -> None:
-        if importlib.util.find_spec("torch") is None:
-            raise UnavailableError(f"device {name} needs torch: pip install 'trystate[torch]', or leave it out")
-        import torch
-
-        from . import kernels
-
         self.name = name
         self.device = named(name)
         self.memory_bytes = memory_bytes or free_bytes(name)
@@ -76,15 +65,11 @@ class Device(Workers):
 
     def __enter__(self) -> Workers:
         if self._measured:
-            import torch
-
             torch.cuda.reset_peak_memory_stats(self.device)
             self._base = torch.cuda.memory_allocated(self.device)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        import torch
-
         if isinstance(error, torch.OutOfMemoryError):
             raise MemoryError(str(error)) from error
 
@@ -94,8 +79,6 @@ class Device(Workers):
     def memory(self, estimate: int) -> int:
         if not self._measured:
             return estimate
-        import torch
-
         return max(0, torch.cuda.max_memory_allocated(self.device) - self._base)
 
     @property
@@ -103,8 +86,6 @@ class Device(Workers):
         """Is more memory taken than levels may stay in?"""
         if not self._measured:
             return False
-        import torch
-
         return torch.cuda.memory_allocated(self.device) - self._base > CROWDED_SHARE * self.memory_bytes
 
 
@@ -114,8 +95,6 @@ def named(name: str) -> torch.device:
     Raises:
         UsageError: there is none.
     """
-    import torch
-
     if name == TORCH_CPU:
         return torch.device("cpu")
     kind, _, number = name.partition(":")
@@ -124,8 +103,8 @@ def named(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         raise UsageError(
-            f"device {name}: torch {torch.__version__} finds no CUDA device; install a driver, and a torch that is built "
-            f"for CUDA, or leave the device out"
+            f"device {name}: torch {torch.__version__} finds no CUDA device; install a driver, and a torch that is "
+            "built for CUDA, or leave the device out"
         )
     if number and int(number) >= count:
         raise UsageError(f"device {name}: there are {count}, so give cuda:0 to cuda:{count - 1}")
@@ -137,8 +116,7 @@ def free_bytes(name: str) -> int:
     device = named(name)
     if device.type == "cpu":
         return int(SHARE * available_bytes())
-    import torch
-
+    torch.cuda.empty_cache()  # of earlier searches
     return int(SHARE * torch.cuda.mem_get_info(device)[0])
 
 
@@ -146,17 +124,16 @@ class TensorLayout(Layout):
     """Keys as int64 tensors on a device: one dimension for one word, else a row of words for each state."""
 
     def __init__(self, cells: Sequence[Cell], frozen: Mapping[int, int] | None, lanes: str, on: Device) -> None:
-        import torch
-
         super().__init__(cells, frozen, lanes)
         self._home = Layout(cells, frozen, lanes)
         self._on = on
-        self._kernels: Kernels | None = None
+        self._kernels: kernels.Kernels | None = None
         self.arrays = Arrays(
-            where=torch.where, take=lambda array, rows: array.index_select(0, rows), falses=partial(torch.zeros_like, dtype=torch.bool),
-            flatnonzero=lambda mask: mask.nonzero().squeeze(1), every=lambda array: torch.arange(len(array), device=array.device),
-            wide=lambda array: array.to(torch.int64), byte=lambda array: array.view(torch.int8),
-            minimum=torch.minimum, maximum=torch.maximum,
+            where=torch.where, take=lambda array, rows: array.index_select(0, rows),
+            flatnonzero=lambda mask: mask.nonzero().squeeze(1),
+            every=lambda array: torch.arange(len(array), device=array.device),
+            falses=partial(torch.zeros_like, dtype=torch.bool), wide=lambda array: array.to(torch.int64),
+            byte=lambda array: array.view(torch.int8), minimum=torch.minimum, maximum=torch.maximum,
         )  # fmt: skip
 
     @property
@@ -182,8 +159,6 @@ class TensorLayout(Layout):
         return self.keys(tuple(map(self._tensor, self._home.columns(keys))))
 
     def _tensor(self, values: Any) -> Any:
-        import torch
-
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._on.device)
 
     # ---- generated text
@@ -201,8 +176,6 @@ class TensorLayout(Layout):
         return None if found is None else self._tensor(found)
 
     def first(self, masks: Sequence[Mask]) -> list[int | None]:
-        import torch
-
         holds = torch.stack([mask.any() for mask in masks]).tolist() if masks else []
         return [int(mask.nonzero()[0]) if some else None for mask, some in zip(masks, holds, strict=True)]
 
@@ -210,13 +183,11 @@ class TensorLayout(Layout):
         if self._on.compile is None:
             return None
         if self._kernels is None or self._kernels.fused.met != sum(step.met for step in steps):
-            from .kernels import Kernels
-
             fused = fuse(self, steps, watching)
             if fused is None:
                 self._on.compile = None
                 return None
-            self._kernels = Kernels(fused, self._on.compile)
+            self._kernels = kernels.Kernels(fused, self._on.compile)
         counted = self._kernels.counted(columns)
         marked = [key for key, mark in zip(self._kernels.fused.marks, counted.marks, strict=True) if mark]
         if not all(key is not None and key in watching.found for key in marked):
@@ -227,22 +198,16 @@ class TensorLayout(Layout):
     # ---- keys
 
     def keys(self, columns: Columns) -> Keys:
-        import torch
-
         if self.words == 1:
             return columns[0]
         return torch.stack([self._ordered(column) for column in columns]).t()
 
     def joined(self, parts: Sequence[Columns]) -> Keys:
-        import torch
-
         if not parts:
             return self.concatenated([])
         return self.keys(tuple(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def concatenated(self, parts: Sequence[Keys]) -> Keys:
-        import torch
-
         if not parts:
             return torch.empty(0 if self.words == 1 else (0, self.words), dtype=torch.int64, device=self._on.device)
         if self.words == 1:
@@ -276,8 +241,6 @@ class TensorLayout(Layout):
         return differs
 
     def sort(self, keys: Keys) -> Keys:
-        import torch
-
         if self.words == 1:
             return torch.unique(keys)  # keys alone: torch.sort moves their numbers as well
         for j in reversed(range(self.words)):
@@ -297,19 +260,12 @@ class TensorLayout(Layout):
         return keys.t()[:, fresh].t()
 
     def find(self, keys: Keys, sorted_keys: Keys) -> tuple[Rows, Mask]:
-        import torch
-
-        if self.words == 1:
-            at = torch.searchsorted(sorted_keys, keys)
-        else:
-            at = self._search(keys, sorted_keys)
+        at = torch.searchsorted(sorted_keys, keys) if self.words == 1 else self._search(keys, sorted_keys)
         at = at.masked_fill_(at == len(sorted_keys), 0)
         return at, ~self.differ(sorted_keys.t().index_select(-1, at).t(), keys)
 
     def _search(self, keys: Any, sorted_keys: Any) -> Any:
         """For each key the first row that is not before it: between the rows that agree on the first word."""
-        import torch
-
         column, wanted = sorted_keys[:, 0].contiguous(), keys[:, 0].contiguous()
         low, high = torch.searchsorted(column, wanted), torch.searchsorted(column, wanted, right=True)
         while bool((low < high).any()):
@@ -325,4 +281,3 @@ class TensorLayout(Layout):
 
 def _array(tensor: Any) -> Any:
     return tensor.cpu().numpy()
-

@@ -1,8 +1,8 @@
 """Kernels compiled for a CUDA device when a search needs them, and run over tensors.
 
-*Theory of operation.* NVRTC, which is part of every torch for CUDA, compiles a source to machine code; the driver loads and
-starts it, on torch's stream. Both are called through ctypes: torch's own functions for this are private, and ask for
-CUDA's headers. Where NVRTC cannot be loaded there are no kernels, and a search does without them.
+*Theory of operation.* NVRTC, which is part of every torch for CUDA, compiles a source to machine code; the driver loads
+and starts it, on torch's stream. Both are called through ctypes: torch's own functions for this are private, and ask
+for CUDA's headers. Where NVRTC cannot be loaded there are no kernels, and a search does without them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 from collections.abc import Collection, Iterator, Mapping
@@ -12,7 +13,7 @@ from trystate.model.checker import check as checker
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Report
-from trystate.model.errors import UsageError
+from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import System
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ def search_workers(device: str, cores: int, engine: str, memory_bytes: int | Non
 
         return Cores(cores), machine_limits() if memory_bytes is None else Limits(memory_bytes=memory_bytes)
     if engine not in ("auto", "explicit"):
-        raise UsageError(f"device {device}: the engine {engine} has none; use the engine explicit, or leave the device out")
+        raise UsageError(
+            f"device {device}: the engine {engine} has none; use the engine explicit, or leave the device out"
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise UnavailableError(f"device {device} needs torch: pip install 'trystate[torch]', or leave the device out")
     from .device import Device  # loads torch
 
     found = Device(device, memory_bytes)

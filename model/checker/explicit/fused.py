@@ -1,4 +1,4 @@
-"""Many steps as one function of a single state, in C: for a device on which each call for an array costs more than it does.
+"""Many steps as one function of a single state, in C: for a device where each call costs more than it does.
 
 *Theory of operation.* `Step.write` writes a step line by line; `Scalars` has the same for one state. A kernel has a
 few dozen steps, and runs twice over the states of a chunk: first it counts the successors of each state, then it
@@ -26,7 +26,8 @@ IDLE_MAX = 8  # groups of steps whose rest is watched: a bit each
 HEAD = """
 typedef long long word;
 #ifdef __CUDACC_RTC__
-#define EACH_STATE for (word i = blockIdx.x * (word) blockDim.x + threadIdx.x; i < n; i += (word) gridDim.x * blockDim.x)
+#define HERE (blockIdx.x * (word) blockDim.x + threadIdx.x)
+#define EACH_STATE for (word i = HERE; i < n; i += (word) gridDim.x * blockDim.x)
 #define INLINE __device__ static inline
 #define ADD(at) atomicAdd((unsigned long long *) (at), 1ull)
 #else
@@ -80,9 +81,10 @@ class Fused:
     """The kernels `steps` in these sources take every step that is met.
 
     Their parameters: the number of states, their words, two arrays with an element for each state (how many successors
-    it has, and where they are written), the words of the successors (none while they are counted), marks, and bits of
-    the groups of `Watching.idle_of` of which a step is taken. Mark 0 is the number of successors that are none, as they are out of
-    range; mark k that `marks[k - 1]` occurs, or, where that is None, that a step is met.
+    it has, and where they are written), the words of the successors (none while they are counted), marks, and for each
+    state a bit for each group of `Watching.idle_of` of which it takes a step. Mark 0 is the number of successors that
+    are no states, as an effect is out of range; mark k says that `marks[k - 1]` occurs, or, where that is None, that a
+    step is met for the first time.
     """
 
     sources: tuple[str, ...]
@@ -123,8 +125,8 @@ def fuse(layout: Layout, steps: Sequence[Step], watching: Watching) -> Fused | N
 def _kernel(layout: Layout, bodies: Sequence[str]) -> str:
     words = range(layout.words)
     head = [
-        "word n", *(f"const word *c{j}" for j in words), "int *counts", "word *places", *(f"word *out{j}" for j in words),
-        "word *marks", "unsigned char *busy",
+        "word n", *(f"const word *c{j}" for j in words), "int *counts", "word *places",
+        *(f"word *out{j}" for j in words), "word *marks", "unsigned char *busy",
     ]  # fmt: skip
     return "\n".join((
         HEAD, f'extern "C" __global__ void steps({", ".join(head)}) {{', " bool writing = out0;", " EACH_STATE {",
