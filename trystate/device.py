@@ -16,6 +16,7 @@ missing: this is said before the search (`machine.search_workers`).
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -26,7 +27,7 @@ import torch
 
 from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built, leaves_int64
 from trystate.model.checker.explicit.fused import fuse
-from trystate.model.checker.explicit.packing import CHUNK, Columns, Keys, Layout, Layouts, Mask, Rows
+from trystate.model.checker.explicit.packing import CHUNK, Columns, Keys, Layout, Layouts, Mask, Rows, Together
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
@@ -37,10 +38,10 @@ from . import kernels
 from .machine import CPU, SHARE, available_bytes
 
 TORCH_CPU = "torch-cpu"  # tensors in the memory of the processor
-LEVEL_MIN = 1 << 16  # states of a level: fewer are searched as soon by NumPy
+LEVEL_MIN = 1 << 15  # states of a level: fewer are searched as soon by NumPy
 CHUNK_SHARE = 1 << 10  # the part of the memory that is a chunk; its successors, and copies of them, are many times that
-SORT_MAX = 1 << 30  # keys: torch.unique takes less than 2 to the 31st
-CROWDED_SHARE = 1 / 4  # of the memory: levels stay on the device up to there
+SORT_MAX = 1 << 29  # keys: torch.unique takes less than 2 to the 31st, and five times their memory
+CROWDED_SHARE = 0.4  # of the memory: levels stay on the device up to there
 DEVICES = f"{CPU} (NumPy), cuda, cuda:N, or {TORCH_CPU} (the code of cuda on the processor)"
 
 
@@ -116,7 +117,8 @@ def free_bytes(name: str) -> int:
     device = named(name)
     if device.type == "cpu":
         return int(SHARE * available_bytes())
-    torch.cuda.empty_cache()  # of earlier searches
+    gc.collect()  # engines of earlier searches, and their tensors
+    torch.cuda.empty_cache()
     return int(SHARE * torch.cuda.mem_get_info(device)[0])
 
 
@@ -128,6 +130,7 @@ class TensorLayout(Layout):
         self._home = Layout(cells, frozen, lanes)
         self._on = on
         self._kernels: kernels.Kernels | None = None
+        self._met = -1  # how many steps were, when these were made
         self.arrays = Arrays(
             where=torch.where, take=lambda array, rows: array.index_select(0, rows),
             flatnonzero=lambda mask: mask.nonzero().squeeze(1),
@@ -179,21 +182,20 @@ class TensorLayout(Layout):
         holds = torch.stack([mask.any() for mask in masks]).tolist() if masks else []
         return [int(mask.nonzero()[0]) if some else None for mask, some in zip(masks, holds, strict=True)]
 
-    def fused(self, columns: Columns, steps: Sequence[Step], watching: Watching) -> tuple[int, Columns] | None:
+    def together(self, columns: Columns, steps: Sequence[Step], watching: Watching) -> Together | None:
         if self._on.compile is None:
             return None
-        if self._kernels is None or self._kernels.fused.met != sum(step.met for step in steps):
+        met = sum(step.met for step in steps)
+        if met != self._met:
             fused = fuse(self, steps, watching)
-            if fused is None:
-                self._on.compile = None
-                return None
-            self._kernels = kernels.Kernels(fused, self._on.compile)
-        counted = self._kernels.counted(columns)
-        marked = [key for key, mark in zip(self._kernels.fused.marks, counted.marks, strict=True) if mark]
-        if not all(key is not None and key in watching.found for key in marked):
+            self._kernels = None if fused is None else kernels.Kernels(fused, self._on.compile)
+            self._met = met
+        if self._kernels is None:
             return None
+        fused = self._kernels.fused
+        counted = self._kernels.counted(columns)
         watching.busy((counted.busy & (1 << k)) != 0 for k in range(len(watching.idle_of)))
-        return counted.edges, counted.written()
+        return Together(counted.edges, counted.written(), fused.open(counted.marks, watching.found), fused.taken)
 
     # ---- keys
 
@@ -243,10 +245,10 @@ class TensorLayout(Layout):
     def sort(self, keys: Keys) -> Keys:
         if self.words == 1:
             return torch.unique(keys)  # keys alone: torch.sort moves their numbers as well
-        for j in reversed(range(self.words)):
-            order = keys[:, j].sort(stable=True).indices
-            keys = keys.t().index_select(1, order).t()
-        return keys
+        rows = keys[:, -1].sort().indices
+        for j in reversed(range(self.words - 1)):
+            rows = rows[keys[:, j][rows].sort(stable=True).indices]
+        return keys.t().index_select(1, rows).t()
 
     def sort_unique(self, keys: Keys) -> Keys:
         if self.words == 1:

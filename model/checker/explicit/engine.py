@@ -29,7 +29,7 @@ from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .graph import Explored, Graph, fair_region, fair_run
 from .levels import Levels
-from .packing import CHUNK, Columns, Keys, Layout, Layouts, Mask
+from .packing import CHUNK, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
@@ -207,8 +207,20 @@ class ExplicitEngine:
         unmet = [number for number, step in enumerate(self.steps) if not step.met]
         found_before = len(watching.found)
         watching.begin(columns, level)
-        fused = self.layout.fused(columns, self.steps, watching)
-        edges, outputs = self._each_step(columns, watching) if fused is None else (fused[0], [fused[1]])
+        together = self.layout.together(columns, self.steps, watching)
+        edges, outputs = (together.edges, [together.after]) if together else (0, [])
+        for number in together.open if together else range(len(self.steps)):
+            taken = self.steps[number].run(columns)
+            if taken is None:
+                continue
+            watching.step(number, taken)
+            if together and number in together.taken:
+                continue
+            edges += len(taken.rows)
+            after = taken.after
+            if taken.inside is not None and not taken.inside.all():
+                after = tuple(c[taken.inside] for c in after)
+            outputs.append(after)
         if self.symmetry is not None:
             outputs = [self.symmetry.canonical(after) for after in outputs]
         watching.end()
@@ -217,22 +229,6 @@ class ExplicitEngine:
         finds = dict(islice(watching.found.items(), found_before, None))
         met = [number for number in unmet if self.steps[number].met]
         return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)
-
-    def _each_step(self, columns: Columns, watching: Watching) -> tuple[int, list[Columns]]:
-        """Take the steps one by one: how many there are, and the states after each."""
-        outputs = []
-        edges = 0
-        for number, step in enumerate(self.steps):
-            taken = step.run(columns)
-            if taken is None:
-                continue
-            edges += len(taken.rows)
-            watching.step(number, taken)
-            after = taken.after
-            if taken.inside is not None and not taken.inside.all():
-                after = tuple(c[taken.inside] for c in after)
-            outputs.append(after)
-        return edges, outputs
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count

@@ -4,13 +4,13 @@
 few dozen steps, and runs twice over the states of a chunk: first it counts the successors of each state, then it
 writes them, from where those of the states before it end.
 
-A kernel answers no watch. It marks those that occur, and steps that are met for the first time; if a mark is new the
-caller takes the steps of this chunk one by one, and finds what there is to find as ever.
+A kernel answers no watch. It marks those that occur, and steps that are met for the first time: such a step is run over
+the arrays of this chunk as well, and so the finds are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...language.expressions import TRUE, Expr
@@ -78,48 +78,60 @@ class Scalars(Emitter):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """The kernels `steps` in these sources take every step that is met.
+    """The kernels `steps` in these sources take the steps `taken`.
 
     Their parameters: the number of states, their words, two arrays with an element for each state (how many successors
     it has, and where they are written), the words of the successors (none while they are counted), marks, and for each
     state a bit for each group of `Watching.idle_of` of which it takes a step. Mark 0 is the number of successors that
-    are no states, as an effect is out of range; mark k says that `marks[k - 1]` occurs, or, where that is None, that a
-    step is met for the first time.
+    are no states, as an effect is out of range; mark k says that of the step and the watch `marks[k - 1]` the watch
+    occurs, or, where that is None, that the step is met for the first time. `apart` are the other steps that are met:
+    their numbers do not fit a word.
     """
 
     sources: tuple[str, ...]
-    marks: tuple[WatchKey | None, ...]
-    met: int  # steps
+    marks: tuple[tuple[int, WatchKey | None], ...]
+    taken: frozenset[int]
+    apart: tuple[int, ...]
+
+    def open(self, marks: Sequence[int], found: Container[WatchKey]) -> list[int]:
+        """The steps that must be run one by one: `apart`, those that are met, and those with a watch not yet found."""
+        marked = (number_and_key for number_and_key, mark in zip(self.marks, marks, strict=True) if mark)
+        return sorted({*self.apart, *(number for number, key in marked if key is None or key not in found)})
 
 
 def fuse(layout: Layout, steps: Sequence[Step], watching: Watching) -> Fused | None:
-    """The steps as kernels; None if they cannot be, since numbers do not fit a word."""
+    """The steps as kernels; None if more groups of steps are watched than there are bits."""
     idle = watching.idle_of
     if len(idle) > IDLE_MAX:
         return None
-    marks: list[WatchKey | None] = []
-    bodies = []
+    marks: list[tuple[int, WatchKey | None]] = []
+    bodies, taken, apart = [], [], []
     for number, step in enumerate(steps):
+        begun = len(marks)
         if not step.met:
-            marks.append(None)
+            marks.append((number, None))
             emitter = Scalars(layout, (), "")
             emitter.begin(step.fixed)
             emitter.line(f"marks[{len(marks)}] = 1;")
+        elif not step.effects:
+            continue
         else:
             watched = []
-            for key, expr in watching.open_of(number) if step.effects else ():
-                marks.append(key)
+            for key, expr in watching.open_of(number):
+                marks.append((number, key))
                 watched.append((expr, f"marks[{len(marks)}] = 1;"))
             bits = sum(1 << k for k, numbers in enumerate(idle) if number in numbers)
             emitter = Scalars(layout, watched, f"busy[i] |= {bits};" if bits else "")
-            if step.effects:
-                step.write(emitter)
-        if leaves_int64(emitter.lines):
-            return None
-        if emitter.lines:
-            bodies.append("  do {\n" + "\n".join(emitter.lines) + "\n  } while (0);")
+            step.write(emitter)
+            if leaves_int64(emitter.lines):
+                apart.append(number)
+                del marks[begun:]
+                continue
+            taken.append(number)
+        bodies.append("  do {\n" + "\n".join(emitter.lines) + "\n  } while (0);")
     parts = [bodies[start : start + STEPS_MAX] for start in range(0, len(bodies), STEPS_MAX)]
-    return Fused(tuple(_kernel(layout, part) for part in parts), tuple(marks), sum(s.met for s in steps))
+    sources = tuple(_kernel(layout, part) for part in parts)
+    return Fused(sources, tuple(marks), frozenset(taken), tuple(apart))
 
 
 def _kernel(layout: Layout, bodies: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ word. Keys are compared whole: nothing is hashed, so no state can be taken for a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,19 @@ class Lane:
     word: int
     shift: int
     bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Steps that were taken at once: how many, and the states after them.
+
+    Those in `open` must be run one by one all the same: of those in `taken` only the watches are to be looked at.
+    """
+
+    edges: int
+    after: Columns
+    open: Sequence[int]
+    taken: Collection[int]
 
 
 class Layout:
@@ -148,8 +161,8 @@ class Layout:
         """The function of the words that has the given body."""
         return built(self.arrays, name, self.names, lines)
 
-    def fused(self, columns: Columns, steps: Sequence[Any], watching: Any) -> tuple[int, Columns] | None:
-        """Take all steps at once: how many there are, and the states after them; None: take them one by one."""
+    def together(self, columns: Columns, steps: Sequence[Any], watching: Any) -> Together | None:
+        """Take steps at once; None: take them one by one."""
         return None
 
     def first(self, masks: Sequence[Mask]) -> list[int | None]:

@@ -291,11 +291,15 @@ class Step:
             if holds and not reduce(and_, holds).any():
                 return None
             self.meet()
+        if self._run is None and self.effects:
+            emitter = Emitter(self.layout)
+            self.write(emitter)
+            self._run = self.layout.function("step", emitter.lines)
         found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
 
     def meet(self) -> None:
-        """Compile the step, once."""
+        """Make the step known, once: it is compiled when it is run."""
         if self.met:
             return
         self.met = True
@@ -307,10 +311,6 @@ class Step:
             if equal(now, then) is not TRUE:
                 self.effects[k] = then
                 self._sure = self._sure or equal(now, then) is FALSE
-        if self.effects:
-            emitter = Emitter(self.layout)
-            self.write(emitter)
-            self._run = self.layout.function("step", emitter.lines)
 
     def write(self, emitter: Emitter) -> None:
         """The body of the step, once it is met and has effects."""

@@ -64,7 +64,9 @@ class Visited:
         pair = self._runs[-2:]
         del self._runs[-2:]
         if self._workers.ranges < 2:
-            self._runs.append(self._layout.sort(self._layout.concatenated(pair)))
+            together = self._layout.concatenated(pair)
+            del pair
+            self._runs.append(self._layout.sort(together))
             return
         merged = np.empty(sum(map(len, pair)), self._layout.dtype)
         ranges = self._workers.cut(pair)
