@@ -62,9 +62,11 @@ class Device(Workers):
         self.memory_bytes = memory_bytes or free_bytes(name)
         self.compile = kernels.compiler(self.device)
         self._measured = self.device.type == "cuda"
-        self._base = torch.cuda.memory_allocated(self.device) if self._measured else 0
+        self._base = 0
+        self._moved = False
 
     def __enter__(self) -> Workers:
+        self._moved = False
         if self._measured:
             torch.cuda.reset_peak_memory_stats(self.device)
             self._base = torch.cuda.memory_allocated(self.device)
@@ -75,19 +77,23 @@ class Device(Workers):
             raise MemoryError(str(error)) from error
 
     def layouts(self, states: int) -> Layouts | None:
-        return partial(TensorLayout, on=self) if states >= LEVEL_MIN else None
+        if states < LEVEL_MIN:
+            return None
+        self._moved = True
+        return partial(TensorLayout, on=self)
 
     def memory(self, estimate: int) -> int:
-        if not self._measured:
+        if not (self._measured and self._moved):
             return estimate
         return max(0, torch.cuda.max_memory_allocated(self.device) - self._base)
 
     @property
     def crowded(self) -> bool:
-        """Is more memory taken than levels may stay in?"""
+        """Is more memory taken than levels may stay in, and has the processor's memory room for them?"""
         if not self._measured:
             return False
-        return torch.cuda.memory_allocated(self.device) - self._base > CROWDED_SHARE * self.memory_bytes
+        taken = torch.cuda.memory_allocated(self.device) - self._base
+        return CROWDED_SHARE * self.memory_bytes < taken < SHARE * available_bytes()
 
 
 def named(name: str) -> torch.device:

@@ -6,10 +6,11 @@ pointers (`paths`), and builds the graph only when a liveness property asks for 
 
 The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
 all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
-the outcome does not depend on how many there are. The searches of one kernel share what is compiled (`Compiled`). Four
-things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is lost (in these cases
-`stopped` says so, and what was found stays), and an effect leaves its field's range (the step is watched, and the state
-after it is not one).
+the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: once a level is
+large the search goes on with those, and comes back when it is over. The searches of one kernel share what is compiled
+(`Compiled`). Four things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is
+lost (in these cases `stopped` says so, and what was found stays), and an effect leaves its field's range (the step is
+watched, and the state after it is not one).
 """
 
 from __future__ import annotations
