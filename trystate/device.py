@@ -27,7 +27,7 @@ import torch
 
 from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built, leaves_int64
 from trystate.model.checker.explicit.fused import fuse
-from trystate.model.checker.explicit.packing import CHUNK, Columns, Keys, Layout, Layouts, Mask, Rows, Together
+from trystate.model.checker.explicit.packing import CHUNK, Layout, Layouts, Together
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
@@ -37,6 +37,8 @@ from trystate.model.language.fields import Cell
 from . import kernels
 from .machine import CPU, SHARE, available_bytes
 
+Tensor = Any  # where the engine has an array of NumPy
+Tensors = tuple[Tensor, ...]
 TORCH_CPU = "torch-cpu"  # tensors in the memory of the processor
 LEVEL_MIN = 1 << 15  # states of a level: fewer are searched as soon by NumPy
 CHUNK_SHARE = 1 << 10  # the part of the memory that is a chunk; its successors, and copies of them, are many times that
@@ -129,7 +131,7 @@ def free_bytes(name: str) -> int:
 
 
 class TensorLayout(Layout):
-    """Keys as int64 tensors on a device: one dimension for one word, else a row of words for each state."""
+    """Tensor as int64 tensors on a device: one dimension for one word, else a row of words for each state."""
 
     def __init__(self, cells: Sequence[Cell], frozen: Mapping[int, int] | None, lanes: str, on: Device) -> None:
         super().__init__(cells, frozen, lanes)
@@ -161,13 +163,13 @@ class TensorLayout(Layout):
     def crowded(self) -> bool:
         return self._on.crowded
 
-    def fetched(self, keys: Keys) -> Keys:
+    def fetched(self, keys: Tensor) -> Tensor:
         return self._home.keys(tuple(_array(column) for column in self.columns(keys)))
 
-    def sent(self, keys: Keys) -> Keys:
+    def sent(self, keys: Tensor) -> Tensor:
         return self.keys(tuple(map(self._tensor, self._home.columns(keys))))
 
-    def _tensor(self, values: Any) -> Any:
+    def _tensor(self, values: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._on.device)
 
     # ---- generated text
@@ -184,11 +186,11 @@ class TensorLayout(Layout):
             return tuple(map(self._sent, found))
         return None if found is None else self._tensor(found)
 
-    def first(self, masks: Sequence[Mask]) -> list[int | None]:
+    def first(self, masks: Sequence[Tensor]) -> list[int | None]:
         holds = torch.stack([mask.any() for mask in masks]).tolist() if masks else []
         return [int(mask.nonzero()[0]) if some else None for mask, some in zip(masks, holds, strict=True)]
 
-    def together(self, columns: Columns, steps: Sequence[Step], watching: Watching) -> Together | None:
+    def together(self, columns: Tensors, steps: Sequence[Step], watching: Watching) -> Together | None:
         if self._on.compile is None:
             return None
         met = sum(step.met for step in steps)
@@ -205,29 +207,29 @@ class TensorLayout(Layout):
 
     # ---- keys
 
-    def keys(self, columns: Columns) -> Keys:
+    def keys(self, columns: Tensors) -> Tensor:
         if self.words == 1:
             return columns[0]
         return torch.stack([self._ordered(column) for column in columns]).t()
 
-    def joined(self, parts: Sequence[Columns]) -> Keys:
+    def joined(self, parts: Sequence[Tensors]) -> Tensor:
         if not parts:
             return self.concatenated([])
         return self.keys(tuple(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
-    def concatenated(self, parts: Sequence[Keys]) -> Keys:
+    def concatenated(self, parts: Sequence[Tensor]) -> Tensor:
         if not parts:
             return torch.empty(0 if self.words == 1 else (0, self.words), dtype=torch.int64, device=self._on.device)
         if self.words == 1:
             return torch.cat(list(parts))
         return torch.cat([part.t() for part in parts], dim=1).t()  # a word of all states stays in one piece
 
-    def columns(self, keys: Keys) -> Columns:
+    def columns(self, keys: Tensor) -> Tensors:
         if self.words == 1:
             return (keys,)
         return tuple(self._ordered(keys[:, j], back=True) for j in range(self.words))
 
-    def _ordered(self, column: Any, back: bool = False) -> Any:
+    def _ordered(self, column: Tensor, back: bool = False) -> Tensor:
         """A word as the int64 whose order is that of NumPy's keys: of three words or more the lower half comes first.
 
         A half is compared as a number without a sign.
@@ -240,15 +242,15 @@ class TensorLayout(Layout):
             return (column << 32) | ((column >> 32) & 0xFFFFFFFF)
         return ((column << 32) | (column >> 32)) ^ sign
 
-    def differ(self, a: Keys, b: Keys) -> Mask:
+    def differ(self, a: Tensor, b: Tensor) -> Tensor:
         if self.words == 1:
             return a != b
-        differs: Mask = a[:, 0] != b[:, 0]
+        differs = a[:, 0] != b[:, 0]
         for j in range(1, self.words):
             differs |= a[:, j] != b[:, j]
         return differs
 
-    def sort(self, keys: Keys) -> Keys:
+    def sort(self, keys: Tensor) -> Tensor:
         if self.words == 1:
             return torch.unique(keys)  # keys alone: torch.sort moves their numbers as well
         rows = keys[:, -1].sort().indices
@@ -256,7 +258,7 @@ class TensorLayout(Layout):
             rows = rows[keys[:, j][rows].sort(stable=True).indices]
         return keys.t().index_select(1, rows).t()
 
-    def sort_unique(self, keys: Keys) -> Keys:
+    def sort_unique(self, keys: Tensor) -> Tensor:
         if self.words == 1:
             return self.sort(keys)
         if len(keys) < 2:
@@ -267,12 +269,12 @@ class TensorLayout(Layout):
         fresh[1:] = self.differ(keys[1:], keys[:-1])
         return keys.t()[:, fresh].t()
 
-    def find(self, keys: Keys, sorted_keys: Keys) -> tuple[Rows, Mask]:
+    def find(self, keys: Tensor, sorted_keys: Tensor) -> tuple[Tensor, Tensor]:
         at = torch.searchsorted(sorted_keys, keys) if self.words == 1 else self._search(keys, sorted_keys)
         at = at.masked_fill_(at == len(sorted_keys), 0)
         return at, ~self.differ(sorted_keys.t().index_select(-1, at).t(), keys)
 
-    def _search(self, keys: Any, sorted_keys: Any) -> Any:
+    def _search(self, keys: Tensor, sorted_keys: Tensor) -> Tensor:
         """For each key the first row that is not before it: between the rows that agree on the first word."""
         column, wanted = sorted_keys[:, 0].contiguous(), keys[:, 0].contiguous()
         low, high = torch.searchsorted(column, wanted), torch.searchsorted(column, wanted, right=True)
@@ -287,5 +289,5 @@ class TensorLayout(Layout):
         return low
 
 
-def _array(tensor: Any) -> Any:
+def _array(tensor: Tensor) -> Any:
     return tensor.cpu().numpy()

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from trystate.model.checker.explicit.fused import Fused
-from trystate.model.checker.explicit.packing import Columns
 
 Launch = Callable[..., None]  # (number of states, tensors and None, in the order of the parameters)
 Compile = Callable[[Sequence[str]], list[Launch]]  # the kernel `steps` of each source
@@ -95,7 +94,7 @@ class Kernels:
         self.fused = fused
         self._launches = compiled(fused.sources)
 
-    def counted(self, columns: Columns) -> Counted:
+    def counted(self, columns: Sequence[Any]) -> Counted:
         """Count the successors of each state."""
         return Counted(self._launches, columns, len(self.fused.marks))
 
@@ -106,10 +105,10 @@ class Counted:
     `marks` are those of `Fused`, `edges` the number of steps; `busy` has a bit for each group of steps.
     """
 
-    def __init__(self, launches: Sequence[Launch], columns: Columns, marks: int) -> None:
+    def __init__(self, launches: Sequence[Launch], columns: Sequence[Any], marks: int) -> None:
         like: Any = columns[0]
         self._launches = launches
-        self._columns: list[Any] = [column.contiguous() for column in columns]
+        self._columns = [column.contiguous() for column in columns]
         self._counts = like.new_zeros(len(like), dtype=torch.int32)
         self._marks = like.new_zeros(1 + marks)
         self.busy = like.new_zeros(len(like), dtype=torch.uint8)
@@ -123,7 +122,7 @@ class Counted:
         for launch in self._launches:
             launch(len(self._counts), *self._columns, self._counts, places, *out, self._marks, self.busy)
 
-    def written(self) -> Columns:
+    def written(self) -> tuple[Any, ...]:
         """The words of the successors."""
         out = tuple(self._ends.new_empty(self._total) for _ in self._columns)
         if self._total:

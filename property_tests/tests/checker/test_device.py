@@ -301,10 +301,7 @@ def test_random_systems_have_the_same_answers_with_kernels(declared: Declaration
 WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 40 | k >> 2)
 
 
-@given(st.integers(1, 3), st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=30), st.integers(1, 30))
-@settings(max_examples=examples(20))
-def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
-    """Of many words that differ in few bits, so that all comparisons are decided by each word at times."""
+def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
     of = {1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words]
     kernel = Kernel(of)
     here = Layout(kernel.cells, kernel.frozen)
@@ -321,6 +318,13 @@ def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[in
         at_there, found_there = there.find(sent, there.sent(part))
         assert found_there.tolist() == found.tolist()
         assert at_there[found_there].tolist() == at[found].tolist()
+
+
+@given(st.integers(1, 3), st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=30), st.integers(1, 30))
+@settings(max_examples=examples(20))
+def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
+    """Of many words that differ in few bits, so that all comparisons are decided by each word at times."""
+    assert_sorted_and_found_as_by_numpy(words, states, some)
 
 
 # ---- refusals
@@ -378,7 +382,7 @@ MUTANTS: dict[str, Mutant] = {
     "the search stays on the device": rewritten(ExplicitEngine.explore, "self._use(self.compiled)", "pass"),
     "levels stay where they are": rewritten(Levels.__getitem__, "layout.home is not layout", "False"),
 }
-CLAIMED = {**SYSTEMS, "one word": lambda: TwoPhaseCommit(rm=3)}
+CLAIMED: dict[str, Callable[[], System]] = {**SYSTEMS, "one word": lambda: TwoPhaseCommit(rm=3)}
 
 
 def assert_what_mutants_break(expected: dict[str, Any]) -> None:
@@ -386,7 +390,7 @@ def assert_what_mutants_break(expected: dict[str, Any]) -> None:
     bits = [1 << 61 | a << 31 | b << 41 | c for a, b, c in product((0, 1), repeat=3)]
     for k in range(30):
         states = [tuple(rng.choices(bits, k=3)) for _ in range(20)]
-        test_keys_are_sorted_and_found_as_by_numpy.hypothesis.inner_test(1 + k % 3, states, 1 + k % 4)  # type: ignore[attr-defined]
+        assert_sorted_and_found_as_by_numpy(1 + k % 3, states, 1 + k % 4)
     for of, answer in expected.items():
         assert answers(CLAIMED[of](), on("torch-cpu")) == answer
     with tiny():
