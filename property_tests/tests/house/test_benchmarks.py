@@ -43,6 +43,7 @@ def test_one_core_and_two_count_the_same_states(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.skipif(not NIGHTLY, reason="six searches, each in a process: under HYPOTHESIS_PROFILE=nightly")
 def test_a_processor_and_tensors_count_the_same_states(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     argv = [sys.executable, str(CHECKER.parent / "device.py"), "--quick", "--device", "torch-cpu", "--cores", "2"]
