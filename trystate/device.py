@@ -42,7 +42,9 @@ Tensors = tuple[Tensor, ...]
 TORCH_CPU = "torch-cpu"  # tensors in the memory of the processor
 LEVEL_MIN = 1 << 15  # states of a level: fewer are searched as soon by NumPy
 CHUNK_SHARE = 1 << 10  # the part of the memory that is a chunk; its successors, and copies of them, are many times that
-SORT_MAX = 1 << 29  # keys: torch.unique takes less than 2 to the 31st, and five times their memory
+CHUNK_MAX = 1 << 23  # states: with 255 successors each there are as many as torch sorts
+SORT_MAX = (1 << 31) - 1  # keys
+RUN_MAX = 1 << 29  # keys: a sort takes five times their memory
 CROWDED_SHARE = 0.4  # of the memory: levels stay on the device up to there
 DEVICES = f"{CPU} (NumPy), cuda, cuda:N, or {TORCH_CPU} (the code of cuda on the processor)"
 
@@ -153,11 +155,11 @@ class TensorLayout(Layout):
 
     @property
     def chunks(self) -> int:
-        return max(1, self._on.memory_bytes // (CHUNK_SHARE * CHUNK * self.state_bytes))
+        return max(1, min(CHUNK_MAX, self._on.memory_bytes // (CHUNK_SHARE * self.state_bytes)) // CHUNK)
 
     @property
     def run_max(self) -> int:
-        return SORT_MAX
+        return RUN_MAX
 
     @property
     def crowded(self) -> bool:
@@ -251,6 +253,8 @@ class TensorLayout(Layout):
         return differs
 
     def sort(self, keys: Tensor) -> Tensor:
+        if len(keys) > SORT_MAX:
+            raise MemoryError(f"torch sorts {SORT_MAX:,} keys at a time, and these are {len(keys):,}")
         if self.words == 1:
             return torch.unique(keys)  # keys alone: torch.sort moves their numbers as well
         rows = keys[:, -1].sort().indices

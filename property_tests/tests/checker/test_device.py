@@ -218,7 +218,7 @@ def test_a_search_that_moves_later_gives_the_same_answers() -> None:
 def test_levels_leave_a_device_that_is_crowded_and_runs_may_be_short() -> None:
     with tiny() as patch:
         patch.setattr(Device, "crowded", property(lambda of: True))
-        patch.setattr(device, "SORT_MAX", 100)
+        patch.setattr(device, "RUN_MAX", 100)
         assert_alike(TwoPhaseCommit(rm=4))
 
 
@@ -247,6 +247,14 @@ def test_memory_that_ends_on_a_device_is_a_limit(name: str) -> None:
 
     with tiny() as patch:
         patch.setattr(TensorLayout, "find", find)
+        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
+    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+
+
+@on_each_device
+def test_more_keys_than_torch_sorts_are_a_limit(name: str) -> None:
+    with tiny() as patch:
+        patch.setattr(device, "SORT_MAX", 100)
         distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
     assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
 
