@@ -27,7 +27,7 @@ from trystate.model.errors import DeclarationError, LimitReached, UnavailableErr
 from .choosing import add_system_options, natural, positive, whole
 from .completion import SHELLS, PrintCompletion
 from .exits import TRACEBACK, Exit
-from .machine import available_cores
+from .machine import CPU, available_cores
 from .manual import LIMITS, PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
@@ -182,6 +182,13 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "the searches that run at a time: one search alone has all)",
     )
     group.add_argument(
+        "--device",
+        default=CPU,
+        metavar="NAME",
+        help="where the engine explicit searches large levels: cpu (with numpy), cuda or cuda:N (a GPU, with torch; "
+        "the searches take turns), torch-cpu (the code of cuda on the processor, for tests) (default: %(default)s)",
+    )
+    group.add_argument(
         "--engine",
         default="auto",
         metavar="NAME",
@@ -212,8 +219,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "--max-memory",
         type=whole,
         metavar="MIB",
-        help="stop a search at MIB mebibytes (default: three quarters of what this process can still get; the searches "
-        "of several --jobs share that)",
+        help="stop a search at MIB mebibytes, of the device if one is given (default: three quarters of what this "
+        "process can still get, or of what is free on the device; the searches of several --jobs share that)",
     )
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trystate.model.checker import check as checker
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Report
+from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import System
+
+if TYPE_CHECKING:
+    from trystate.model.checker.explicit.workers import Workers
 
 SHARE = 0.75  # of the available memory: an engine counts the states that it holds, and few temporaries
 MEMORY_BYTES_MIN = 64 << 20
+CPU = "cpu"  # the device of a search with NumPy
 
 # Files of a control group, version 2 and 1: its limit, its use, and the part of that which the kernel frees on demand.
 CGROUPS = (
@@ -26,19 +33,42 @@ CGROUPS = (
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    cores: int | None = None,
+    cores: int | None = None, device: str = CPU,
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
     `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
-    decide (without it all); so many `cores` share a large search (without it all that this process may use).
+    decide (without it all); so many `cores` share a large search (without it all that this process may use), or a
+    `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit.
     """
-    from .cores import Cores  # loads numpy
-
+    workers, bounds = search_workers(device, available_cores() if cores is None else cores, engine)
     return checker.check(
-        system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), on_progress=on_progress,
-        expect=expect, properties=properties, workers=Cores(available_cores() if cores is None else cores),
+        system, engine=engine, symmetry=symmetry, limits=limits or bounds, on_progress=on_progress, expect=expect,
+        properties=properties, workers=workers,
     )  # fmt: skip
+
+
+def search_workers(device: str, cores: int, engine: str, memory_bytes: int | None = None) -> tuple[Workers, Limits]:
+    """The workers of a search, and its limits where only the memory may be given.
+
+    Raises:
+        UsageError: there is no such device, or the engine has no use for it.
+        UnavailableError: torch is not installed.
+    """
+    if device == CPU:
+        from .cores import Cores  # loads numpy
+
+        return Cores(cores), machine_limits() if memory_bytes is None else Limits(memory_bytes=memory_bytes)
+    if engine not in ("auto", "explicit"):
+        raise UsageError(
+            f"device {device}: the engine {engine} has none; use the engine explicit, or leave the device out"
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise UnavailableError(f"device {device} needs torch: pip install 'trystate[torch]', or leave the device out")
+    from .device import Device  # loads torch
+
+    found = Device(device, memory_bytes)
+    return found, Limits(memory_bytes=found.memory_bytes)
 
 
 def machine_limits(searches: int = 1) -> Limits:

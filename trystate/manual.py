@@ -64,7 +64,8 @@ plan has it, it is judged as there; if not, what the plan knows of its edition
 and any of its faults may be found, but need not be. --expect adds to that.
 
 Searches run beside each other (--jobs); one that runs alone uses all cores
-(--cores), and says the same.
+(--cores), and says the same. So does one on a GPU (--device cuda), which pays
+beyond some million states.
 
 A report with every counterexample is written to a directory. Interrupted, the
 report has what was done until then, and says so.

@@ -51,7 +51,7 @@ def choose(
     if seen.complete and seen.distinct <= LOOK_STATES:
         return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
     if not guess.text:
-        guess.stop_reason(seen.distinct, [len(level) for level in engine.levels], seen.bytes_per_state)
+        guess.stop_reason(seen.distinct, engine.levels.sizes, seen.bytes_per_state)
     if guess.too_large and _has_diagrams():
         return Choice("symbolic", f"symbolic: {guess.text}")
     missing = ", and the extra 'symbolic' is not installed" if guess.too_large else ""

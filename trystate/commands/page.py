@@ -18,7 +18,7 @@ from ..report.files import JSON
 from ..report.json import results_json
 from ..report.page import contents, write_page
 from ..report.results import Results
-from .verify import Search, Task, carry_out
+from .verify import Search, Task, carry_out, share_out
 
 REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
 
@@ -53,7 +53,7 @@ def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
         Task(run.label, plans.cost(run), Search(number, run, run.build, judge, args, reporter))
         for number, run in enumerate(runs, 1)
     ]
-    args.jobs = max(1, min(args.jobs, len(tasks)))
+    share_out(args, len(tasks))
     done, interrupted = carry_out(tasks, args.jobs, reporter)
     left = [task.name for number, task in enumerate(tasks) if number not in done]
     results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)

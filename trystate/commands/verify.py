@@ -21,6 +21,7 @@ from trystate.diagrams import sequence_text
 from trystate.diagrams.rendering import renderer_name
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
+from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
@@ -30,8 +31,7 @@ from trystate.property_tests.harness.checks import Check
 
 from .. import plans, registry
 from ..choosing import build, chosen
-from ..cores import Cores
-from ..machine import available_cores, machine_limits
+from ..machine import CPU, available_cores, machine_limits, search_workers
 from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import Places, draw, folder
@@ -72,7 +72,7 @@ def verify(args: argparse.Namespace) -> int:
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
     tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
-    args.jobs = max(1, min(args.jobs, len(tasks)))  # no memory is left aside for a process without a task
+    share_out(args, len(tasks))
     places.prepare()
     done, interrupted = carry_out(tasks, args.jobs, reporter)
     found = [done[number] for number in sorted(done)]
@@ -207,16 +207,29 @@ def _given(system: System) -> System:
     return system
 
 
+def share_out(args: argparse.Namespace, tasks: int) -> None:
+    """How many processes there are, into the options: no memory is left aside for one without a task.
+
+    On a device the searches take turns, and the device must be there.
+    """
+    args.jobs = max(1, min(args.jobs, tasks)) if args.device == CPU else 1
+    if args.device != CPU:
+        workers(args)
+
+
 def cores(args: argparse.Namespace) -> int:
     """The cores of each search, from the options: the processes share the cores."""
     share: int = max(1, available_cores() // args.jobs)
     return args.cores or share
 
 
-def limits(args: argparse.Namespace) -> Limits:
-    """Where a search stops, from the options: the processes share the memory."""
-    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits(args.jobs).memory_bytes
-    return Limits(args.max_states, memory_bytes, args.max_seconds)
+def workers(args: argparse.Namespace) -> tuple[Workers, Limits]:
+    """The workers of a search and where it stops, from the options: the processes share the memory."""
+    memory_bytes = args.max_memory << 20 if args.max_memory else None
+    if memory_bytes is None and args.device == CPU:
+        memory_bytes = machine_limits(args.jobs).memory_bytes
+    shared, bounds = search_workers(args.device, cores(args), args.engine, memory_bytes)
+    return shared, Limits(args.max_states, bounds.memory_bytes, args.max_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +246,10 @@ class Search:
 
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
+        shared, bounds = workers(args)
         report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search,
-            workers=Cores(cores(args)),
+            system, engine=args.engine, symmetry=args.symmetry, limits=bounds, on_progress=self.reporter.search,
+            workers=shared,
         )  # fmt: skip
         seen = report.exploration
         return Checked(

@@ -6,10 +6,11 @@ pointers (`paths`), and builds the graph only when a liveness property asks for 
 
 The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
 all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
-the outcome does not depend on how many there are. The searches of one kernel share what is compiled (`Compiled`). Four
-things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is lost (in these cases
-`stopped` says so, and what was found stays), and an effect leaves its field's range (the step is watched, and the state
-after it is not one).
+the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: once a level is
+large the search goes on with those, and comes back when it is over. The searches of one kernel share what is compiled
+(`Compiled`). Four things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is
+lost (in these cases `stopped` says so, and what was found stays), and an effect leaves its field's range (the step is
+watched, and the state after it is not one).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, 
 from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .graph import Explored, Graph, fair_region, fair_run
-from .packing import CHUNK, Keys, Layout, Mask
+from .levels import Levels
+from .packing import CHUNK, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
@@ -48,9 +50,9 @@ class Compiled:
     symmetry: Symmetry | None
 
     @classmethod
-    def of(cls, kernel: Kernel, *, symmetry: bool = False) -> Compiled:
-        reduction = Symmetry(kernel) if symmetry else None
-        layout = Layout(kernel.cells, kernel.frozen) if reduction is None else reduction.layout
+    def of(cls, kernel: Kernel, *, symmetry: bool = False, layouts: Layouts = Layout) -> Compiled:
+        reduction = Symmetry(kernel, layouts) if symmetry else None
+        layout = layouts(kernel.cells, kernel.frozen, "") if reduction is None else reduction.layout
         return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
 
 
@@ -87,12 +89,12 @@ class ExplicitEngine:
     ) -> None:  # fmt: skip
         self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
-        self.layout, self.steps, self.symmetry = self.compiled.layout, self.compiled.steps, self.compiled.symmetry
+        self._use(self.compiled)
         self.limits = limits
         self.on_progress = on_progress
         self._workers = workers or Workers()
         self.visited = Visited(self.layout, self._workers)
-        self.levels: list[Keys] = []
+        self.levels = Levels()
         self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
@@ -110,13 +112,14 @@ class ExplicitEngine:
         found: dict[WatchKey, Path] = {}
         try:
             with self._workers:
-                self._search(Watching(self.kernel, self.layout, watches, self.steps, finds))
+                self._search(watches, finds)
         except MemoryError:
             self.stopped = memory_ended(self.limits)
         except WorkerLost as lost:
             self.stopped = str(lost)
-        if self.stopped:
+        if self.stopped or self.layout is not self.compiled.layout:
             self.visited.release()  # the levels hold each state as well, and the paths need room
+        self._use(self.compiled)
         wanted = {watch.key for watch in watches if watch.path}
         try:
             found = self._paths({key: find for key, find in finds.items() if key in wanted})
@@ -129,14 +132,36 @@ class ExplicitEngine:
             self._peak_bytes / max(1, distinct), found, self.stopped,
         )  # fmt: skip
 
-    def _search(self, watching: Watching) -> None:
+    def _search(self, watches: Sequence[Watch], finds: dict[WatchKey, Find]) -> None:
+        def watching() -> Watching:
+            return Watching(self.kernel, self.layout, watches, self.steps, finds, CHUNK)
+
+        watched = watching()
         fresh = self._initial()
         while len(fresh):
-            self.levels.append(fresh)
+            self.levels.append(self.layout, fresh)
             self.visited.add(fresh)
             if self.stopped:
                 break
-            fresh = self._successors(fresh, watching)
+            layouts = self._workers.layouts(len(fresh))
+            if layouts is not None and self.layout is self.compiled.layout:
+                self._move(layouts)
+                fresh, watched = self.layout.sent(fresh), watching()
+            fresh = self._successors(fresh, watched)
+
+    def _move(self, layouts: Layouts) -> None:
+        """Go on with another kind of arrays."""
+        moved = Compiled.of(self.kernel, symmetry=self.symmetry is not None, layouts=layouts)
+        for here, there in zip(self.steps, moved.steps, strict=True):
+            if here.met:
+                there.meet()
+        self._use(moved)
+        self.visited = Visited(self.layout, self._workers)
+        for level in self.levels:
+            self.visited.add(self.layout.sent(level))
+
+    def _use(self, compiled: Compiled) -> None:
+        self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry
 
     def _initial(self) -> Keys:
         """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
@@ -157,7 +182,8 @@ class ExplicitEngine:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
         following = NextLevel(self.layout, self.visited, room, self._workers)
-        chunks = [level[start : start + CHUNK] for start in range(0, len(level), CHUNK)]
+        size = CHUNK * self.layout.chunks
+        chunks = [level[start : start + size] for start in range(0, len(level), size)]
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
             self._workers.begin(expand, chunks[0].nbytes)
@@ -167,7 +193,7 @@ class ExplicitEngine:
             for key, find in expansion.finds.items():
                 watching.found.setdefault(key, find)
             for number in expansion.met:
-                self.steps[number].meet()
+                self.compiled.steps[number].meet()
             self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
             if len(expansion.after):
                 following.add(expansion.after)
@@ -182,20 +208,22 @@ class ExplicitEngine:
         unmet = [number for number, step in enumerate(self.steps) if not step.met]
         found_before = len(watching.found)
         watching.begin(columns, level)
-        outputs = []
-        edges = 0
-        for number, step in enumerate(self.steps):
-            taken = step.run(columns)
+        together = self.layout.together(columns, self.steps, watching)
+        edges, outputs = (together.edges, [together.after]) if together else (0, [])
+        for number in together.open if together else range(len(self.steps)):
+            taken = self.steps[number].run(columns)
             if taken is None:
                 continue
-            edges += len(taken.rows)
             watching.step(number, taken)
+            if together and number in together.taken:
+                continue
+            edges += len(taken.rows)
             after = taken.after
             if taken.inside is not None and not taken.inside.all():
                 after = tuple(c[taken.inside] for c in after)
-            if self.symmetry is not None:
-                after = self.symmetry.canonical(after)
             outputs.append(after)
+        if self.symmetry is not None:
+            outputs = [self.symmetry.canonical(after) for after in outputs]
         watching.end()
         joined = self.layout.joined(outputs)
         held = 2 * joined.nbytes
@@ -208,13 +236,13 @@ class ExplicitEngine:
         # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
         # states are held three times: in batches, joined, and in the workspace of the sort.
         keys = self.visited.count * 7 // 2 + 3 * following.held
-        memory = keys * self.layout.state_bytes + self._chunks * self._chunk_bytes
+        memory = self._workers.memory(keys * self.layout.state_bytes + self._chunks * self._chunk_bytes)
         self._peak_bytes = max(self._peak_bytes, memory)
         self.stopped = self._clock.stop_reason(distinct, memory)
         pause = self._pause
         if pause and not self.stopped and (distinct > pause.states or self._clock.seconds > pause.seconds):
             self._pause = None
-            sizes = [*map(len, self.levels), following.count]
+            sizes = [*self.levels.sizes, following.count]
             self.stopped = pause.stop_reason(distinct, sizes, self._peak_bytes / distinct)
         self._progress("exploring", distinct)
 
@@ -296,6 +324,8 @@ class ExplicitEngine:
 
     @cached_property
     def _states(self) -> Keys:
+        if self.visited.released:
+            return self.layout.sort(self.layout.concatenated(self.levels))
         return self.visited.merged()
 
     @cached_property

@@ -16,7 +16,8 @@ word. Keys are compared whole: nothing is hashed, so no state can be taken for a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from ...errors import UsageError
 from ...language.expressions import Expr
 from ...language.fields import Cell
 from ...language.systems import State
+from .arrays import NUMPY, Arrays, built
 
 CHUNK = 1 << 15  # states evaluated at a time: the temporaries of a step then fit a core's second-level cache
 WORD_BITS = 61
@@ -71,15 +73,31 @@ class Lane:
     bits: int
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Steps that were taken at once: how many, and the states after them.
+
+    Those in `open` must be run one by one all the same: of those in `taken` only the watches are to be looked at.
+    """
+
+    edges: int
+    after: Columns
+    open: Sequence[int]
+    taken: Collection[int]
+
+
 class Layout:
     """Places of the cells: those without an index first, then member by member.
 
     With `lanes` (the name of an index) the cells of each of its members stay together in one word.
-    A cell in `frozen` (position -> value) never changes, and takes no room.
+    A cell in `frozen` (position -> value) never changes, and takes no room. The methods about keys and columns are for
+    the arrays of NumPy; subclasses have them for another kind.
 
     Raises:
         UsageError: a cell, or a lane, is wider than a word.
     """
+
+    arrays: Arrays = NUMPY
 
     def __init__(self, cells: Sequence[Cell], frozen: Mapping[int, int] | None = None, lanes: str = "") -> None:
         self.cells = tuple(cells)
@@ -105,6 +123,51 @@ class Layout:
         self.words = max(1, len(self._used))
         self.dtype: Any = {1: np.int64, 2: np.complex128}.get(self.words, f"U{2 * self.words}")
         self.state_bytes = 8 * self.words
+
+    @property
+    def names(self) -> list[str]:
+        """The words in generated text."""
+        return [f"w{j}" for j in range(self.words)]
+
+    @property
+    def home(self) -> Layout:
+        """The layout of the same states in arrays of NumPy."""
+        return self
+
+    @property
+    def chunks(self) -> int:
+        """How many times `CHUNK` states are evaluated at a time."""
+        return 1
+
+    @property
+    def run_max(self) -> int:
+        """How many keys may be sorted at a time."""
+        return sys.maxsize
+
+    @property
+    def crowded(self) -> bool:
+        """Is so much of the memory of these arrays taken that old levels should leave it?"""
+        return False
+
+    def fetched(self, keys: Keys) -> Keys:
+        """Keys of this layout as those of `home`."""
+        return keys
+
+    def sent(self, keys: Keys) -> Keys:
+        """Keys of `home` as those of this layout."""
+        return keys
+
+    def function(self, name: str, lines: Sequence[str]) -> Callable[..., Any]:
+        """The function of the words that has the given body."""
+        return built(self.arrays, name, self.names, lines)
+
+    def together(self, columns: Columns, steps: Sequence[Any], watching: Any) -> Together | None:
+        """Take steps at once; None: take them one by one."""
+        return None
+
+    def first(self, masks: Sequence[Mask]) -> list[int | None]:
+        """The first row of each mask where it holds."""
+        return [int(mask.argmax()) if mask.any() else None for mask in masks]
 
     def _groups(self) -> dict[tuple[str, int], list[int]]:
         """Cells per (first index, member), so that what belongs together changes together."""
@@ -176,6 +239,10 @@ class Layout:
         keys: Keys = table.view(self.dtype)[:, 0]
         return keys
 
+    def concatenated(self, parts: Sequence[Keys]) -> Keys:
+        """The keys of each part, one part after the other."""
+        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+
     def columns(self, keys: Keys) -> Columns:
         if self.words == 1:
             return (keys,)
@@ -194,6 +261,11 @@ class Layout:
         for j in range(1, self.words):
             differs |= ours[:, j] != others[:, j]
         return differs
+
+    def sort(self, keys: Keys) -> Keys:
+        """Sort keys that are all different, in place where that saves memory."""
+        keys.sort(kind="stable")
+        return keys
 
     def sort_unique(self, keys: Keys) -> Keys:
         """Sort in place and drop repetitions.
@@ -217,3 +289,6 @@ class Layout:
 
     def _table(self, keys: Keys) -> NDArray[np.int64]:
         return np.ascontiguousarray(keys).view(np.int64).reshape(-1, self.words)
+
+
+Layouts = Callable[[Sequence[Cell], Mapping[int, int], str], Layout]  # (cells, frozen, lanes): of one kind of array

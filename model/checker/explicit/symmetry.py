@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-import numpy as np
-
 from ...errors import UsageError
 from ...language.expressions import Expr
 from ...language.sorts import Sort
 from ...language.systems import State, System
 from ..interpret import Interpreter
 from ..kernel import Kernel, Path
-from .packing import Columns, Layout
+from .packing import Columns, Layout, Layouts
 from .paths import Trail
 
 REMEDY = "explore without symmetry"
@@ -98,19 +96,19 @@ def sorting_network(size: int) -> list[tuple[int, int]]:
 class Symmetry:
     """The orbits of one system's states."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, layout: Layouts = Layout) -> None:
         self._kernel = kernel
         self.sort = interchangeable(kernel.system)
-        self.layout = Layout(kernel.cells, kernel.frozen, lanes=self.sort.name)
+        self.layout = layout(kernel.cells, kernel.frozen, self.sort.name)
         self._network = sorting_network(self.sort.size)
 
     def canonical(self, columns: Columns) -> Columns:
         """For each state the one of its orbit whose lanes are sorted."""
-        lanes = self.layout.lanes
+        lanes, minimum, maximum = self.layout.lanes, self.layout.arrays.minimum, self.layout.arrays.maximum
         ones = (1 << lanes[0].bits) - 1
         values = [(columns[lane.word] >> lane.shift) & ones for lane in lanes]
         for a, b in self._network:
-            values[a], values[b] = np.minimum(values[a], values[b]), np.maximum(values[a], values[b])
+            values[a], values[b] = minimum(values[a], values[b]), maximum(values[a], values[b])
         out = list(columns)
         for word in sorted({lane.word for lane in lanes}):
             out[word] = out[word] & ~sum(ones << lane.shift for lane in lanes if lane.word == word)

@@ -1,7 +1,9 @@
-"""Closed trees as NumPy source: one function evaluates a tree on a whole array of packed states.
+"""Closed trees as source of array operations: one function evaluates a tree on a whole array of packed states.
 
 In the generated text `w0`, `w1`, ... are the words of the states, one array each. A tree that is used twice becomes a
-temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word. The text is the
+same for every kind of array: the operators are those of Python, and the layout gives the few functions beside them
+(`Layout.function`).
 
 An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is
 computed: in bytes, in int64, or, where it or an operand may leave int64, in arrays of Python ints, which are
@@ -12,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ...language.expressions import FALSE, TRUE, Expr, equal, substitute
 from ...language.sorts import Sort
 from ..kernel import Instance, Kernel
-from .packing import Column, Columns, Layout, Mask, Place, Rows
+from .packing import Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
 
@@ -65,7 +66,9 @@ def split_literals(expr: Expr) -> tuple[dict[Expr, Expr], Expr]:
 
 
 class Emitter:
-    """Writes the lines of one function body."""
+    """Writes the lines of one function body over arrays."""
+
+    negation = "~"
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -77,10 +80,35 @@ class Emitter:
     def line(self, text: str) -> None:
         self.lines.append("    " + text)
 
-    def forget(self) -> None:
-        """The rows have changed: what was computed no longer fits them."""
-        self._texts.clear()
+    def assign(self, name: str, text: str) -> None:
+        """Give a name to a value of each row."""
+        self.line(f"{name} = {text}")
+
+    def begin(self, conditions: Sequence[str]) -> None:
+        """Take the rows where all conditions hold."""
+        if not conditions:
+            self.line("rows = every(w0)")
+            return
+        self.line(f"rows = flatnonzero({' & '.join(conditions)})")
+        self.line("if not len(rows): return None")
+        for w in self.layout.names:
+            self.line(f"{w} = take({w}, rows)")
+
+    def select(self, condition: str, names: Sequence[str]) -> None:
+        """Go on with the rows where the condition holds, with their words and these values of theirs."""
+        self.line(f"keep = flatnonzero({condition})")
+        self.line("if not len(keep): return None")
+        self.line("if len(keep) != len(rows):")
+        for name in ["rows", *self.layout.names, *names]:
+            self.line(f"    {name} = take({name}, keep)")
+        self._texts.clear()  # the rows have changed: what was computed no longer fits them
         self._uses.clear()
+
+    def give(self, after: Sequence[str], outside: bool) -> None:
+        """The result: rows, their words, the words after the step, and which rows stay inside."""
+        words = ", ".join(self.layout.names)
+        inside = "~outside" if outside else "None"
+        self.line(f"return rows, ({words},), ({', '.join(after)},), {inside}")
 
     def count(self, exprs: Iterable[Expr]) -> None:
         """Tell beforehand what will be written, so that shared parts get a name."""
@@ -96,7 +124,7 @@ class Emitter:
     def number(self, expr: Expr) -> str:
         """A tree as text for an array of int64 (of Python ints if it is big), or a constant; bools as 0 and 1."""
         text, kind = self._text(expr)
-        return text if kind in (_WORD, _BIG, _CONST) else f"{text}.astype(i64)"
+        return text if kind in (_WORD, _BIG, _CONST) else f"wide({text})"
 
     def _text(self, expr: Expr) -> tuple[str, str]:
         found = self._texts.get(expr)
@@ -104,7 +132,7 @@ class Emitter:
             text, kind = getattr(self, f"_{expr.op}")(expr)
             if kind != _CONST and (self._uses.get(expr, 0) > 1 or text.count("(") > NESTING_MAX):
                 self._names += 1
-                self.line(f"t{self._names} = {text}")
+                self.assign(f"t{self._names}", text)
                 text = f"t{self._names}"
             found = self._texts[expr] = text, kind
         return found
@@ -134,7 +162,7 @@ class Emitter:
         if inner.op == "read":
             p = self.layout.place(inner)
             return f"((w{p.word} & {p.mask}) == 0)", _BOOL
-        return f"(~{self.condition(inner)})", _BOOL
+        return f"({self.negation}{self.condition(inner)})", _BOOL
 
     def _compare(self, expr: Expr, sign: str) -> str:
         a, b = expr.args
@@ -171,7 +199,7 @@ class Emitter:
 
     def _int(self, expr: Expr) -> tuple[str, str]:
         # A bool is a byte that holds 0 or 1: adding bytes moves an eighth of the memory.
-        return f"{self.condition(expr.args[0])}.view(i8)", _BYTE
+        return f"byte({self.condition(expr.args[0])})", _BYTE
 
     def _add(self, expr: Expr) -> tuple[str, str]:
         return self._arithmetic(expr, "+")
@@ -205,37 +233,13 @@ def is_big(expr: Expr) -> bool:
     return not fits_int64(expr.sort.low, expr.sort.high)
 
 
-def big(values: Any) -> NDArray[np.object_]:
-    """Numbers as Python ints."""
-    return np.asarray(values, np.object_)
-
-
-def offset(values: Any, low: int, high: int) -> Column:
-    """Numbers of any size minus `low`; 0 for those outside of `low` to `high`."""
-    numbers = big(values)
-    within = (numbers >= low) & (numbers <= high)
-    return np.where(within, numbers - low, 0).astype(np.int64)
-
-
-def build(name: str, head: str, lines: Sequence[str]) -> Callable[..., Any]:
-    """The function of the given source text."""
-    source = "\n".join([f"def {name}({head}):", *lines])
-    scope: dict[str, Any] = {"np": np, "i64": np.int64, "i8": np.int8, "where": np.where, "big": big, "offset": offset}
-    exec(compile(source, f"<generated {name}>", "exec"), scope)
-    return scope[name]  # type: ignore[no-any-return]
-
-
-def words_of(layout: Layout) -> list[str]:
-    return [f"w{j}" for j in range(layout.words)]
-
-
 def conditions(layout: Layout, exprs: Sequence[Expr]) -> Callable[..., tuple[Mask, ...]]:
     """A function of the words that evaluates closed conditions, none of them constant."""
     emitter = Emitter(layout)
     emitter.count(exprs)
     texts = [emitter.condition(expr) for expr in exprs]
     emitter.line(f"return ({', '.join(texts)},)")
-    return build("conditions", ", ".join(words_of(layout)), emitter.lines)
+    return layout.function("conditions", emitter.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +272,14 @@ class Step:
         self.met = False
         self._memo: dict[Expr, Expr] = {}
         self._run: Callable[..., Any] | None = None
+        self._rest: Expr = TRUE  # of the guard, beside the facts
+        self._sure = False  # whenever the guard holds, something changes
         self._fixed = layout.masked(top_literals(kernel.guard(instance)))
+
+    @property
+    def fixed(self) -> list[str]:
+        """Conditions in text that a state has where the step is met."""
+        return [f"((w{word} & {mask}) == {pattern})" for word, mask, pattern in self._fixed]
 
     def known(self, expr: Expr) -> Expr:
         """A closed tree where the guard holds: the cells that it fixes are constants."""
@@ -277,62 +288,43 @@ class Step:
     def run(self, columns: Columns) -> Taken | None:
         if not self.met:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
-            if holds and not np.logical_and.reduce(holds).any():
+            if holds and not reduce(and_, holds).any():
                 return None
             self.meet()
+        if self._run is None and self.effects:
+            emitter = Emitter(self.layout)
+            self.write(emitter)
+            self._run = self.layout.function("step", emitter.lines)
         found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
 
     def meet(self) -> None:
-        """Compile the step, once."""
+        """Make the step known, once: it is compiled when it is run."""
         if self.met:
             return
         self.met = True
         kernel = self.kernel
-        self.facts, rest = split_literals(kernel.guard(self.instance))
-        sure = False  # whenever the guard holds, something changes
-        for k, value in kernel.effects(self.instance).items() if rest is not FALSE else ():
+        self.facts, self._rest = split_literals(kernel.guard(self.instance))
+        for k, value in kernel.effects(self.instance).items() if self._rest is not FALSE else ():
             now = self.known(kernel.cell_read(*kernel.cells[k].key))
             then = self.known(value)
             if equal(now, then) is not TRUE:
                 self.effects[k] = then
-                sure = sure or equal(now, then) is FALSE
-        if self.effects:
-            self._run = self._build(rest, sure)
+                self._sure = self._sure or equal(now, then) is FALSE
 
-    def _build(self, rest: Expr, sure: bool) -> Callable[..., Any]:
-        words = words_of(self.layout)
-        emitter = Emitter(self.layout)
-        masked = emitter.masked(self.facts)
-        if masked:
-            emitter.line(f"rows = np.flatnonzero({' & '.join(masked)})")
-            emitter.line("if not rows.size: return None")
-            for w in words:
-                emitter.line(f"{w} = {w}.take(rows)")
-        else:
-            emitter.line("rows = np.arange(w0.size)")
-        if rest is not TRUE:
-            emitter.count([rest])
-            self._select(emitter, emitter.condition(rest), words)
+    def write(self, emitter: Emitter) -> None:
+        """The body of the step, once it is met and has effects."""
+        emitter.begin(emitter.masked(self.facts))
+        if self._rest is not TRUE:
+            emitter.count([self._rest])
+            emitter.select(emitter.condition(self._rest), ())
         after, outside = self._emit_effects(emitter)
-        if not sure:
+        if not self._sure:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
             if outside:
                 touched.append("outside")
-            self._select(emitter, " | ".join(touched), [*words, *after.values(), *(["outside"] if outside else [])])
-        new = [after.get(j, w) for j, w in enumerate(words)]
-        inside = "~outside" if outside else "None"
-        emitter.line(f"return rows, ({', '.join(words)},), ({', '.join(new)},), {inside}")
-        return build("step", ", ".join(words), emitter.lines)
-
-    def _select(self, emitter: Emitter, condition: str, arrays: Sequence[str]) -> None:
-        """Go on with the rows where the condition holds."""
-        emitter.line(f"keep = np.flatnonzero({condition})")
-        emitter.line("if not keep.size: return None")
-        emitter.line("if keep.size != rows.size:")
-        for name in ["rows", *arrays]:
-            emitter.line(f"    {name} = {name}.take(keep)")
-        emitter.forget()
+            emitter.select(" | ".join(touched), [*after.values(), *(["outside"] if outside else [])])
+        emitter.give([after.get(j, w) for j, w in enumerate(self.layout.names)], outside)
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
         """Lines that compute each changed word; and whether an effect may leave its field's range."""
@@ -349,7 +341,7 @@ class Step:
                 if p.low <= value.value <= p.high:
                     fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.value)
                 else:
-                    outside.append("np.True_")
+                    outside.append("True")
                 continue
             text = emitter.number(value)
             moving.setdefault(p.word, []).append(_shifted(text, p, is_big(value)))
@@ -358,10 +350,10 @@ class Step:
         names = {}
         for word in sorted(clear):
             parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
-            emitter.line(f"v{word} = {' | '.join([*parts, *moving.get(word, [])])}")
+            emitter.assign(f"v{word}", " | ".join([*parts, *moving.get(word, [])]))
             names[word] = f"v{word}"
         if outside:
-            emitter.line(f"outside = {' | '.join(outside)} | np.zeros(w0.size, np.bool_)")
+            emitter.assign("outside", f"{' | '.join(outside)} | falses(w0)")
         return names, bool(outside)
 
 

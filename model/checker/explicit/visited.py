@@ -39,12 +39,20 @@ class Visited:
         """Add sorted keys, at least one, and none of them in the set."""
         self.count += len(fresh)
         self._runs.append(fresh)
-        while len(self._runs) > 1 and len(self._runs[-2]) < RUN_RATIO * len(self._runs[-1]):
+        while len(self._runs) > 1 and self._is_worth_merging(*map(len, self._runs[-2:])):
             self._merge_last()
+
+    def _is_worth_merging(self, older: int, newer: int) -> bool:
+        return older < RUN_RATIO * newer and older + newer <= self._layout.run_max
 
     def release(self) -> None:
         """Let go of the states, and keep their count: nothing can be looked up any more."""
         self._runs.clear()
+
+    @property
+    def released(self) -> bool:
+        """Has it let go of its states?"""
+        return self.count > 0 and not self._runs
 
     def merged(self) -> Keys:
         """Every state, sorted."""
@@ -55,6 +63,11 @@ class Visited:
     def _merge_last(self) -> None:
         pair = self._runs[-2:]
         del self._runs[-2:]
+        if self._workers.ranges < 2:
+            together = self._layout.concatenated(pair)
+            del pair
+            self._runs.append(self._layout.sort(together))
+            return
         merged = np.empty(sum(map(len, pair)), self._layout.dtype)
         ranges = self._workers.cut(pair)
         ends = list(accumulate(sum(map(len, runs)) for runs in ranges))
@@ -102,7 +115,7 @@ class NextLevel:
         self._settle()
         if len(self._new) == 1:
             return self._new[0]
-        return np.concatenate(self._new) if self._new else np.empty(0, self._layout.dtype)
+        return self._layout.concatenated(self._new)
 
     def _settle(self) -> None:
         if not self._pending:
@@ -119,4 +132,4 @@ class NextLevel:
     def _united(self, runs: list[Keys]) -> Keys:
         """Sorted arrays, each without repetitions, as one."""
         runs = [run for run in runs if len(run)] or runs[:1]
-        return runs[0] if len(runs) == 1 else self._layout.sort_unique(np.concatenate(runs))
+        return runs[0] if len(runs) == 1 else self._layout.sort_unique(self._layout.concatenated(runs))

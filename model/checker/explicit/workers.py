@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import LimitReached
 from ..kernel import WatchKey
-from .packing import Keys
+from .packing import Keys, Layouts
 from .watch_evaluation import Find
 
 RANGE_MIN = 1 << 15  # keys of a range: fewer cost more to hand over than to sort
@@ -66,6 +66,14 @@ class Workers:
             expand: its chunks may be expanded by copies of the engine.
             chunk_bytes: of the largest chunk.
         """
+
+    def layouts(self, states: int) -> Layouts | None:
+        """The layouts with which a search goes on whose level has so many states; None: those that it has."""
+        return None
+
+    def memory(self, estimate: int) -> int:
+        """The bytes that a search has taken, where that is known better than by the estimate."""
+        return estimate
 
     @property
     def chunks(self) -> int:

@@ -434,7 +434,7 @@ MUTANTS = {
     "two processes have one chunk": rewritten(Cores._give, "self._place(number)", "self._place(number // 2)"),
     "a slot is used before it is free": rewritten(Cores._place, "% SLOTS * self._slot_bytes", "* 0"),
     "the caller does not know which steps were met": rewritten(
-        ExplicitEngine._successors, "self.steps[number].meet()", "pass"
+        ExplicitEngine._successors, "self.compiled.steps[number].meet()", "pass"
     ),
 }
 

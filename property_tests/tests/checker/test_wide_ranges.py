@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, event, given, seed, settings
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.estimate import project
-from trystate.model.checker.explicit import vectorise
+from trystate.model.checker.explicit import arrays, vectorise
 from trystate.model.checker.explicit.packing import WORD_BITS
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Kernel, Limits
@@ -288,13 +288,13 @@ def test_a_traced_step_on_wide_ranges_does_what_its_plan_says(declared: Declarat
 
 
 def narrowed(values: Any, low: int, high: int) -> Any:
-    return np.array([int(v) & ((1 << 60) - 1) for v in vectorise.big(values - low)], np.int64)
+    return np.array([int(v) & ((1 << 60) - 1) for v in arrays.big(values - low)], np.int64)
 
 
 MUTANTS = {
     "no interval is looked at": ("explicit", replaced(vectorise, "fits_int64", lambda low, high: True)),
     "int64 is taken for unsigned": ("explicit", replaced(vectorise, "fits_int64", lambda low, high: high < 1 << 64)),
-    "what is stored loses its upper bits": ("explicit", replaced(vectorise, "offset", narrowed)),
+    "what is stored loses its upper bits": ("explicit", replaced(arrays, "offset", narrowed)),
     "a carry is lost": (
         "symbolic",
         rewritten(bdd_trees.Trees._add, "max(len(a), len(b)) + 1", "max(len(a), len(b))"),

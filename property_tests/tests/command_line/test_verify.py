@@ -1,5 +1,6 @@
 """`trystate verify` judges each property by what is known, exits with what that means, and writes its report."""
 
+import importlib
 import json
 import re
 import signal
@@ -204,6 +205,23 @@ def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
     one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
     assert one == two
     assert command("verify", HERE, "--cores", "0")[0] == Exit.USAGE
+
+
+def test_a_search_on_tensors_says_the_same(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
+    device = importlib.import_module("trystate.device")
+    monkeypatch.setattr(device, "LEVEL_MIN", 1)
+    said = [command("verify", HERE, *options, "--device", name)[:2] for name in ("cpu", "torch-cpu")]
+    one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
+    assert one == two
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, engine, wrong in (
+        ("cuda", "auto", "finds no CUDA device"), ("card", "auto", "device is 'card': give cpu"),
+        ("torch-cpu", "interpret", "the engine interpret has none"),
+    ):  # fmt: skip
+        code, _, err = command("verify", HERE, "--device", name, "--engine", engine)
+        assert code == Exit.USAGE and wrong in err
 
 
 # ---- what verify writes

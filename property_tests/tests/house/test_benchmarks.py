@@ -42,6 +42,16 @@ def test_one_core_and_two_count_the_same_states(tmp_path: Path) -> None:
     assert re.search("288 states .* 2 cores, 1 word:.*8,541 states .* 2 cores, 2 words:", done.stdout, re.S)
 
 
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.skipif(not NIGHTLY, reason="six searches, each in a process: under HYPOTHESIS_PROFILE=nightly")
+def test_a_processor_and_tensors_count_the_same_states(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    argv = [sys.executable, str(CHECKER.parent / "device.py"), "--quick", "--device", "torch-cpu", "--cores", "2"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("288 states of 1 word .* torch-cpu:.*8,541 states of 2 words .* torch-cpu:", done.stdout, re.S)
+
+
 # The parts of each; the first of each in CI, since they take processes and time.
 PARTS = {
     "store": ("operations", "start", "crowds", "checks", "growth"),

@@ -52,8 +52,9 @@ RUNS = (  # small ones: a step that breaks the world, loops of liveness, three e
     "Groups(process=3, group=2, outsiders=1) TORCH with skip", "Registry() TORCH",
 )  # fmt: skip
 OPTIONS = argparse.Namespace(
-    report=None, engine="auto", symmetry=False, jobs=2, cores=1, max_memory=None, max_states=100_000, max_seconds=60.0
-)
+    report=None, engine="auto", symmetry=False, jobs=2, cores=1, device="cpu", max_memory=None, max_states=100_000,
+    max_seconds=60.0,
+)  # fmt: skip
 R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
 VIEWS = ("#/overview", R3, "#/explore", "#/findings")
 AXE = CHECKOUT / "page" / "node_modules" / "axe-core" / "axe.min.js"

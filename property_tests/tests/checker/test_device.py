@@ -1,0 +1,439 @@
+"""The explicit engine on torch tensors: its answers are those on NumPy's arrays, to the last step of each run.
+
+Without a GPU the tensors are in the memory of the processor, and kernels are compiled for it; with one everything is
+tried there as well. Levels of one state move to the device, chunks are of a few states, and a chunk there is as large
+as several of NumPy's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the tensors are torch's")
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trystate.model.checker.check import check, watches
+from trystate.model.checker.explicit import engine as explicit
+from trystate.model.checker.explicit import fused, visited, watch_evaluation
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.levels import Levels
+from trystate.model.checker.explicit.packing import Layout
+from trystate.model.checker.explicit.workers import Workers
+from trystate.model.checker.kernel import Kernel, Lasso, Limits
+from trystate.model.errors import DeclarationError, UnavailableError, UsageError
+from trystate.model.language import Form, System, flag, transition
+from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
+from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
+from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
+
+from trystate import device, plans, registry
+from trystate.device import Device, TensorLayout
+from trystate.kernels import Launch
+from trystate.machine import search_workers
+
+DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
+COMPILER = shutil.which("g++")
+WITH_KERNELS = (*((DEVICES[0],) if COMPILER else ()), *DEVICES[1:])
+on_each_device = pytest.mark.parametrize("name", DEVICES)
+MANY = Limits(states=20_000, seconds=30.0)
+PLANNED_STATES = 20_000 if NIGHTLY else 60  # of a system of the plan
+
+
+@contextmanager
+def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.MonkeyPatch]:
+    """Chunks of so many states, so many times larger on a device, where levels of `level` states are searched."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explicit, "CHUNK", chunk)
+        patch.setattr(visited, "PENDING_MIN", 8)
+        patch.setattr(device, "LEVEL_MIN", level)
+        patch.setattr(TensorLayout, "chunks", property(lambda layout: chunks))
+        yield patch
+
+
+@cache
+def for_the_processor(source: str) -> Launch:
+    """The kernel of a source, which is C as well."""
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder, "steps.cpp")).write_text(source)
+        made = str(path.with_suffix(".so"))
+        subprocess.run([str(COMPILER), "-O0", "-shared", "-fPIC", "-o", made, str(path)], check=True)
+        steps = ctypes.CDLL(made).steps
+
+    def launch(count: int, *tensors: Any) -> None:
+        steps(ctypes.c_longlong(count), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors))
+
+    return launch
+
+
+def on(name: str, kernels: bool = False) -> Device:
+    found = Device(name)
+    if not kernels:
+        found.compile = None
+    elif name == "torch-cpu":
+        found.compile = lambda sources: [for_the_processor(source) for source in sources]
+    return found
+
+
+def answers(of: System, workers: Workers | None, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
+    """Everything that a search says, but for times and bytes."""
+    kernel = Kernel(of)
+    engine = ExplicitEngine(kernel, limits, workers=workers, **options)
+    seen = engine.explore([replace(watch, path=True) for watch in watches(kernel)])
+    said: dict[str, Any] = {
+        "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
+        "found": seen.found,
+        "levels": [level.tobytes() for level in engine.levels],
+    }
+    if seen.complete and engine.symmetry is None:
+        said["edges"] = engine.explored().graph.after.tobytes()
+    return said
+
+
+def assert_alike(of: System, limits: Limits = MANY, kernels: bool = False, **options: Any) -> None:
+    expected = answers(of, None, limits, **options)
+    for name in WITH_KERNELS if kernels else DEVICES:
+        assert answers(of, on(name, kernels), limits, **options) == expected
+
+
+@given(declarations())
+@settings(max_examples=examples(5))
+def test_random_systems_have_the_same_answers_on_a_device(declared: Declaration) -> None:
+    with tiny():
+        assert_alike(system(declared))
+        report = check(system(declared), engine="explicit", workers=on(DEVICES[-1]))
+        assert facts(report) == facts(check(system(declared), engine="interpret"))
+        assert_runs_show_what_they_claim(report)
+
+
+@given(wide_declarations())
+@settings(max_examples=examples(5))
+def test_numbers_beyond_int64_are_exact_on_a_device(declared: Declaration) -> None:
+    def decided(workers: Workers | None) -> Any:
+        try:
+            report = check(system(declared), engine="explicit", limits=replace(MANY, states=500), workers=workers)
+        except (DeclarationError, UsageError) as refused:
+            return str(refused)
+        return facts(report) if report.exploration.complete else None
+
+    with tiny():
+        expected = decided(None)
+        assert [decided(on(name)) for name in DEVICES] == [expected] * len(DEVICES)
+
+
+class Sums(Totals):
+    """A step that computes beyond int64."""
+
+    @transition()
+    def empty(self, s: Any) -> None:
+        """The numbers are 0 again."""
+        s.when(sum(cells(s.amount, s.part)) > 2 * TERM_MAX)
+        for k in s.part:
+            s.amount[k] = 0
+
+
+class Negated(System):
+    """Conditions that are negated as a whole."""
+
+    a, b, c = flag(), flag(), flag()
+
+    @transition()
+    def turn(self, s: Any) -> None:
+        """Not when both flags are set."""
+        s.when(~(s.a & s.b))
+        s.c = ~s.c
+
+    @transition()
+    def set_a(self, s: Any) -> None:
+        """One flag."""
+        s.a = True
+
+    @transition()
+    def set_b(self, s: Any) -> None:
+        """The other."""
+        s.b = True
+
+
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "one word": lambda: TwoPhaseCommit(rm=4),
+    "two words": lambda: TwoWords(rm=2),
+    "six words": lambda: ThreeWords(rm=2),
+    "several initial states": lambda: Ring(node=2, faults=["loss"]),
+    "effects out of range": Overflowing,
+    "negations": Negated,
+    "sums beyond int64": Sums,
+}
+
+
+@pytest.mark.parametrize("of", SYSTEMS)
+def test_states_of_any_width_have_the_same_answers(of: str) -> None:
+    with tiny(chunk=8):
+        assert_alike(SYSTEMS[of]())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [run for run in plans.small(registry.plan()) if plans.states()[run.label] < PLANNED_STATES],
+    ids=lambda run: run.label,
+)
+def test_the_systems_of_the_plan_have_the_same_reports(run: Any) -> None:
+    places = [*map(on, DEVICES), *(on(name, kernels=True) for name in WITH_KERNELS if NIGHTLY)]
+    with tiny(chunk=512 if NIGHTLY else 64, level=32):
+        reports = [check(run.build(), engine="explicit", workers=w) for w in (None, *places)]
+    told = [[(v.property.name, v.status, v.run) for v in one.verdicts] for one in reports]
+    assert told[1:] == told[:1] * len(places)
+    assert [facts(one) for one in reports[1:]] == [facts(reports[0])] * len(places)
+
+
+def test_symmetry_gives_the_same_answers() -> None:
+    with tiny():
+        assert_alike(TwoPhaseCommit(rm=6), symmetry=True)
+
+
+def test_a_search_that_moves_later_gives_the_same_answers() -> None:
+    with tiny(level=40):
+        assert_alike(TwoPhaseCommit(rm=4))
+
+
+def test_levels_leave_a_device_that_is_crowded_and_runs_may_be_short() -> None:
+    with tiny() as patch:
+        patch.setattr(Device, "crowded", property(lambda of: True))
+        patch.setattr(device, "RUN_MAX", 100)
+        assert_alike(TwoPhaseCommit(rm=4))
+
+
+@pytest.mark.parametrize("states", [1, 100, 1_567])
+def test_a_limit_of_states_stops_where_smaller_chunks_would(states: int) -> None:
+    with tiny(chunks=1):
+        assert_alike(TwoPhaseCommit(rm=4), replace(MANY, states=states))
+
+
+@on_each_device
+@pytest.mark.parametrize("limits", [replace(MANY, memory_bytes=1 << 9), replace(MANY, seconds=0.0)])
+def test_memory_and_seconds_stop_a_search_on_a_device(name: str, limits: Limits) -> None:
+    with tiny():
+        *_, stopped = answers(TwoPhaseCommit(rm=5), on(name), limits)["graph"]
+    assert "MiB (limit 0 MiB" in stopped if limits.seconds else "s (limit 0 s" in stopped
+
+
+@on_each_device
+def test_memory_that_ends_on_a_device_is_a_limit(name: str) -> None:
+    right, calls = TensorLayout.find, iter(range(40))
+
+    def find(of: TensorLayout, *keys: Any) -> Any:
+        if next(calls, None) is None:
+            raise torch.OutOfMemoryError("planted")
+        return right(of, *keys)
+
+    with tiny() as patch:
+        patch.setattr(TensorLayout, "find", find)
+        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
+    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+
+
+@on_each_device
+def test_more_keys_than_torch_sorts_are_a_limit(name: str) -> None:
+    with tiny() as patch:
+        patch.setattr(device, "SORT_MAX", 100)
+        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
+    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+
+
+@on_each_device
+def test_ctrl_c_ends_a_search_on_a_device(name: str) -> None:
+    def pressed(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with tiny() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(explicit, "REPORT_SECONDS", 0.0)
+        check(TwoPhaseCommit(rm=4), engine="explicit", workers=on(name), on_progress=pressed)
+
+
+def test_lassos_of_a_search_on_a_device_are_those_of_numpy() -> None:
+    def lassos(workers: Workers | None) -> list[Lasso | None]:
+        engine = ExplicitEngine(Kernel(Ring(node=2)), MANY, workers=workers)
+        engine.explore([])
+        (served,) = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
+        premise, goal = served.exprs
+        return [engine.lasso(premise, goal, {served.params[0]: k}) for k in range(2)]
+
+    with tiny():
+        assert [lassos(on(name)) for name in DEVICES] == [lassos(None)] * len(DEVICES)
+
+
+# ---- kernels
+
+
+KERNELS: dict[str, tuple[Callable[[], System], dict[str, Any]]] = {
+    **{name: (of, {}) for name, of in SYSTEMS.items()},
+    "symmetry": (lambda: TwoPhaseCommit(rm=3), {"symmetry": True}),
+}
+
+
+@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
+@pytest.mark.parametrize("of", KERNELS)
+def test_kernels_have_the_same_answers(of: str) -> None:
+    build, options = KERNELS[of]
+    with tiny(chunk=32, level=1) as patch:
+        patch.setattr(fused, "STEPS_MAX", 5)
+        assert_alike(build(), kernels=True, **options)
+
+
+@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
+@given(declarations())
+@settings(max_examples=examples(5))
+def test_random_systems_have_the_same_answers_with_kernels(declared: Declaration) -> None:
+    with tiny(chunk=32, level=2):
+        assert_alike(system(declared), kernels=True)
+
+
+WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 40 | k >> 2)
+
+
+def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
+    of = {1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words]
+    kernel = Kernel(of)
+    here = Layout(kernel.cells, kernel.frozen)
+    columns = tuple(np.array([s[j % 3] for s in states], np.int64) for j in range(here.words))
+    keys = here.keys(columns).copy()
+    for name in DEVICES:
+        there = TensorLayout(kernel.cells, kernel.frozen, "", Device(name))
+        sent = there.sent(keys)
+        assert there.fetched(sent).tobytes() == keys.tobytes()
+        expected = here.sort_unique(keys.copy())
+        assert there.fetched(there.sort_unique(sent)).tobytes() == expected.tobytes()
+        part = expected[::some].copy()
+        at, found = here.find(keys, part)
+        at_there, found_there = there.find(sent, there.sent(part))
+        assert found_there.tolist() == found.tolist()
+        assert at_there[found_there].tolist() == at[found].tolist()
+
+
+@given(st.integers(1, 3), st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=30), st.integers(1, 30))
+@settings(max_examples=examples(20))
+def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
+    """Of many words that differ in few bits, so that all comparisons are decided by each word at times."""
+    assert_sorted_and_found_as_by_numpy(words, states, some)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", "torch", "", "cpu"])
+def test_a_device_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=re.escape(f"device is {name!r}: give cpu (NumPy), cuda, cuda:N, or torch-cpu")
+    ):
+        Device(name)
+
+
+def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"device cuda: torch .* finds no CUDA device; install a driver, and a torch"):
+        Device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UsageError, match="device cuda:2: there are 2, so give cuda:0 to cuda:1"):
+        Device("cuda:2")
+
+
+def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "torch" else right(name, *at))
+    with pytest.raises(UnavailableError, match=r"device cuda needs torch: pip install 'trystate\[torch\]'"):
+        search_workers("cuda", 1, "explicit")
+
+
+# ---- planted mistakes
+
+
+def as_it_is(right: Any) -> Any:
+    return lambda of, column, back=False: column
+
+
+MUTANTS: dict[str, Mutant] = {
+    "repetitions stay": rewritten(TensorLayout.sort_unique, "keys[1:], keys[:-1]", "keys[1:], keys[1:] + 1"),
+    "of one word repetitions stay": rewritten(TensorLayout.sort, "torch.unique(keys)", "torch.sort(keys).values"),
+    "words are sorted downwards": rewritten(TensorLayout.sort, "].sort(stable=True)", "].sort(descending=True)"),
+    "the first word decides": rewritten(TensorLayout._search, "while bool((low < high).any())", "while False"),
+    "the other words are compared alone": rewritten(TensorLayout._search, " & before)", ")"),
+    "only the first word differs": rewritten(TensorLayout.differ, "range(1, self.words)", "range(1, 1)"),
+    "a key after the last is at no place": rewritten(TensorLayout.find, "at == len(sorted_keys), 0", "at < 0, 0"),
+    "words are compared whole": wrapped(TensorLayout, "_ordered", as_it_is),
+    "halves have a sign": rewritten(TensorLayout._ordered, "-(1 << 63)", "0"),
+    "numbers wrap": replaced(device, "leaves_int64", lambda lines: False),
+    "a find in a later part counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "False"),
+    "the last find counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "True"),
+    "the states seen before are forgotten": rewritten(ExplicitEngine._move, "in self.levels", "in self.levels[:1]"),
+    "the processor does not know which steps were met": rewritten(
+        ExplicitEngine._successors, "self.compiled.steps[number].meet()", "pass"
+    ),
+    "the search stays on the device": rewritten(ExplicitEngine.explore, "self._use(self.compiled)", "pass"),
+    "levels stay where they are": rewritten(Levels.__getitem__, "layout.home is not layout", "False"),
+}
+CLAIMED: dict[str, Callable[[], System]] = {**SYSTEMS, "one word": lambda: TwoPhaseCommit(rm=3)}
+
+
+def assert_what_mutants_break(expected: dict[str, Any]) -> None:
+    rng = random.Random(3)
+    bits = [1 << 61 | a << 31 | b << 41 | c for a, b, c in product((0, 1), repeat=3)]
+    for k in range(30):
+        states = [tuple(rng.choices(bits, k=3)) for _ in range(20)]
+        assert_sorted_and_found_as_by_numpy(1 + k % 3, states, 1 + k % 4)
+    for of, answer in expected.items():
+        assert answers(CLAIMED[of](), on("torch-cpu")) == answer
+    with tiny():
+        assert check(Totals(), engine="explicit", workers=on("torch-cpu")).exploration.complete
+
+
+def test_planted_mistakes_are_found() -> None:
+    with tiny(level=4):
+        expected = {name: answers(of(), None) for name, of in CLAIMED.items()}
+        assert survivors(MUTANTS, lambda: assert_what_mutants_break(expected)) == []
+
+
+CLAIMED_OF_KERNELS = "two words", "effects out of range", "negations", "sums beyond int64"
+MUTANTS_OF_KERNELS: dict[str, Mutant] = {
+    "a condition is negated as a number": replaced(fused.Scalars, "negation", "~"),
+    "a state that is none is written": rewritten(fused.Scalars.give, "ADD(marks); break;", "ADD(marks);"),
+    "a step out of range is not counted": rewritten(fused.Scalars.give, "if (!writing) ADD(marks); break;", "break;"),
+    "no step makes a state busy": rewritten(fused.Scalars.give, "if self._done:", "if False:"),
+    "a watch is not marked": rewritten(fused.Scalars.give, "for expr, act in self._watched:", "for expr, act in ():"),
+    "a step that is met is not marked": rewritten(fused.fuse, "emitter.begin(step.fixed)", "emitter.begin('0')"),
+    "the second kernel writes where the first does": rewritten(fused._kernel, "places[i] = at;", ";"),
+    "marks are not looked at": rewritten(TensorLayout.together, "fused.open(counted.marks, watching.found)", "()"),
+    "a step is taken twice": rewritten(ExplicitEngine._expand, "number in together.taken", "False"),
+    "a step beside the kernels is left out": rewritten(fused.Fused.open, "*self.apart, ", ""),
+}
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_planted_mistakes_of_kernels_are_found() -> None:
+    def claim() -> None:
+        for name, answer in expected.items():
+            assert answers(SYSTEMS[name](), on("torch-cpu", kernels=True)) == answer
+
+    with tiny(chunk=32, level=1) as patch:
+        patch.setattr(fused, "STEPS_MAX", 5)
+        expected = {name: answers(SYSTEMS[name](), None) for name in CLAIMED_OF_KERNELS}
+        assert survivors(MUTANTS_OF_KERNELS, claim) == []
