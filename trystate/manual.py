@@ -86,6 +86,34 @@ report has what was done until then, and says so.
             Exit.TERMINATED: "terminated; the report has the results until then",
         },
     ),
+    "search": Page(
+        summary="check a system on several ranks, of one machine or of many",
+        description="""\
+Check one system with the engine explicit, its states held by several processes:
+torchrun, or trystate run, starts this command on each of them. The report is that
+of `trystate verify SYSTEM`, and the first rank prints and writes it.
+
+Each rank holds the states that hash to it, in memory: so many ranks hold so many
+times the states. Where liveness is asked for, the first rank gathers all of them;
+if they do not fit there, it is not decided.
+
+A limit that one rank reaches, or a signal, ends the search on all of them, with
+what was found. A rank that is lost ends it without: docs/scale.md.
+""",
+        examples="""\
+  torchrun --nproc-per-node 2 -m trystate search rendezvous --nodes 3
+  trystate run --nproc-per-node 2 -m trystate search rendezvous --nodes 3
+  torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \\
+      -m trystate search rendezvous --nodes 4 --fault crash --max-memory 16000
+""",
+        exits={
+            Exit.OK: "the first rank: everything was decided, and each violation is a known defect; others: it is told",
+            Exit.FAILED: "a violation that is not known, a known one that was not found, or a wrong declaration",
+            Exit.INCOMPLETE: "something was not decided: a limit was reached, a rank is lost, or a package is missing",
+            Exit.INTERRUPTED: "interrupted; the report has the results until then",
+            Exit.TERMINATED: "terminated; the report has the results until then",
+        },
+    ),
     "prove": Page(
         summary="prove the safety of a system for any size",
         description="""\

@@ -27,6 +27,7 @@ from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey
 from .verdicts import Counterexample, Report, Status, Verdict
 
 if TYPE_CHECKING:
+    from .explicit.ranks import Ranks
     from .explicit.workers import Workers
 
 ENGINES = ("interpret", "explicit", "symbolic")
@@ -43,7 +44,7 @@ DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests w
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    workers: Workers | None = None,
+    workers: Workers | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
 
@@ -56,12 +57,15 @@ def check(
         expect: what is known to be violated, and why: property -> a few words.
         properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
         workers: among whom the engine explicit shares a large search; the report does not depend on it.
+        ranks: the processes that hold the states of the engine explicit together, each of which calls this alike: the
+            report of the first is the one of a search alone, the others have no liveness.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
         UsageError: no such engine or property; or symmetry where it would not be sound.
         UnavailableError: the engine's package is not installed.
+        RankLost: one of `ranks` is gone.
     """
     limits = limits or Limits()
     known = [*system.properties, DEADLOCK_FREEDOM]
@@ -69,12 +73,14 @@ def check(
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
-    choice = Choice(engine, f"{engine}, as asked")
+    choice = Choice(engine, f"{engine}, as asked" if ranks is None else f"{engine}, on {ranks.count} ranks")
     try:
         wanted = list(watches(kernel, asked))
-        if engine == "auto":
+        if engine == "auto" and ranks is None:
             choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
-        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry, workers)
+        searcher = choice.searcher or make_engine(
+            choice.engine, kernel, limits, on_progress, symmetry, workers, ranks
+        )  # fmt: skip
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
@@ -95,11 +101,18 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
 
 
 def make_engine(
-    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None
+    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None,
+    ranks: Ranks | None = None,
 ) -> Engine:  # fmt: skip
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
         raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
+    if ranks is not None:
+        if name != "explicit":
+            raise UsageError(f"ranks share a search with the engine explicit, not with {name}: give engine='explicit'")
+        from .explicit.partitioned import PartitionedEngine
+
+        return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, symmetry=symmetry)
     if name == "interpret":
         from .reference.engine import ReferenceEngine
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trystate.diagrams import sequence_text
 from trystate.diagrams.rendering import renderer_name
@@ -39,6 +39,9 @@ from ..report.json import results_json, trace
 from ..report.page import contents, write_page
 from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
+
+if TYPE_CHECKING:
+    from trystate.model.checker.explicit.ranks import Ranks
 
 Judge = Callable[[Verdict, Run], Judgement]
 CONFORMANCE = "conformance with torch"
@@ -71,7 +74,7 @@ def verify(args: argparse.Namespace) -> int:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
-    tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
+    tasks = [*asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
     args.jobs = max(1, min(args.jobs, len(tasks)))  # no memory is left aside for a process without a task
     places.prepare()
     done, interrupted = carry_out(tasks, args.jobs, reporter)
@@ -88,7 +91,7 @@ def verify(args: argparse.Namespace) -> int:
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)))
-    print_results(results, args.report, asked=asked, torch=_torch(results), problem=_pictures_problem(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results), problem=pictures_problem(results))
     return results.exit
 
 
@@ -134,7 +137,7 @@ def _torch(results: Results) -> str:
     return findings_line(registry.findings().values())
 
 
-def _pictures_problem(results: Results) -> str:
+def pictures_problem(results: Results) -> str:
     if not any(a.files for c in results.checked for a in c.answers):
         return ""
     try:
@@ -164,7 +167,8 @@ def _planned(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
         yield Task(one.name, COMPARISON_COST, partial(_compared, one, not args.all, reporter))
 
 
-def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
+def asked_for(args: argparse.Namespace, reporter: Reporter, ranks: Ranks | None = None) -> Iterator[Task]:
+    """The searches of the systems that are named, which `ranks` share."""
     names = args.systems or [next(iter(registry.SYSTEMS))]
     for number, name in enumerate(names, 1):
         system = build(registry.system_class(name), args)
@@ -173,7 +177,7 @@ def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
         if run is None:
             run, judged = adopt(system, registry.plan()), judge_adopted
         run = _expecting(run, system, args.expect)
-        yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter))
+        yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter, ranks=ranks))
 
 
 def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
@@ -230,12 +234,13 @@ class Search:
     args: argparse.Namespace
     reporter: Reporter
     pictures: bool = True
+    ranks: Ranks | None = None  # that share it, each of which does this task alike
 
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
         report = check(
             system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search,
-            workers=Cores(cores(args)),
+            workers=Cores(cores(args)) if self.ranks is None else None, ranks=self.ranks,
         )  # fmt: skip
         seen = report.exploration
         return Checked(
