@@ -1,7 +1,7 @@
 """Sorted keys in files, and a directory of such files from which a search is resumed.
 
 *Theory of operation.* A file has the keys of packed states (`model/checker/explicit/packing`), sorted and without
-repetitions, in blocks of at most `BLOCK` keys: each block is read on its own. In a block each word is the difference to
+repetitions, in blocks: each block is read on its own. In a block each word is the difference to
 that of the key before; the differences are cut into planes (all lowest bytes, all second bytes, ...), planes of zeros
 are dropped, and the others are deflated. Sets of states are dense: the reachable states of a protocol take 0.1 to 0.6
 bytes each, where a word takes 8, and a block is read at 8 ns a key. An index stands at the end.
@@ -41,7 +41,6 @@ from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.storage import StorageFailed
 from trystate.model.errors import UsageError
 
-BLOCK = 1 << 16  # keys: what a merge holds of each run, and reads at a time
 MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
 MANIFEST_BYTES_MAX = 1 << 28  # a line for each level: no search has so many
@@ -142,7 +141,7 @@ def write(path: str, blocks: Iterable[Keys], dtype: Any, disk: Disk) -> KeysFile
 
     Args:
         path: the new file.
-        blocks: arrays of at most `BLOCK` keys of the type, one after the other in order, none of them empty.
+        blocks: arrays of keys of the type, one after the other in order, none of them empty.
         dtype: of the keys.
         disk: with which to write.
 
@@ -395,8 +394,3 @@ class Directory:
 
 def _digest(body: Any) -> str:
     return blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def cut(keys: Keys) -> Iterator[Keys]:
-    """Sorted keys in blocks."""
-    return (keys[start : start + BLOCK] for start in range(0, len(keys), BLOCK))

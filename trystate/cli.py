@@ -148,7 +148,15 @@ def _verify(p: Parser) -> None:
         help="this property of the system is known to be violated; may be repeated",
     )
     add_system_options(p)
-    _search_options(p.add_argument_group("how to search"))
+    group = p.add_argument_group("how to search")
+    _search_options(group)
+    group.add_argument(
+        "--spill",
+        type=Path,
+        metavar="DIR",
+        help="of one system: keep states that have no room in --max-memory in this directory, and the search; the same "
+        "command goes on with one that was stopped (default: in memory only)",
+    )
     group = p.add_argument_group("what to write")
     group.add_argument(
         "--out",

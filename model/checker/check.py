@@ -27,6 +27,7 @@ from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey
 from .verdicts import Counterexample, Report, Status, Verdict
 
 if TYPE_CHECKING:
+    from .explicit.storage import Storage
     from .explicit.workers import Workers
 
 ENGINES = ("interpret", "explicit", "symbolic")
@@ -43,7 +44,7 @@ DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests w
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    workers: Workers | None = None,
+    workers: Workers | None = None, storage: Storage | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
 
@@ -56,11 +57,13 @@ def check(
         expect: what is known to be violated, and why: property -> a few words.
         properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
         workers: among whom the engine explicit shares a large search; the report does not depend on it.
+        storage: where the engine explicit keeps states that have no room in memory, and the search, to go on with it.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
-        UsageError: no such engine or property; or symmetry where it would not be sound.
+        UsageError: no such engine or property; or symmetry where it would not be sound; or a storage of another
+            search, or for another engine.
         UnavailableError: the engine's package is not installed.
     """
     limits = limits or Limits()
@@ -69,12 +72,18 @@ def check(
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
+    if storage is not None and engine not in ("auto", "explicit"):
+        raise UsageError(f"the engine {engine} keeps its states in memory: use --engine explicit with --spill")
     choice = Choice(engine, f"{engine}, as asked")
     try:
         wanted = list(watches(kernel, asked))
-        if engine == "auto":
+        if storage is not None:
+            choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
+        elif engine == "auto":
             choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
-        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry, workers)
+        searcher = choice.searcher or make_engine(
+            choice.engine, kernel, limits, on_progress, symmetry, workers, storage
+        )
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
@@ -95,7 +104,8 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
 
 
 def make_engine(
-    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None
+    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None,
+    storage: Storage | None = None,
 ) -> Engine:  # fmt: skip
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
@@ -107,7 +117,7 @@ def make_engine(
     if name == "explicit":
         from .explicit.engine import ExplicitEngine
 
-        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers)
+        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers, storage=storage)
     if name == "symbolic":
         from .symbolic.engine import SymbolicEngine
 

@@ -12,7 +12,8 @@ from math import prod
 
 import numpy as np
 
-from .packing import CHUNK, Columns, Keys, Layout
+from .packing import CHUNK, Columns, Layout
+from .storage import Level, are_in
 from .vectorise import Step
 
 CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
@@ -25,7 +26,7 @@ class Trails:
     """Walks back through `levels` (sorted keys, by distance from the initial states)."""
 
     def __init__(
-        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Keys],
+        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Level],
         canonical: Callable[[Columns], Columns] | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
@@ -45,7 +46,7 @@ class Trails:
             todo = {words for words, _ in found.values()}
         return {end: _follow(origin, *end) for end in wanted}
 
-    def _predecessors(self, wanted: Sequence[Words], level: Keys) -> dict[Words, tuple[Words, int]]:
+    def _predecessors(self, wanted: Sequence[Words], level: Level) -> dict[Words, tuple[Words, int]]:
         """For each state, one of the level before and the number of the step that leads from there."""
         found: dict[Words, tuple[Words, int]] = {}
         open_ = list(wanted)
@@ -58,7 +59,7 @@ class Trails:
         assert not open_, "every state of a level has a predecessor in the level before"
         return found
 
-    def _back(self, step: Step, targets: Columns, level: Keys) -> dict[Words, tuple[Words, int]]:
+    def _back(self, step: Step, targets: Columns, level: Level) -> dict[Words, tuple[Words, int]]:
         if self._canonical is None:
             guesses = self._guesses(step, targets)
             if guesses is not None:
@@ -98,7 +99,7 @@ class Trails:
         return tuple(columns)
 
     def _match(
-        self, step: Step, columns: Columns, targets: Columns, level: Keys | None
+        self, step: Step, columns: Columns, targets: Columns, level: Level | None
     ) -> dict[Words, tuple[Words, int]]:
         """Which of the given states (only those in `level`, if given) step to which target."""
         taken = step.run(columns) if len(columns[0]) else None
@@ -112,8 +113,7 @@ class Trails:
             good &= taken.inside
         rows = np.flatnonzero(good)
         if level is not None and len(rows):
-            _, there = layout.find(layout.keys(tuple(c[rows] for c in before)), level)
-            rows = rows[there]
+            rows = rows[are_in(layout, layout.keys(tuple(c[rows] for c in before)), level)]
         number = step.instance.number
         ends = zip(*(c[rows].tolist() for c in after), strict=True)
         starts = zip(*(c[rows].tolist() for c in before), strict=True)
