@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class StorageFailed(LimitReached):
 
 
 class Run:
-    """Sorted keys without repetitions, outside of memory: `block(k)` begins with `firsts[k]`, and ends before `ends[k]`.
+    """Sorted keys without repetitions, outside of memory: block k begins with `firsts[k]`, and ends before `ends[k]`.
 
     Raises:
         StorageFailed: a block cannot be read; so does each method that reads one.
@@ -68,7 +69,7 @@ class Run:
         """Which of the sorted keys are in the run."""
         found = np.zeros(len(keys), np.bool_)
         bounds = [*np.searchsorted(keys, self._firsts).tolist(), len(keys)]
-        for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for number, (start, stop) in enumerate(pairwise(bounds)):
             if start < stop:
                 found[start:stop] = self._layout.find(keys[start:stop], self._read(number))[1]
         return found
