@@ -70,11 +70,8 @@ class Visited:
     def _store(self, further: list[Run]) -> None:
         """Take everything out of memory, and put it, and `further` runs, into the storage."""
         assert self.storage is not None
-        stored = [
-            *self.stored,
-            *(self.storage.write([union(self._layout, self._runs)]) if self._runs else []),
-            *further,
-        ]
+        merged = self.storage.write([union(self._layout, self._runs)]) if self._runs else []
+        stored = [*self.stored, *merged, *further]
         while len(stored) > 1 and len(stored[-2]) < RUN_RATIO * len(stored[-1]):
             stored[-2:] = self.storage.write([union(self._layout, stored[-2:])])
         self.stored, self._runs = stored, []
