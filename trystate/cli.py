@@ -142,7 +142,15 @@ def _verify(p: Parser) -> None:
     p.add_argument("--all", action="store_true", help="the whole plan: every system, edition, size and fault")
     _expectations(p)
     add_system_options(p)
-    _search_options(p.add_argument_group("how to search"))
+    group = p.add_argument_group("how to search")
+    _search_options(group)
+    group.add_argument(
+        "--spill",
+        type=Path,
+        metavar="DIR",
+        help="of one system: keep states that have no room in --max-memory in this directory, and the search; the same "
+        "command goes on with one that was stopped (default: in memory only)",
+    )
     group = _places(p)
     group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
 

@@ -26,19 +26,27 @@ CGROUPS = (
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    cores: int | None = None,
+    cores: int | None = None, spill: str | os.PathLike[str] | None = None,
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
     `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
-    decide (without it all); so many `cores` share a large search (without it all that this process may use).
+    decide (without it all); so many `cores` share a large search (without it all that this process may use). States
+    that have no room in memory are kept in the directory `spill`, from which the same search goes on if it is stopped.
+
+    Raises:
+        DeclarationError, UsageError, UnavailableError: as `model/checker/check` says.
+        UsageError: the directory is of another search, in use, or damaged.
     """
     from .cores import Cores  # loads numpy
+    from .spill import spilling
 
-    return checker.check(
-        system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), on_progress=on_progress,
-        expect=expect, properties=properties, workers=Cores(available_cores() if cores is None else cores),
-    )  # fmt: skip
+    limits = limits or machine_limits()
+    with spilling(spill, limits) as storage:
+        return checker.check(
+            system, engine=engine, symmetry=symmetry, limits=limits, on_progress=on_progress, expect=expect,
+            properties=properties, workers=Cores(available_cores() if cores is None else cores), storage=storage,
+        )  # fmt: skip
 
 
 def machine_limits(searches: int = 1) -> Limits:

@@ -28,6 +28,7 @@ from .verdicts import Counterexample, Report, Status, Verdict
 
 if TYPE_CHECKING:
     from .explicit.ranks import Ranks
+    from .explicit.storage import Storage
     from .explicit.workers import Workers
 
 ENGINES = ("interpret", "explicit", "symbolic")
@@ -44,7 +45,7 @@ DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests w
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    workers: Workers | None = None, ranks: Ranks | None = None,
+    workers: Workers | None = None, storage: Storage | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
 
@@ -57,13 +58,15 @@ def check(
         expect: what is known to be violated, and why: property -> a few words.
         properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
         workers: among whom the engine explicit shares a large search; the report does not depend on it.
+        storage: where the engine explicit keeps states that have no room in memory, and the search, to go on with it.
         ranks: the processes that hold the states of the engine explicit together, each of which calls this alike: the
             report of the first is the one of a search alone, the others have no liveness.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
-        UsageError: no such engine or property; or symmetry where it would not be sound.
+        UsageError: no such engine or property; or symmetry where it would not be sound; or a storage of another
+            search, or for another engine.
         UnavailableError: the engine's package is not installed.
         RankLost: one of `ranks` is gone.
     """
@@ -73,14 +76,20 @@ def check(
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
-    choice = Choice(engine, f"{engine}, as asked" if ranks is None else f"{engine}, on {ranks.count} ranks")
+    if storage is not None and engine not in ("auto", "explicit"):
+        raise UsageError(f"the engine {engine} keeps its states in memory: use --engine explicit with --spill")
+    choice = Choice(engine, f"{engine}, as asked")
     try:
         wanted = list(watches(kernel, asked))
-        if engine == "auto" and ranks is None:
+        if ranks is not None:
+            choice = Choice(engine, f"{engine}, on {ranks.count} ranks")
+        elif storage is not None:
+            choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
+        elif engine == "auto":
             choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
         searcher = choice.searcher or make_engine(
-            choice.engine, kernel, limits, on_progress, symmetry, workers, ranks
-        )  # fmt: skip
+            choice.engine, kernel, limits, on_progress, symmetry, workers, storage, ranks
+        )
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
@@ -102,7 +111,7 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
 
 def make_engine(
     name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None,
-    ranks: Ranks | None = None,
+    storage: Storage | None = None, ranks: Ranks | None = None,
 ) -> Engine:  # fmt: skip
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
@@ -112,7 +121,7 @@ def make_engine(
             raise UsageError(f"ranks share a search with the engine explicit, not with {name}: give engine='explicit'")
         from .explicit.partitioned import PartitionedEngine
 
-        return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, symmetry=symmetry)
+        return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, storage=storage, symmetry=symmetry)
     if name == "interpret":
         from .reference.engine import ReferenceEngine
 
@@ -120,7 +129,7 @@ def make_engine(
     if name == "explicit":
         from .explicit.engine import ExplicitEngine
 
-        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers)
+        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers, storage=storage)
     if name == "symbolic":
         from .symbolic.engine import SymbolicEngine
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trystate.diagrams import sequence_text
@@ -39,6 +40,7 @@ from ..report.json import results_json, trace
 from ..report.page import contents, write_page
 from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
+from ..spill import spilling
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
@@ -72,6 +74,8 @@ def verify(args: argparse.Namespace) -> int:
     asked = bool(args.systems or chosen(args))
     if asked and args.all:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
+    if args.spill is not None and len(args.systems) != 1:
+        raise UsageError(f"--spill {args.spill} is of one search: name one system")
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
     tasks = [*asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
@@ -177,7 +181,8 @@ def asked_for(args: argparse.Namespace, reporter: Reporter, ranks: Ranks | None 
         if run is None:
             run, judged = adopt(system, registry.plan()), judge_adopted
         run = _expecting(run, system, args.expect)
-        yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter, ranks=ranks))
+        search = Search(number, run, partial(_given, system), judged, args, reporter, spill=args.spill, ranks=ranks)
+        yield Task(system.label, 1, search)
 
 
 def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
@@ -234,14 +239,17 @@ class Search:
     args: argparse.Namespace
     reporter: Reporter
     pictures: bool = True
+    spill: Path | None = None  # the directory for states that have no room in memory
     ranks: Ranks | None = None  # that share it, each of which does this task alike
 
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
-        report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search,
-            workers=Cores(cores(args)) if self.ranks is None else None, ranks=self.ranks,
-        )  # fmt: skip
+        with spilling(self.spill, limits(args)) as storage:
+            report = check(
+                system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), storage=storage,
+                on_progress=self.reporter.search, ranks=self.ranks,
+                workers=Cores(cores(args)) if self.ranks is None else None,
+            )  # fmt: skip
         seen = report.exploration
         return Checked(
             number=self.number, label=system.label, system=system.name, edition=self._edition,

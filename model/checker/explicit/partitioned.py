@@ -20,27 +20,30 @@ violate one property there; it has the same length in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ...errors import LimitReached
+from ...errors import LimitReached, UsageError
 from ...language.expressions import Expr
 from ..engine import OnProgress, memory_ended, quiet
 from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch, WatchKey, WatchKind
-from .engine import ExplicitEngine
+from .engine import ExplicitEngine, Whole
 from .packing import CHUNK, Keys, Mask
 from .paths import Origins, Trails
-from .ranks import RankLost, Ranks, parted
+from .ranks import PartStorage, RankLost, Ranks, parted
+from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
 from .visited import NextLevel, Visited
 from .watch_evaluation import Find, Watching
 
 BATCH = 1 << 20  # successors of a round: 8 MB for each word of a state, which are sent in some ten milliseconds
 DECIDED = (WatchKind.ALWAYS, WatchKind.SOMETIMES, WatchKind.STEP, WatchKind.DEADLOCK)
-GATHERED = 7  # half keys of memory for each state that the first rank has gathered: as `_check_limits` of one process
+GATHERED = 7  # half keys of memory for each state that the first rank has gathered: as `_memory` of one process
+
+Result = TypeVar("Result")
 
 
 class PartitionedEngine(ExplicitEngine):
@@ -53,16 +56,20 @@ class PartitionedEngine(ExplicitEngine):
     """
 
     def __init__(
-        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, ranks: Ranks, symmetry: bool = False
-    ) -> None:
-        super().__init__(kernel, limits, on_progress, symmetry=symmetry)
+        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, ranks: Ranks, symmetry: bool = False,
+        storage: PartStorage | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(kernel, limits, on_progress, symmetry=symmetry, storage=storage)
         self._ranks = ranks
+        self._parts = storage
         self._full = ""  # why this rank takes no more states
         self._met: set[int] = set()  # steps of which all ranks know that they were met
-        self._gathered = False
+        self._agreed: set[WatchKey] = set()  # watches of which all ranks know that they were found
         self._asked: list[WatchKey] = []
-        self._agreed: set[WatchKey] = set()
-        self._distinct = 0  # of all ranks, as the three after it
+        self._gathered = False
+        self._committed = False
+        self._due = False
+        self._distinct = 0  # of all ranks, as the next
         self._peaks = 0
         self._level_edges = 0  # of this rank
         self._place = 0  # of the program: how many notes were told
@@ -71,30 +78,53 @@ class PartitionedEngine(ExplicitEngine):
         """As of one process.
 
         Raises:
+            UsageError: another rank has another system, or other limits; or the storage has another search.
             RankLost: a rank is gone; the text says what was found until then, by the names of the properties.
         """
         self._asked = list(dict.fromkeys(watch.key for watch in watches))
         try:
+            self._refuse_others(watches)
             seen = super().explore(watches)
         except RankLost as lost:
             raise RankLost(f"{lost}; {self._so_far()}") from None
         seen.distinct, seen.bytes_per_state = self._distinct, self._peaks / max(1, self._distinct)
         return seen
 
+    def _refuse_others(self, watches: Sequence[Watch]) -> None:
+        mine = fingerprint(self.kernel, self.layout, self.symmetry is not None, watches)
+        mine["limit of states"] = str(self.limits.states)
+        for rank, (theirs,) in enumerate(self.told("search", mine)):
+            part = next((part for part in mine if theirs.get(part) != mine[part]), None)
+            if part is not None:
+                raise UsageError(
+                    f"rank {rank} has another {part} ({theirs.get(part)}) than rank {self._ranks.rank} ({mine[part]}): "
+                    "start the same command, with the same release and the same system, on every rank"
+                )
+
     def _so_far(self) -> str:
         names = sorted({str(key.subject) for key in self._agreed if key.kind in DECIDED})
         found = f"found until then, their runs lost: {', '.join(names)}" if names else "nothing was found until then"
         return f"{self._distinct:,} states were seen to depth {max(0, len(self.levels) - 1)}, and {found}"
 
-    def _search(self, watching: Watching) -> None:
-        fresh, new = self._shared(self._initial_batches(), watching)
+    def _search(self, watching: Watching, saved: Saved | None) -> None:
+        if saved is None:
+            fresh, new = self._shared(self._initial_batches(), watching)
+        else:
+            fresh = self._resumed(saved, watching)
+            new = self._go_on_from(len(fresh))
         while new:
             self.levels.append(fresh)
-            if len(fresh):
-                self.visited.add(fresh)
-            if self.stopped:
+            if self.stopped:  # of this level some states are missing: it is counted, and never searched
+                self.visited.count += len(fresh)
                 break
+            self._whole = Whole(len(self.levels), self.edges, len(watching.found))
+            if len(fresh):
+                self._guarded(self.visited.add, fresh)
+            self._save_together(watching.found, self._due)
             fresh, new = self._shared(self._expanded(fresh, watching), watching)
+        if not self.stopped:
+            self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=True)
+        self._save_together(watching.found, True)
 
     # ---- one level
 
@@ -111,66 +141,68 @@ class PartitionedEngine(ExplicitEngine):
                     columns = self.symmetry.canonical(columns)
                 yield self.layout.sort_unique(self.layout.keys(columns))
 
-    def _expanded(self, level: Keys, watching: Watching) -> Iterator[Keys]:
+    def _expanded(self, level: Level, watching: Watching) -> Iterator[Keys]:
         for start in range(0, len(level), CHUNK):
             expansion = self._expand(watching, len(self.levels) - 1, level[start : start + CHUNK])
             self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
             self._level_edges += expansion.edges
             yield expansion.after
 
-    def _shared(self, batches: Iterator[Keys], watching: Watching) -> tuple[Keys, int]:
+    def _shared(self, batches: Iterator[Keys], watching: Watching) -> tuple[Level, int]:
         """The new states that this rank owns, of the batches of all ranks, and how many all ranks have."""
         self._level_edges = 0
         room = max(0, self.limits.states - self._distinct) // self._ranks.count
         following = NextLevel(self.layout, self.visited, room, self._workers)
+        self._exchange(batches, following)
+        fresh = self._guarded(following.finish)
+        fresh = np.empty(0, self.layout.dtype) if fresh is None else fresh
+        return fresh, self._settle_level(len(fresh), watching)
+
+    def _exchange(self, batches: Iterator[Keys], following: NextLevel) -> None:
+        """Send every state to its owner, in rounds, until no rank has more, or all stop."""
         more = True
         while more:
-            pending, mine = self._batch(batches)
+            pending, mine = self._guarded(lambda: self._batch(batches)) or (np.empty(0, self.layout.dtype), False)
             more = self._agree(mine, len(pending), following)
             if self.stopped:
-                break
+                return
             for piece in self._ranks.swapped(parted(self.layout, pending, self._ranks.count)):
-                self._take(following, piece)
-        fresh = following.finish()
-        return fresh, self._settle_level(len(fresh), watching)
+                if len(piece):
+                    self._guarded(following.add, piece)
 
     def _batch(self, batches: Iterator[Keys]) -> tuple[Keys, bool]:
         """Successors of this round, sorted, and whether there are more."""
         pending: list[Keys] = []
         waiting, more = 0, True
-        try:
-            while more and waiting < BATCH and not self._full:
-                keys = next(batches, None)
-                more = keys is not None
-                if keys is not None and len(keys):
-                    pending.append(keys)
-                    waiting += len(keys)
-            if len(pending) > 1:
-                return self.layout.sort_unique(np.concatenate(pending)), more
-        except MemoryError:
-            self._full = memory_ended(self.limits)
-            pending.clear()
+        while more and waiting < BATCH:
+            keys = next(batches, None)
+            more = keys is not None
+            if keys is not None and len(keys):
+                pending.append(keys)
+                waiting += len(keys)
+        if len(pending) > 1:
+            return self.layout.sort_unique(np.concatenate(pending)), more
         return pending[0] if pending else np.empty(0, self.layout.dtype), more
 
-    def _take(self, following: NextLevel, piece: Keys) -> None:
-        """Keep what is new of a piece. Without memory for it the others go on sending until they hear of it."""
-        if self._full or not len(piece):
-            return
+    def _guarded(self, do: Callable[..., Result], *args: Any) -> Result | None:
+        """The result, or None once this rank has no more room: the others go on until they hear of it."""
+        if self._full:
+            return None
         try:
-            following.add(piece)
+            return do(*args)
         except MemoryError:
             self._full = memory_ended(self.limits)
+        except StorageFailed as failed:
+            self._full = str(failed)
+        return None
 
     def _agree(self, more: bool, waiting: int, following: NextLevel) -> bool:
         """Tell the others how far this rank is; whether any has more, and in `stopped` why all stop."""
-        keys = self.visited.count * GATHERED // 2 + 3 * (following.held + waiting)
-        memory = keys * self.layout.state_bytes + self._chunk_bytes
-        self._peak_bytes = max(self._peak_bytes, memory)
+        memory = self._memory(following.held + waiting)
         reason = self._full or self._ranks.stop_reason() or self._clock.stop_reason(0, memory)
         notes = self.told("round", more, reason, self.visited.count + following.count)
         distinct = sum(count for _, _, count in notes)
-        reasons = [f"{why} (rank {rank})" for rank, (_, why, _) in enumerate(notes) if why]
-        self.stopped = reasons[0] if reasons else self._too_many(distinct)
+        self.stopped = _first_reason(why for _, why, _ in notes) or self._too_many(distinct)
         self._progress("exploring", distinct)
         return any(others for others, _, _ in notes)
 
@@ -180,20 +212,21 @@ class PartitionedEngine(ExplicitEngine):
         numbers = {key: number for number, key in enumerate(self._asked)} if mine else {}
         finds = [[numbers[key], *_as_row(watching.found.pop(key))] for key in mine]
         met = [number for number, step in enumerate(self.steps) if step.met and number not in self._met]
-        notes = self.told("level", new, self._level_edges, self._peak_bytes, finds, met)
-        for number in sorted({number for *_, numbers_met in notes for number in numbers_met}):
+        due = self._parts is not None and self._time_to_save(self._parts)
+        notes = self.told("level", self._full, due, new, self._level_edges, self._peak_bytes, finds, met)
+        for number in sorted({number for *_, numbers in notes for number in numbers}):
             self.steps[number].meet()
             self._met.add(number)
         rows = [row for *_, found, _ in notes for row in found]
         for number, step, *words in self._first(rows):
-            find = Find(len(self.levels) - 1, tuple(words), None if step < 0 else step)
-            watching.found[self._asked[number]] = find
+            watching.found[self._asked[number]] = _find_of(len(self.levels) - 1, [step, *words])
             self._agreed.add(self._asked[number])
-        fresh = sum(count for count, *_ in notes)
+        self._due = any(due for _, due, *_ in notes)
+        fresh = sum(new for _, _, new, *_ in notes)
         self._distinct += fresh
-        self.edges += sum(edges for _, edges, *_ in notes)
-        self._peaks = sum(peak for _, _, peak, *_ in notes)
-        self.stopped = self.stopped or self._too_many(self._distinct)
+        self.edges += sum(edges for _, _, _, edges, *_ in notes)
+        self._peaks = sum(peak for _, _, _, _, peak, *_ in notes)
+        self.stopped = self.stopped or _first_reason(why for why, *_ in notes) or self._too_many(self._distinct)
         return fresh
 
     def _too_many(self, distinct: int) -> str:
@@ -230,6 +263,92 @@ class PartitionedEngine(ExplicitEngine):
                 )
         return [note_of[2:] for note_of in notes]
 
+    # ---- the checkpoint
+
+    def _begun(self, storage: Storage, watches: Sequence[Watch]) -> Saved | None:
+        """The search that all ranks have saved, as far as all of them have; None if there is none.
+
+        Raises:
+            UsageError: on every rank, if one cannot go on from its part.
+        """
+        assert self._parts is not None
+        mine: list[Saved] = []
+        own, problem = None, ""
+        try:
+            own = super()._begun(storage, watches)
+            mine = [own] if own is not None else [*self._parts.earlier]
+        except (UsageError, StorageFailed) as error:
+            problem = str(error)
+        notes = self.told("checkpoint", problem, [self._outline(one) for one in mine])
+        problem = _first_reason(why for why, _ in notes)
+        if problem:
+            raise UsageError(problem)
+        outlines = [outline for _, parts in notes for outline in parts]
+        if not outlines:
+            return None
+        levels, over, edges, _, rows = min(outlines)
+        last = levels if over else levels - 1  # of which something was found
+        finds = {self._asked[number]: _find_of(level, row) for number, level, *row in rows if level < last}
+        met = sorted({number for *_, numbers, _ in outlines for number in numbers})
+        self._agreed, self._met = set(finds), set(met)
+        if own is None:
+            return Saved(self._shared_out(mine, levels), (), edges, finds, met, over)
+        kept = own.levels[:levels]
+        merged = own.merged if sum(map(len, own.merged)) <= sum(map(len, kept[:last])) else ()
+        return Saved(kept, merged, edges, finds, met, over)
+
+    def _outline(self, saved: Saved) -> list[Any]:
+        """All of it but the states: where the ranks were interrupted while they saved, some have a level less."""
+        numbers = {key: number for number, key in enumerate(self._asked)}
+        finds = [[numbers[key], find.level, *_as_row(find)] for key, find in saved.finds.items() if key in numbers]
+        return [len(saved.levels), saved.over, saved.edges, list(saved.met), finds]
+
+    def _shared_out(self, parts: Sequence[Saved], levels: int) -> list[Run]:
+        """The levels of a group of another size, as far as this rank owns their states now.
+
+        Raises:
+            LimitReached: the search is to stop; the checkpoint is as it was.
+        """
+        assert self._parts is not None
+        out = []
+        for number in range(levels):
+            blocks = (block for part in parts for block in part.levels[number].blocks())
+            gathered = NextLevel(self.layout, Visited(self.layout, self._workers, self._parts), 1 << 62, self._workers)
+            self._exchange(blocks, gathered)
+            level = self._guarded(gathered.finish)
+            run = level if level is None or isinstance(level, Run) else self._guarded(self._kept, level)
+            problem = self.stopped or _first_reason(why for (why,) in self.told("shared out", self._full))
+            if problem or run is None:
+                raise LimitReached(f"{problem} while the checkpoint was shared out, which is as it was")
+            out.append(run)
+        return out
+
+    def _kept(self, level: Keys) -> Run:
+        assert self._parts is not None
+        (run,) = self._parts.write([cut(level)])
+        return run
+
+    def _go_on_from(self, new: int) -> int:
+        """After a checkpoint: how many states all ranks have in the last level."""
+        notes = self.told("resumed", new, sum(map(len, self.levels)))
+        self._distinct = sum(last + held for last, held in notes)
+        return sum(last for last, _ in notes)
+
+    def _save_together(self, finds: Mapping[WatchKey, Find], due: bool) -> None:
+        """Save the last whole level on all ranks; the first time, let go of an earlier checkpoint then."""
+        if self._parts is None or not due or not self._whole.levels:
+            return
+        self._guarded(self._save, self._parts, finds)
+        problem = _first_reason(why for (why,) in self.told("saved", self._full))
+        if not problem and not self._committed:
+            if self._ranks.rank == 0:
+                self._guarded(self._parts.commit)
+            problem = _first_reason(why for (why,) in self.told("committed", self._full))
+            if not problem:
+                self._committed = True
+                self._parts.forget()
+        self.stopped = self.stopped or problem
+
     # ---- paths and liveness
 
     @cached_property
@@ -263,7 +382,7 @@ class PartitionedEngine(ExplicitEngine):
             )
         visited, none = Visited(self.layout, self._workers), np.empty(0, self.layout.dtype)
         for number, level in enumerate(self.levels):
-            parts = [level, *[none] * (self._ranks.count - 1)]
+            parts = [level[:], *[none] * (self._ranks.count - 1)]
             pieces = list(self._ranks.swapped(parts))
             if self._ranks.rank == 0:
                 self.levels[number] = whole = self.layout.sort_unique(np.concatenate(pieces))
@@ -286,7 +405,7 @@ class _SharedTrails(Trails):
         super().__init__(engine.layout, engine.steps, engine.levels, canonical)
         self._engine = engine
 
-    def _within(self, keys: Keys, level: Keys) -> Mask:
+    def _within(self, keys: Keys, level: Level) -> Mask:
         mine = np.flatnonzero(Trails._within(self, keys, level)).tolist() if len(level) else []
         out = np.zeros(len(keys), np.bool_)
         for (rows,) in self._engine.told("guesses", mine):
@@ -307,3 +426,13 @@ class _SharedTrails(Trails):
 
 def _as_row(find: Find) -> list[int]:
     return [-1 if find.step is None else find.step, *find.words]
+
+
+def _find_of(level: int, row: Sequence[int]) -> Find:
+    step, *words = row
+    return Find(level, tuple(words), None if step < 0 else step)
+
+
+def _first_reason(reasons: Iterable[str]) -> str:
+    """The first rank that has a reason, and the reason; empty if none has."""
+    return next((f"{why} (rank {rank})" for rank, why in enumerate(reasons) if why), "")

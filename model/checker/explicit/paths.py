@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from .packing import CHUNK, Columns, Keys, Layout, Mask
+from .storage import Level, are_in
 from .vectorise import Step
 
 CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
@@ -26,7 +27,7 @@ class Trails:
     """Walks back through `levels` (sorted keys, by distance from the initial states)."""
 
     def __init__(
-        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Keys],
+        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Level],
         canonical: Callable[[Columns], Columns] | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
@@ -46,7 +47,7 @@ class Trails:
             todo = {words for words, _ in found.values()}
         return {end: _follow(origin, *end) for end in wanted}
 
-    def _predecessors(self, wanted: Sequence[Words], level: Keys) -> Origins:
+    def _predecessors(self, wanted: Sequence[Words], level: Level) -> Origins:
         """For each state, one of the level before and the number of the step that leads from there."""
         found: Origins = {}
         open_ = list(wanted)
@@ -59,7 +60,7 @@ class Trails:
         assert not open_, "every state of a level has a predecessor in the level before"
         return found
 
-    def _back(self, step: Step, targets: Columns, level: Keys) -> Origins:
+    def _back(self, step: Step, targets: Columns, level: Level) -> Origins:
         if self._canonical is None:
             guesses = self._guesses(step, targets)
             if guesses is not None:
@@ -76,9 +77,9 @@ class Trails:
         """The first origin of each state in the whole level, of those in the part that is here: all of it."""
         return found
 
-    def _within(self, keys: Keys, level: Keys) -> Mask:
+    def _within(self, keys: Keys, level: Level) -> Mask:
         """Which of the keys the level has."""
-        return self._layout.find(keys, level)[1]
+        return are_in(self._layout, keys, level)
 
     def _guesses(self, step: Step, targets: Columns) -> Columns | None:
         """Every state that could step to a target, as far as cells written and fixed tell."""
@@ -107,7 +108,7 @@ class Trails:
         return tuple(columns)
 
     def _match(
-        self, step: Step, columns: Columns, targets: Columns, level: Keys | None
+        self, step: Step, columns: Columns, targets: Columns, level: Level | None
     ) -> Origins:  # fmt: skip
         """Which of the given states (only those in `level`, if given) step to which target."""
         taken = step.run(columns) if len(columns[0]) else None

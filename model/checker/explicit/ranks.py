@@ -12,6 +12,7 @@ and not by what they make of each other's numbers.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import LimitReached
 from .packing import Keys, Layout
+from .storage import Saved, Storage
 
 RANKS_MAX = 4096  # an owner is an int16, and each rank has a piece of each other's states in memory
 
@@ -58,6 +60,27 @@ class Ranks(Protocol):
 
     def stop_reason(self) -> str:
         """Why the search should end now, as a signal says; empty to go on."""
+
+
+class PartStorage(Storage):
+    """The storage of one rank. Those of all ranks together are a checkpoint, for a group of any size to go on from."""
+
+    @property
+    @abstractmethod
+    def earlier(self) -> Sequence[Saved]:
+        """After `begin`: of a checkpoint of another number of ranks, the parts that this rank is to share out."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """All ranks have saved: this is the checkpoint from now on. The first rank is asked.
+
+        Raises:
+            StorageFailed: there is no room.
+        """
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Let go of `earlier`, and of its files. Every rank is asked, after `commit`."""
 
 
 def owners(layout: Layout, keys: Keys, count: int) -> NDArray[np.int16]:

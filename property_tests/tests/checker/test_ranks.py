@@ -360,14 +360,14 @@ MUTANTS = {
         PartitionedEngine._settle_level, "self.steps[number].meet()", "pass"
     ),
     "the edges of one rank are told": rewritten(
-        PartitionedEngine._settle_level, "sum(edges for _, edges, *_ in notes)", "self._level_edges"
+        PartitionedEngine._settle_level, "sum(edges for _, _, _, edges, *_ in notes)", "self._level_edges"
     ),
     "a rank stops when it has no new state": rewritten(PartitionedEngine._settle_level, "return fresh", "return new"),
     "a level is over when this rank has no more": rewritten(
         PartitionedEngine._agree, "any(others for others, _, _ in notes)", "more"
     ),
     "the reason to stop is not shared": rewritten(
-        PartitionedEngine._agree, "reasons[0] if reasons", "reason if reason"
+        PartitionedEngine._agree, "_first_reason(why for _, why, _ in notes)", "reason"
     ),
     "guesses are looked up in one part": rewritten(
         partitioned._SharedTrails._within, 'self._engine.told("guesses", mine)', "[[mine]]"
