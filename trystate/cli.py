@@ -164,6 +164,11 @@ def _search(p: Parser) -> None:
         "--timeout", type=positive, default=300.0, metavar="S",
         help="a rank that waits longer for the others has lost one, and ends (default: %(default)g)",
     )  # fmt: skip
+    group.add_argument(
+        "--checkpoint", type=Path, dest="spill", metavar="DIR",
+        help="keep the search in this directory, which all hosts share, and states that have no room in --max-memory; "
+        "the same command, on any number of ranks, goes on with a search that was stopped (default: in memory only)",
+    )  # fmt: skip
     _symmetry(group)
     _limits(group, "of each rank: three quarters of what its process can still get, shared by the ranks of its host")
     _places(p)

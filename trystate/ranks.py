@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,6 +28,8 @@ from numpy.typing import NDArray
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.ranks import RANKS_MAX, RankLost, Ranks
 from trystate.model.errors import UnavailableError, UsageError
+
+from .version import __version__
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # in the environment
 FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one is sent whole afterwards
@@ -147,9 +150,20 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     ranks = TorchRanks(seconds)
     try:
         with _signals(ranks):
+            _refuse_others(ranks)
             yield ranks
     finally:
         distributed.destroy_process_group()
+
+
+def _refuse_others(ranks: Ranks) -> None:
+    mine = [f"trystate {__version__}", f"{sys.byteorder}-endian"]
+    for rank, theirs in enumerate(ranks.told(mine)):
+        if theirs != mine:
+            raise UsageError(
+                f"rank {rank} is {', '.join(theirs)}, and rank {ranks.rank} is {', '.join(mine)}: install one release "
+                "on all hosts, of one kind"
+            )
 
 
 @contextmanager

@@ -36,14 +36,21 @@ def spilling(path: str | os.PathLike[str] | None, limits: Limits) -> AbstractCon
     Raises:
         UsageError: the limit of memory is too small.
     """
-    if path is None:
-        return nullcontext()
+    return nullcontext() if path is None else Spill(os.fspath(path), bytes_for_states(path, limits))
+
+
+def bytes_for_states(path: str | os.PathLike[str], limits: Limits) -> int:
+    """The memory that a search with these limits has for states, where it keeps others in `path`.
+
+    Raises:
+        UsageError: the limit of memory is too small.
+    """
     if limits.memory_bytes < MEMORY_BYTES_MIN:
         raise UsageError(
             f"a search that keeps its states in {os.fspath(path)} needs {MEMORY_BYTES_MIN >> 20} MiB, and the limit is "
             f"{limits.memory_bytes >> 20} MiB: raise it with --max-memory"
         )
-    return Spill(os.fspath(path), limits.memory_bytes - PROGRAM_BYTES)
+    return limits.memory_bytes - PROGRAM_BYTES
 
 
 class FileRun(Run):

@@ -82,7 +82,7 @@ def check(
     try:
         wanted = list(watches(kernel, asked))
         if ranks is not None:
-            choice = Choice(engine, f"{engine}, on {ranks.count} ranks")
+            choice = Choice(engine, f"{engine}, number of ranks: {ranks.count}")
         elif storage is not None:
             choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
         elif engine == "auto":

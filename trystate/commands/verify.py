@@ -12,7 +12,7 @@ import argparse
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from ..report.json import results_json, trace
 from ..report.page import contents, write_page
 from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
-from ..spill import spilling
+from ..spill import Spill, spilling
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
@@ -244,7 +244,7 @@ class Search:
 
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
-        with spilling(self.spill, limits(args)) as storage:
+        with self._storage(limits(args)) as storage:
             report = check(
                 system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), storage=storage,
                 on_progress=self.reporter.search, ranks=self.ranks,
@@ -258,6 +258,13 @@ class Search:
             seconds=seen.seconds, bytes_per_state=seen.bytes_per_state, complete=seen.complete, stopped=seen.stopped,
             answers=tuple(self._answer(system, verdict) for verdict in report.verdicts), coverage=report.coverage,
         )  # fmt: skip
+
+    def _storage(self, bounds: Limits) -> AbstractContextManager[Spill | None]:
+        if self.ranks is None or self.spill is None:
+            return spilling(self.spill, bounds)
+        from ..rank_storage import opened
+
+        return opened(self.spill, self.ranks, bounds)
 
     @property
     def _edition(self) -> str:
