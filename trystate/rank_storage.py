@@ -7,8 +7,8 @@
 
 The file names one group of parts, once all ranks have saved theirs: parts that it does not name are left over, and are
 removed. A group of the same size goes on with its parts. One of another size begins anew beside them, shares the states
-out, and saves; then the first rank writes the file again, and each rank removes the parts that it has read. A process may
-be killed at any time between.
+out, and saves; then the first rank writes the file again, and each rank removes the parts that it has read. A process
+may be killed at any time between.
 
 Where ranks were killed while they saved, some parts have a level more than others: the search goes on from the last
 level that all have (`PartitionedEngine`).
@@ -60,7 +60,7 @@ class RankSpill(Spill, PartStorage):
         if group != self._count:
             shutil.rmtree(self._path, ignore_errors=True)  # left over: no checkpoint has it
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        own = super().begin(layout, fingerprint)
+        own = Spill.begin(self, layout, fingerprint)
         if group == self._count and own is None:
             raise UsageError(_damaged(self._root, f"the part of rank {self._rank} is not there"))
         if group not in (0, self._count):

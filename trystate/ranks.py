@@ -17,6 +17,8 @@ import os
 import signal
 import struct
 import sys
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -36,6 +38,7 @@ FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one
 NOTE_BYTES_MAX = 1 << 28
 PIECE_KEYS = 1 << 20  # of all ranks together, in memory at a time
 TIMEOUT_SECONDS = 300.0  # the longest step of a rank that the others wait for is a merge of its states: seconds
+MEET_SECONDS = 0.02  # between two looks at the store, before the ranks know each other
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -144,7 +147,11 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     if not distributed.is_available() or not distributed.is_gloo_available():
         raise UnavailableError("this command needs torch.distributed with gloo, which this torch was built without")
     try:
-        distributed.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+        store, rank, size = next(distributed.rendezvous("env://", timeout=timedelta(seconds=seconds)))
+        store = distributed.PrefixStore(_attempt(store, rank, size, seconds), store)
+        distributed.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+        )
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"the ranks did not meet within {seconds:g} s ({_first_line(error)})") from None
     ranks = TorchRanks(seconds)
@@ -154,6 +161,41 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
             yield ranks
     finally:
         distributed.destroy_process_group()
+
+
+def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
+    """A prefix for the keys of these processes, which no earlier ones have used.
+
+    torchrun starts its processes again with the same store, which has the addresses of those that are gone. Each rank
+    writes a name of its own; the first rank collects them until all have seen theirs in one collection.
+
+    Raises:
+        RuntimeError: not all ranks came in time.
+    """
+    mine, place, until = uuid.uuid4().hex, f"search of {size}", time.monotonic() + seconds
+    store.set(f"{place}/{rank}", mine)
+    if size == 1:
+        return mine
+    names = ""
+    while time.monotonic() < until:
+        if rank == 0:
+            found = [store.get(f"{place}/{k}").decode() for k in range(size)]
+            names = ",".join(found)
+            store.set(f"{place}/all", names)
+            seen = [f"{place}/{k} has seen {names}" for k in range(1, size)]
+            if store.check(seen):
+                store.set(f"{place}/begin {names}", b"")
+                break
+        else:
+            names = store.get(f"{place}/all").decode()
+            if mine in names.split(","):
+                store.set(f"{place}/{rank} has seen {names}", b"")
+                if store.check([f"{place}/begin {names}"]):
+                    break
+        time.sleep(MEET_SECONDS)
+    else:
+        raise RuntimeError("some ranks did not come")
+    return f"{place}/{uuid.uuid5(uuid.NAMESPACE_OID, names)}"
 
 
 def _refuse_others(ranks: Ranks) -> None:
@@ -180,4 +222,5 @@ def _signals(ranks: TorchRanks) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """What happened, without the advice that gloo adds to it."""
+    return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__

@@ -275,7 +275,7 @@ class PartitionedEngine(ExplicitEngine):
         mine: list[Saved] = []
         own, problem = None, ""
         try:
-            own = super()._begun(storage, watches)
+            own = ExplicitEngine._begun(self, storage, watches)
             mine = [own] if own is not None else [*self._parts.earlier]
         except (UsageError, StorageFailed) as error:
             problem = str(error)
@@ -287,14 +287,14 @@ class PartitionedEngine(ExplicitEngine):
         if not outlines:
             return None
         levels, over, edges, _, rows = min(outlines)
-        last = levels if over else levels - 1  # of which something was found
-        finds = {self._asked[number]: _find_of(level, row) for number, level, *row in rows if level < last}
+        finds = {self._asked[number]: _find_of(level, row) for number, level, *row in rows}
         met = sorted({number for *_, numbers, _ in outlines for number in numbers})
         self._agreed, self._met = set(finds), set(met)
         if own is None:
             return Saved(self._shared_out(mine, levels), (), edges, finds, met, over)
         kept = own.levels[:levels]
-        merged = own.merged if sum(map(len, own.merged)) <= sum(map(len, kept[:last])) else ()
+        searched = kept if over else kept[:-1]
+        merged = own.merged if sum(map(len, own.merged)) <= sum(map(len, searched)) else ()
         return Saved(kept, merged, edges, finds, met, over)
 
     def _outline(self, saved: Saved) -> list[Any]:
