@@ -38,6 +38,7 @@ FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one
 NOTE_BYTES_MAX = 1 << 28
 PIECE_KEYS = 1 << 20  # of all ranks together, in memory at a time
 TIMEOUT_SECONDS = 300.0  # the longest step of a rank that the others wait for is a merge of its states: seconds
+EXIT_SECONDS = 20  # for a process that has lost a rank
 MEET_SECONDS = 0.02  # between two looks at the store, before the ranks know each other
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -159,8 +160,15 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         with _signals(ranks):
             _refuse_others(ranks)
             yield ranks
-    finally:
+    except RankLost:
+        # The group is left as it is: taking it apart may wait for the lost rank. If the interpreter does so at its end,
+        # the system ends this process.
+        signal.alarm(EXIT_SECONDS)
+        raise
+    except BaseException:
         distributed.destroy_process_group()
+        raise
+    distributed.destroy_process_group()
 
 
 def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
