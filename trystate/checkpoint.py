@@ -39,7 +39,7 @@ from trystate.impl.store.durable.disk import Disk
 from trystate.impl.store.file.locks import NO_LOCKS
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.storage import StorageFailed
-from trystate.model.errors import UsageError
+from trystate.model.errors import TrystateError, UsageError
 
 MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
@@ -205,7 +205,7 @@ def read(path: str, entry: Entry, dtype: Any, disk: Disk) -> KeysFile:
         StorageFailed: it cannot be read.
     """
     tail = 8 + len(MAGIC)
-    end = _read(disk, path, max(0, entry.bytes - tail), tail + 1)
+    end = _read(disk, path, max(0, entry.bytes - tail), tail + 1, missing=UsageError)
     begin = int.from_bytes(end[:8], "little")
     if len(end) != tail or end[8:] != MAGIC or not len(MAGIC) <= begin <= entry.bytes - tail:
         raise UsageError(_damaged(path, f"it should have {entry.bytes:,} bytes"))
@@ -215,7 +215,7 @@ def read(path: str, entry: Entry, dtype: Any, disk: Disk) -> KeysFile:
     return KeysFile(path, entry, *_parted(index, np.dtype(dtype)), disk)
 
 
-def _read(disk: Disk, path: str, at: int, size: int) -> bytes:
+def _read(disk: Disk, path: str, at: int, size: int, missing: type[TrystateError] = StorageFailed) -> bytes:
     try:
         fd = disk.open(path)
         try:
@@ -223,7 +223,7 @@ def _read(disk: Disk, path: str, at: int, size: int) -> bytes:
         finally:
             disk.close(fd)
     except FileNotFoundError:
-        raise UsageError(_damaged(path, "it is not there")) from None
+        raise missing(_damaged(path, "it is not there")) from None
     except OSError as error:
         raise StorageFailed(_failed("read", path, error)) from error
 
