@@ -226,8 +226,6 @@ class ExplicitEngine:
             self._check_limits(following)
             if self.stopped:
                 break
-        if self.stopped and self._storage is not None:  # the states of the next level so far are not kept
-            self._save(self._storage, watching.found)
         return following.finish()
 
     def _expand(self, watching: Watching, level: int, chunk: Keys) -> Expansion:

@@ -54,12 +54,14 @@ class Run:
 
     def __getitem__(self, rows: slice) -> Keys:
         start, stop, _ = rows.indices(len(self))
+        if start >= stop:
+            return np.empty(0, self._layout.dtype)
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
         parts = []
         for number in range(first, last + 1):
             begin = int(self._ends[number - 1]) if number else 0
             parts.append(self._block(number)[max(0, start - begin) : stop - begin])
-        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, self._layout.dtype)])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def blocks(self) -> Iterator[Keys]:
         """All keys, in order."""
@@ -181,7 +183,7 @@ class Storage(ABC):
 
     @abstractmethod
     def save(self, saved: Saved) -> None:
-        """Put it in the place of the last one, whole or not at all, and let go of the runs that it does not have.
+        """Put it in the place of the last one, whole or not at all; let go of runs that it does not have, nor anyone.
 
         Raises:
             StorageFailed: there is no room.
