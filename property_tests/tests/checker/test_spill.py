@@ -322,7 +322,7 @@ COMMIT = "trystate.property_tests.support.systems.two_phase_commit:TwoPhaseCommi
 def test_a_command_that_is_killed_goes_on_from_its_last_level(tmp_path: Path) -> None:
     program = "import sys, trystate.spill as s; s.SAVE_SECONDS = 0; from trystate.__main__ import *; main(sys.argv[1:])"
     places = ["--spill", str(tmp_path / "kept"), "--out", str(tmp_path / "report")]
-    argv = [sys.executable, "-c", program, "verify", COMMIT, *places]
+    argv = [sys.executable, "-c", program, "verify", COMMIT, "--expect", "transactions_commit", *places]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not (tmp_path / "kept" / "checkpoint.json").exists():
             time.sleep(0.001)
@@ -580,7 +580,7 @@ def test_the_command_goes_on_with_a_search_that_a_limit_stopped(
 ) -> None:
     def verify(*options: str, systems: Sequence[str] = (COMMIT,)) -> tuple[int, str, str]:
         places = ("--out", str(tmp_path / "report"), "--spill", str(tmp_path / "kept"))
-        code = cli.run(["verify", *systems, *places, *options])
+        code = cli.run(["verify", *systems, "--expect", "transactions_commit", *places, *options])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -650,7 +650,7 @@ MUTANTS = {
 
 @cache
 def in_memory(states: int) -> dict[str, Any]:
-    return answers(Ring(node=2), 1, replace(MANY, states=states))
+    return answers(Ring(node=2, faults=["loss"]), 1, replace(MANY, states=states))
 
 
 def claim(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -659,11 +659,11 @@ def claim(tmp_path_factory: pytest.TempPathFactory) -> None:
     def path(name: str) -> Path:
         return tmp_path_factory.mktemp(name)
 
-    of = Ring(node=2)
+    of = Ring(node=2, faults=["loss"])
     for seconds in (0.0, 1e9):
         with small(chunk=64, block=32, seconds=seconds):
             kept_there = path("kept")
-            for states in (100, 200):
+            for states in (400, 2_000):
                 assert kept(of, kept_there, 800, replace(MANY, states=states))["graph"] == in_memory(states)["graph"]
             assert kept(of, kept_there, 800) == in_memory(MANY.states)
             named = {place[0] for runs in ("levels", "merged") for place in saved_in(kept_there)[runs]}
