@@ -10,8 +10,8 @@ bytes each, where a word takes 8, and a block is read at 8 ns a key. An index st
 
 `Directory` has the files of one search, and the manifest: a fingerprint of the search, the content that the caller
 saves, and size and digest of each file. A manifest takes the place of the one before it in one step, after everything
-that it names is on the disk: a process may be killed, or the power may fail, at any time. Files that no manifest names
-are removed when the directory is opened, and after each `save`.
+that it names is on the disk: a process may be killed, or the power may fail, at any time. Files that it does not name
+are removed when the directory is opened, and after each `save` those of them that no `KeysFile` is of.
 
 Four things can go wrong. The directory is of another search, or of another process, or of something else (`UsageError`:
 it is left as it was). A file is not as it was written: sizes and the index are compared when it is opened
@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from trystate.impl.store.durable.disk import Disk
 from trystate.impl.store.file.locks import NO_LOCKS
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.storage import StorageFailed
-from trystate.model.errors import UsageError
+from trystate.model.errors import TrystateError, UsageError
 
 MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
@@ -59,7 +60,7 @@ class Entry(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class KeysFile:
     """A file of keys that is there, and whole: its blocks begin with the keys `firsts`, and end before `ends`."""
 
@@ -205,7 +206,7 @@ def read(path: str, entry: Entry, dtype: Any, disk: Disk) -> KeysFile:
         StorageFailed: it cannot be read.
     """
     tail = 8 + len(MAGIC)
-    end = _read(disk, path, max(0, entry.bytes - tail), tail + 1)
+    end = _read(disk, path, max(0, entry.bytes - tail), tail + 1, missing=UsageError)
     begin = int.from_bytes(end[:8], "little")
     if len(end) != tail or end[8:] != MAGIC or not len(MAGIC) <= begin <= entry.bytes - tail:
         raise UsageError(_damaged(path, f"it should have {entry.bytes:,} bytes"))
@@ -215,7 +216,7 @@ def read(path: str, entry: Entry, dtype: Any, disk: Disk) -> KeysFile:
     return KeysFile(path, entry, *_parted(index, np.dtype(dtype)), disk)
 
 
-def _read(disk: Disk, path: str, at: int, size: int) -> bytes:
+def _read(disk: Disk, path: str, at: int, size: int, missing: type[TrystateError] = StorageFailed) -> bytes:
     try:
         fd = disk.open(path)
         try:
@@ -223,7 +224,7 @@ def _read(disk: Disk, path: str, at: int, size: int) -> bytes:
         finally:
             disk.close(fd)
     except FileNotFoundError:
-        raise UsageError(_damaged(path, "it is not there")) from None
+        raise missing(_damaged(path, "it is not there")) from None
     except OSError as error:
         raise StorageFailed(_failed("read", path, error)) from error
 
@@ -248,6 +249,7 @@ class Directory:
         self._lock = -1
         self.saved: Any = None  # the content of the manifest, if there is one
         self.entries: dict[str, Entry] = {}  # of the files that it names
+        self._in_use: WeakValueDictionary[str, KeysFile] = WeakValueDictionary()
         try:
             names = self._names()
             self._take_lock()
@@ -273,13 +275,14 @@ class Directory:
             self._lock = -1
 
     def write(self, blocks: Iterable[Keys], dtype: Any) -> KeysFile:
-        """A new file; it is removed by the next `save` that does not name it.
+        """A new file; a `save` that does not name it removes it, if it is in use no more.
 
         Raises:
             StorageFailed: the disk is full, or fails.
         """
         name, self._next = f"{self._next}.keys", self._next + 1
-        return write(os.path.join(self.path, name), blocks, dtype, self._disk)
+        file = self._in_use[name] = write(os.path.join(self.path, name), blocks, dtype, self._disk)
+        return file
 
     def open(self, name: str, dtype: Any) -> KeysFile:
         """A file that the manifest names.
@@ -290,7 +293,8 @@ class Directory:
         """
         if name not in self.entries:
             raise UsageError(_damaged(os.path.join(self.path, MANIFEST), f"{name} is missing"))
-        return read(os.path.join(self.path, name), self.entries[name], dtype, self._disk)
+        file = self._in_use[name] = read(os.path.join(self.path, name), self.entries[name], dtype, self._disk)
+        return file
 
     def save(self, content: Any, files: Iterable[Entry]) -> None:
         """Put the content and these files in the place of the last ones, and remove the files that are left over.
@@ -385,9 +389,10 @@ class Directory:
         self.saved, self.entries = content, {entry.name: entry for entry in entries}
 
     def _clean(self) -> None:
-        """Remove the files that no manifest names."""
+        """Remove the files that the manifest does not name, and that are not in use."""
         for name in self._disk.names(self.path):
-            if name == NEW or (NAME.fullmatch(name) and name not in self.entries):
+            needed = name in self.entries or name in self._in_use or not NAME.fullmatch(name)
+            if name == NEW or not needed:
                 with suppress(OSError):
                     self._disk.remove(os.path.join(self.path, name))
 

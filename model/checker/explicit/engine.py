@@ -128,7 +128,7 @@ class ExplicitEngine:
         self._storage = storage
         self.visited = Visited(self.layout, self._workers, storage)
         self.levels: list[Level] = []
-        self._whole = Whole()
+        self._whole = self._saved = Whole()
         self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
@@ -170,18 +170,25 @@ class ExplicitEngine:
         )  # fmt: skip
 
     def _search(self, watching: Watching, saved: Saved | None) -> None:
-        fresh = self._initial() if saved is None else self._resumed(saved, watching)
-        while len(fresh):
-            self.levels.append(fresh)
-            if self.stopped:  # of this level some states are missing: it is counted, and never searched
-                self.visited.count += len(fresh)
-                return
-            self._whole = Whole(len(self.levels), self.edges, len(watching.found))
-            self.visited.add(fresh)
+        if saved is None:
+            self._add(self._initial(), watching)
+        else:
+            self._resume(saved, watching)
+        while not (self.stopped or self._whole.over):
+            level = self.levels[-1]
             self._save_in_time(watching.found)
-            fresh = self._successors(fresh, watching)
-        if not self.stopped:
-            self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=True)
+            self._add(self._successors(level, watching), watching)
+
+    def _add(self, fresh: Level, watching: Watching) -> None:
+        """Take a level; after the last one comes one that is empty."""
+        if len(fresh):
+            self.levels.append(fresh)
+        if self.stopped:  # some states of the level are missing: it is counted, and never searched
+            self.visited.count += len(fresh)
+            return
+        self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=not len(fresh))
+        if len(fresh):
+            self.visited.add(fresh)
 
     def _initial(self) -> Level:
         """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
@@ -273,23 +280,18 @@ class ExplicitEngine:
     def _begun(self, storage: Storage, watches: Sequence[Watch]) -> Saved | None:
         return storage.begin(self.layout, fingerprint(self.kernel, self.layout, self.symmetry is not None, watches))
 
-    def _resumed(self, saved: Saved, watching: Watching) -> Level:
-        """Take over what was saved but the last level, which is returned: empty if the search is over."""
-        *levels, last = saved.levels
-        self.levels, self.edges = [*levels], saved.edges
+    def _resume(self, saved: Saved, watching: Watching) -> None:
+        self.levels, self.edges = [*saved.levels], saved.edges
         for number in saved.met:
             self.steps[number].meet()
         self.visited.stored = [*saved.merged]
         self.visited.count = sum(map(len, saved.merged))
         counted = 0
-        for level in saved.levels if saved.over else levels:
+        for level in saved.levels:
             counted += len(level)
             if counted > self.visited.count:
                 self.visited.add(level[:] if len(level) <= self.visited.keys_max // 2 else level)
-        if not saved.over:
-            return last
-        self.levels.append(last)
-        return last[:0]
+        self._whole = self._saved = Whole(len(self.levels), self.edges, len(watching.found), saved.over)
 
     @contextmanager
     def _saving(self, finds: Mapping[WatchKey, Find]) -> Iterator[None]:
@@ -314,6 +316,8 @@ class ExplicitEngine:
 
     def _save(self, storage: Storage, finds: Mapping[WatchKey, Find]) -> None:
         whole = self._whole
+        if whole == self._saved:
+            return
         new = [k for k, level in enumerate(self.levels[: whole.levels]) if not isinstance(level, Run)]
         for k, run in zip(new, storage.write([cut(self.levels[k][:]) for k in new]) if new else (), strict=True):
             self.levels[k] = run
@@ -322,6 +326,7 @@ class ExplicitEngine:
             met = [number for number, step in enumerate(self.steps) if step.met]
             finds = dict(islice(finds.items(), whole.finds))
             storage.save(Saved(levels, self.visited.stored, whole.edges, finds, met, whole.over))
+            self._saved = whole
 
     def _progress(self, phase: str, distinct: int) -> None:
         seconds = self._clock.seconds

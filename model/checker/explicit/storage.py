@@ -61,7 +61,7 @@ class Run:
         for number in range(first, last + 1):
             begin = int(self._ends[number - 1]) if number else 0
             parts.append(self._block(number)[max(0, start - begin) : stop - begin])
-        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, self._layout.dtype)])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def blocks(self) -> Iterator[Keys]:
         """All keys, in order."""
@@ -183,7 +183,7 @@ class Storage(ABC):
 
     @abstractmethod
     def save(self, saved: Saved) -> None:
-        """Put it in the place of the last one, whole or not at all, and let go of the runs that it does not have.
+        """Put it in the place of the last one, whole or not at all; let go of runs that it does not have, nor anyone.
 
         Raises:
             StorageFailed: there is no room.
