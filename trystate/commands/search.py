@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import time
 
 from trystate.model.checker.explicit.ranks import RankLost
@@ -44,6 +45,8 @@ def _search(args: argparse.Namespace, ranks: joining.TorchRanks) -> int:
     with reporter.doing(f"{task.name} on {ranks.count} ranks"):
         done = task()
     assert isinstance(done, Checked)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # of Linux in KiB
+    reporter.done(f"rank 0 of {ranks.count} has sent {ranks.sent_bytes >> 20:,} MiB of states, and had {peak:,} MiB")
     results = Results(checked=[done], interrupted=ranks.stopped_by, left=[task.name] * bool(ranks.stopped_by))
     results.seconds = time.perf_counter() - started
     places.write(results)

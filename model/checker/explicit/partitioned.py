@@ -108,23 +108,28 @@ class PartitionedEngine(ExplicitEngine):
 
     def _search(self, watching: Watching, saved: Saved | None) -> None:
         if saved is None:
-            fresh, new = self._shared(self._initial_batches(), watching)
+            self._add_shared(self._initial_batches(), watching)
         else:
-            fresh = self._resumed(saved, watching)
-            new = self._go_on_from(len(fresh))
-        while new:
-            self.levels.append(fresh)
-            if self.stopped:  # of this level some states are missing: it is counted, and never searched
-                self.visited.count += len(fresh)
-                break
-            self._whole = Whole(len(self.levels), self.edges, len(watching.found))
-            if len(fresh):
-                self._guarded(self.visited.add, fresh)
+            self._resume(saved, watching)
+            self._saved = Whole()  # by this group nothing is saved yet
+            self._distinct = sum(held for (held,) in self.told("resumed", sum(map(len, self.levels))))
+        while not (self.stopped or self._whole.over):
+            level = self.levels[-1]
             self._save_together(watching.found, self._due)
-            fresh, new = self._shared(self._expanded(fresh, watching), watching)
-        if not self.stopped:
-            self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=True)
+            self._add_shared(self._expanded(level, watching), watching)
         self._save_together(watching.found, True)
+
+    def _add_shared(self, batches: Iterator[Keys], watching: Watching) -> None:
+        """Take a level. This rank may have no state of it; after the last one comes one of which no rank has any."""
+        fresh, new = self._shared(batches, watching)
+        if new:
+            self.levels.append(fresh)
+        if self.stopped:  # some states of the level are missing: it is counted, and never searched
+            self.visited.count += len(fresh)
+            return
+        self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=not new)
+        if len(fresh):
+            self._guarded(self.visited.add, fresh)
 
     # ---- one level
 
@@ -327,12 +332,6 @@ class PartitionedEngine(ExplicitEngine):
         assert self._parts is not None
         (run,) = self._parts.write([cut(level)])
         return run
-
-    def _go_on_from(self, new: int) -> int:
-        """After a checkpoint: how many states all ranks have in the last level."""
-        notes = self.told("resumed", new, sum(map(len, self.levels)))
-        self._distinct = sum(last + held for last, held in notes)
-        return sum(last for last, _ in notes)
 
     def _save_together(self, finds: Mapping[WatchKey, Find], due: bool) -> None:
         """Save the last whole level on all ranks; the first time, let go of an earlier checkpoint then."""
