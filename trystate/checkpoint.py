@@ -46,7 +46,7 @@ MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
 MANIFEST_BYTES_MAX = 1 << 28  # a line for each level: no search has so many
 NAME = re.compile(r"\d{1,15}\.keys")
-NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})  # of file systems that have none
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # of file systems without locks
 LEVEL = 1  # of deflate: level 3 saves a quarter of the bytes, and takes twice as long
 
 _OPEN: set[str] = set()  # directories of this process: the kernel's lock keeps out others only
