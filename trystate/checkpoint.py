@@ -21,6 +21,7 @@ that is there stays good). A process is killed: its lock is gone with it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -37,7 +38,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trystate.impl.store.durable.disk import Disk
-from trystate.impl.store.file.locks import NO_LOCKS
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.storage import StorageFailed
 from trystate.model.errors import TrystateError, UsageError
@@ -46,6 +46,7 @@ MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
 MANIFEST_BYTES_MAX = 1 << 28  # a line for each level: no search has so many
 NAME = re.compile(r"\d{1,15}\.keys")
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # of file systems without locks
 LEVEL = 1  # of deflate: level 3 saves a quarter of the bytes, and takes twice as long
 
 _OPEN: set[str] = set()  # directories of this process: the kernel's lock keeps out others only

@@ -64,7 +64,9 @@ plan has it, it is judged as there; if not, what the plan knows of its edition
 and any of its faults may be found, but need not be. --expect adds to that.
 
 Searches run beside each other (--jobs); one that runs alone uses all cores
-(--cores), and says the same.
+(--cores), and says the same. With --spill one that does not fit the memory
+keeps its states in a directory, and the same command goes on with it after a
+limit, Ctrl-C or a crash.
 
 A report with every counterexample is written to a directory. Interrupted, the
 report has what was done until then, and says so.
@@ -75,6 +77,7 @@ report has what was done until then, and says so.
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
   trystate verify --html page.html
+  trystate verify rendezvous --nodes 4 --spill states --max-states 10000000000
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
         exits={

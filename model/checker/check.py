@@ -99,7 +99,8 @@ def check(
     verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
-    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason, expect or {})
+    reason = choice.reason + (f"; went on from {exploration.resumed:,} states" if exploration.resumed else "")
+    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason, expect or {})
 
 
 def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:

@@ -129,6 +129,7 @@ class ExplicitEngine:
         self.visited = Visited(self.layout, self._workers, storage)
         self.levels: list[Level] = []
         self._whole = self._saved = Whole()
+        self._resumed = 0  # states
         self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
@@ -166,7 +167,7 @@ class ExplicitEngine:
         distinct = self.visited.count
         return Exploration(
             self.name, distinct, self.edges, max(0, len(self.levels) - 1), self._clock.seconds,
-            self._peak_bytes / max(1, distinct), found, self.stopped,
+            self._peak_bytes / max(1, distinct), found, self.stopped, resumed=self._resumed,
         )  # fmt: skip
 
     def _search(self, watching: Watching, saved: Saved | None) -> None:
@@ -286,10 +287,9 @@ class ExplicitEngine:
             self.steps[number].meet()
         self.visited.stored = [*saved.merged]
         self.visited.count = sum(map(len, saved.merged))
-        counted = 0
         for level in saved.levels:
-            counted += len(level)
-            if counted > self.visited.count:
+            self._resumed += len(level)
+            if self._resumed > self.visited.count:
                 self.visited.add(level[:] if len(level) <= self.visited.keys_max // 2 else level)
         self._whole = self._saved = Whole(len(self.levels), self.edges, len(watching.found), saved.over)
 

@@ -113,6 +113,7 @@ class PartitionedEngine(ExplicitEngine):
             self._resume(saved, watching)
             self._saved = Whole()  # by this group nothing is saved yet
             self._distinct = sum(held for (held,) in self.told("resumed", sum(map(len, self.levels))))
+            self._resumed = self._distinct
         while not (self.stopped or self._whole.over):
             level = self.levels[-1]
             self._save_together(watching.found, self._due)

@@ -194,7 +194,7 @@ class Storage(ABC):
 
 
 def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterable[Watch]) -> dict[str, str]:
-    """What decides which states a search meets, how they are packed, and what it looks for; part by part, in words."""
+    """The states that a search meets, how they are packed, and the questions: part by part, alike in each process."""
     system, trees = kernel.system, _Trees()
     slots = [(s.name, trees.sort(s.sort), [*map(trees.sort, s.dims)], s.initial) for s in system.slots.values()]
     steps = [

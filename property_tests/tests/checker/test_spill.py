@@ -606,6 +606,7 @@ def test_the_command_goes_on_with_a_search_that_a_limit_stopped(
 def test_check_takes_a_directory(tmp_path: Path) -> None:
     reports = [trystate.check.check(TwoPhaseCommit(rm=3), spill=tmp_path / "kept", cores=1) for _ in range(2)]
     assert [facts(report) for report in reports] == [facts(check(TwoPhaseCommit(rm=3), engine="explicit"))] * 2
+    assert [report.choice.partition("; ")[2] for report in reports] == ["", "went on from 288 states"]
 
 
 # ---- planted mistakes
@@ -625,7 +626,9 @@ MUTANTS = {
         Run.has, "self._firsts)", "self._firsts, 'right')"
     ),
     "the last level is not added again": rewritten(ExplicitEngine._resume, "in saved.levels:", "in saved.levels[:-1]:"),
-    "levels that are merged are added again": rewritten(ExplicitEngine._resume, "counted > self.visited.count", "True"),
+    "levels that are merged are added again": rewritten(
+        ExplicitEngine._resume, "self._resumed > self.visited.count", "True"
+    ),
     "steps are counted anew": rewritten(ExplicitEngine._resume, "saved.edges", "0"),
     "finds are forgotten": rewritten(ExplicitEngine._save, "whole.finds", "0"),
     "steps of a level that is not whole are saved": rewritten(ExplicitEngine._save, "whole.edges", "self.edges"),
