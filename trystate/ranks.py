@@ -230,5 +230,5 @@ def _signals(ranks: TorchRanks) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """What happened, without the advice that gloo adds to it."""
+    """The words of an error, without the advice that gloo adds to them."""
     return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__

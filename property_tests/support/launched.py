@@ -67,7 +67,7 @@ class Started:
         time.sleep(0.5)
 
     def said(self, rank: int, kind: str) -> str:
-        """What a rank has printed so far, to `out` or `err`."""
+        """The text that a rank has printed so far, to `out` or `err`."""
         return (self.folder / f"{rank}.{kind}").read_text()
 
 

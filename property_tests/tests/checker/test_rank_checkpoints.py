@@ -234,7 +234,7 @@ def test_a_damaged_number_of_ranks_is_refused(text: str, tmp_path: Path) -> None
 
 
 def open_on(count: int, place: Callable[[int], Path], limits: Limits = MANY) -> list[str]:
-    """What each rank says to its directory, or nothing."""
+    """The words with which each rank refuses its directory; empty if it does not."""
 
     def search(mine: InMemory) -> str:
         try:
