@@ -143,13 +143,15 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         raise UsageError(f"WORLD_SIZE is {count}: a search has 1 to {RANKS_MAX:,} ranks")
     try:
         from torch import distributed
+        from torch._C._distributed_c10d import PrefixStore
+        from torch.distributed.rendezvous import rendezvous
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
     if not distributed.is_available() or not distributed.is_gloo_available():
         raise UnavailableError("this command needs torch.distributed with gloo, which this torch was built without")
     try:
-        store, rank, size = next(distributed.rendezvous("env://", timeout=timedelta(seconds=seconds)))
-        store = distributed.PrefixStore(_attempt(store, rank, size, seconds), store)
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=seconds)))
+        store = PrefixStore(_attempt(store, rank, size, seconds), store)
         distributed.init_process_group(
             "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
         )

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from trystate.impl.store.durable.disk import Disk
 from trystate.model.checker.explicit.packing import Keys, Layout
@@ -80,7 +80,7 @@ class Spill(Storage):
         self._directory: Directory | None = None
         self._saved_at = 0.0
 
-    def __enter__(self) -> Spill:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

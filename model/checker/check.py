@@ -121,7 +121,10 @@ def make_engine(
         if name != "explicit":
             raise UsageError(f"ranks share a search with the engine explicit, not with {name}: give engine='explicit'")
         from .explicit.partitioned import PartitionedEngine
+        from .explicit.ranks import PartStorage
 
+        if not (storage is None or isinstance(storage, PartStorage)):
+            raise UsageError("ranks keep their states in parts: give each the storage that trystate.rank_storage opens")
         return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, storage=storage, symmetry=symmetry)
     if name == "interpret":
         from .reference.engine import ReferenceEngine

@@ -75,7 +75,7 @@ class Launcher:
     """Starts groups of ranks, one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.distributed import TCPStore
+        from torch._C._distributed_c10d import TCPStore
 
         self._folder = folder
         self._groups = 0

@@ -228,7 +228,7 @@ class PartitionedEngine(ExplicitEngine):
             watching.found[self._asked[number]] = _find_of(len(self.levels) - 1, [step, *words])
             self._agreed.add(self._asked[number])
         self._due = any(due for _, due, *_ in notes)
-        fresh = sum(new for _, _, new, *_ in notes)
+        fresh: int = sum(new for _, _, new, *_ in notes)
         self._distinct += fresh
         self.edges += sum(edges for _, _, _, edges, *_ in notes)
         self._peaks = sum(peak for _, _, _, _, peak, *_ in notes)

@@ -178,7 +178,7 @@ def interrupted(mine: InMemory) -> dict[str, Any]:
             mine.signal = "stopped by SIGINT"
         return right(*args)
 
-    engine._expand = expand  # type: ignore[method-assign]
+    engine._expand = expand  # type: ignore[method-assign, assignment]
     return answers(engine)
 
 

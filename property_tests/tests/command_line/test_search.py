@@ -87,7 +87,7 @@ def at_level(level: int, rank: int, act: Callable[[], None]) -> Callable[[int], 
                 act()
             return right(engine, watching, at, chunk)
 
-        PartitionedEngine._expand = expand  # type: ignore[method-assign]
+        PartitionedEngine._expand = expand  # type: ignore[method-assign, assignment]
 
     return plant
 
@@ -158,12 +158,11 @@ def test_a_search_of_which_a_rank_is_killed_goes_on_with_fewer(
 ) -> None:
     monkeypatch.setattr(spill, "SAVE_SECONDS", -1.0)
     words = (*SMALL, "--checkpoint", str(tmp_path / "kept"), "--max-memory", "600", "--out", str(tmp_path / "found"))
-    seen: list[int] = []
     do = searching(*words, plant=at_level(6, 2, send(signal.SIGKILL)))
     assert [one.code for one in launcher.start(3, do).ended()] == [Exit.INCOMPLETE] * 2 + [-signal.SIGKILL]
     do = searching(*words, plant=at_level(9, 0, send(signal.SIGKILL)))
     assert launcher.start(3, do).ended()[0].code == -signal.SIGKILL  # as many, started again by the launcher
-    do = searching(*words, plant=at_level(3, 0, lambda: seen.append(1) or os._exit(98)))
+    do = searching(*words, plant=at_level(3, 0, lambda: os._exit(98)))
     assert [one.code for one in launcher.start(2, do).ended()] == [Exit.OK] * 2  # level 3 is not searched again
     assert report(tmp_path / "found") == report(expected)
     assert files(tmp_path / "found") == files(expected)
@@ -181,7 +180,7 @@ def test_ranks_of_other_systems_or_releases_are_refused(
     assert "rank 1 has another system (Rendezvous(node=3" in first.err and second.err == ""
 
     def other(rank: int) -> int:
-        ranks.__version__ = f"0.{rank}"
+        vars(ranks)["__version__"] = f"0.{rank}"
         return cli.run(["search", *SMALL, "--timeout", "5"])
 
     for one in launcher.start(2, other).ended():
