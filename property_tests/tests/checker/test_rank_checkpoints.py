@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trystate.impl.store.durable.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost
@@ -39,7 +40,10 @@ MEMORY = 1 << 26
 
 @pytest.fixture(autouse=True)
 def saved_at_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is synced: here processes are killed, the power does not fail."""
     monkeypatch.setattr(spill, "SAVE_SECONDS", -1.0)
+    for name in ("sync", "sync_directory"):
+        monkeypatch.setattr(Disk, name, lambda *_: None)
 
 
 def kept(
@@ -297,6 +301,8 @@ MUTANTS = {
 
 
 def test_every_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 2.0)
+
     def make() -> System:
         return TwoWords(rm=2)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from trystate.ranks import TorchRanks, joined
 
 pytest.importorskip("torch")
 
-SMALL = ["rendezvous", "--nodes", "2", "--fault", "crash"]
+SMALL = ["tombstones"]  # 820 states in 16 levels; two properties are violated
+LARGER = ["rendezvous", "--nodes", "2", "--fault", "crash"]
 LIMIT = 5.0  # seconds of a collective
 
 
@@ -63,14 +65,19 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("expected")
-    assert cli.run(["verify", *SMALL, "--cores", "1", "--out", str(out)]) == Exit.OK
+    return of_one_process(SMALL, tmp_path_factory.mktemp("expected"))
+
+
+def of_one_process(words: list[str], out: Path) -> Path:
+    assert cli.run(["verify", *words, "--cores", "1", "--out", str(out)]) == Exit.OK
     return out
 
 
 @pytest.mark.parametrize("count", [1, 2, 3] if NIGHTLY else [3])
-def test_the_report_is_that_of_one_process(count: int, launcher: Launcher, tmp_path: Path, expected: Path) -> None:
-    first, *others = launcher.start(count, searching(*SMALL, "--out", str(tmp_path / "found"))).ended()
+@pytest.mark.parametrize("words", [SMALL, LARGER] if NIGHTLY else [SMALL], ids=" ".join)
+def test_the_report_is_that_of_one_process(words: list[str], count: int, launcher: Launcher, tmp_path: Path) -> None:
+    expected = of_one_process(words, tmp_path / "expected")
+    first, *others = launcher.start(count, searching(*words, "--out", str(tmp_path / "found"))).ended()
     assert (first.code, " violated (known: " in first.out) == (Exit.OK, True), first.err
     assert others == [Ended(Exit.OK, "", "")] * (count - 1)
     assert report(tmp_path / "found") == report(expected)
@@ -96,7 +103,10 @@ def send(number: signal.Signals) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)])
+SIGNALS = [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)]
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS if NIGHTLY else SIGNALS[:1])
 def test_a_signal_to_the_first_rank_ends_all_with_what_was_found(
     number: signal.Signals, code: Exit, launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -105,13 +115,6 @@ def test_a_signal_to_the_first_rank_ends_all_with_what_was_found(
     assert (first.code, second.code) == (code, Exit.OK)
     assert f"1 not done: ended by {number.name}" in first.out
     assert f"stopped by {number.name} (rank 0)" in (tmp_path / "found/report.md").read_text()
-
-
-def test_a_limit_of_states_ends_all_ranks(launcher: Launcher, tmp_path: Path) -> None:
-    do = searching(*SMALL, "--max-states", "50", "--out", str(tmp_path / "found"))
-    first, second = launcher.start(2, do).ended()
-    assert (first.code, second.code) == (Exit.INCOMPLETE, Exit.OK)
-    assert "(limit 50; raise it with --max-states)" in first.out
 
 
 def test_a_rank_that_is_killed_ends_the_others_at_once(launcher: Launcher, tmp_path: Path) -> None:
@@ -172,12 +175,11 @@ def test_ranks_of_other_systems_or_releases_are_refused(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def do(rank: int) -> int:
-        words = [*SMALL[:2], str(2 + rank), "--out", str(tmp_path / "found"), "--timeout", "5"]
-        return cli.run(["search", *words])
+        return cli.run(["search", ("tombstones", "ids")[rank], "--out", str(tmp_path / "found"), "--timeout", "5"])
 
     first, second = launcher.start(2, do).ended()
     assert (first.code, second.code) == (Exit.USAGE, Exit.OK)
-    assert "rank 1 has another system (Rendezvous(node=3" in first.err and second.err == ""
+    assert "rank 1 has another system (Ids(" in first.err and second.err == ""
 
     def other(rank: int) -> int:
         vars(ranks)["__version__"] = f"0.{rank}"
@@ -185,13 +187,6 @@ def test_ranks_of_other_systems_or_releases_are_refused(
 
     for one in launcher.start(2, other).ended():
         assert one.code == Exit.USAGE and "is trystate 0." in one.err and "install one release on all hosts" in one.err
-
-
-def test_a_directory_that_has_something_else_is_refused_by_the_first_rank(launcher: Launcher, tmp_path: Path) -> None:
-    words = (*SMALL, "--checkpoint", str(tmp_path), "--out", str(tmp_path / "found"))
-    first, second = launcher.start(2, searching(*words)).ended()
-    assert (first.code, second.code) == (Exit.USAGE, Exit.OK)
-    assert "is no checkpoint of ranks, and not empty" in first.err and second.err == ""
 
 
 @pytest.mark.parametrize(("variable", "value", "said"), [
@@ -275,13 +270,13 @@ def test_a_planted_mistake_between_ranks_is_found(name: str, launcher: Launcher)
 def meet_again(launcher: Launcher) -> None:
     """Ranks that are started again, with the store that has the addresses of those before, and one of them late."""
 
-    def late(rank: int) -> int:
-        time.sleep(0.3 * rank)
-        with joined(2.0):
+    def late(seconds: float, rank: int) -> int:
+        time.sleep(seconds * rank)
+        with joined(10.0):
             return 0
 
-    for _ in range(2):
-        assert [one.code for one in launcher.start(2, late).ended()] == [0, 0]
+    for seconds in (0.0, 1.5):
+        assert [one.code for one in launcher.start(2, partial(late, seconds)).ended()] == [0, 0]
 
 
 def test_ranks_that_are_started_again_do_not_look_for_those_before(launcher: Launcher) -> None:
