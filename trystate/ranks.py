@@ -17,11 +17,13 @@ import os
 import signal
 import struct
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -152,10 +154,10 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=seconds)))
         store = PrefixStore(_attempt(store, rank, size, seconds), store)
-        distributed.init_process_group(
-            "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
-        )
+        make = partial(distributed.init_process_group, "gloo", timeout=timedelta(seconds=seconds))
+        _within(seconds, partial(make, store=store, rank=rank, world_size=size))
     except (RuntimeError, ValueError) as error:
+        signal.alarm(EXIT_SECONDS)
         raise RankLost(f"the ranks did not meet within {seconds:g} s ({_first_line(error)})") from None
     ranks = TorchRanks(seconds)
     try:
@@ -171,6 +173,29 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         distributed.destroy_process_group()
         raise
     distributed.destroy_process_group()
+
+
+def _within(seconds: float, do: Callable[[], None]) -> None:
+    """Do it in so many seconds: gloo waits without a limit for a rank that is gone before it has connected.
+
+    Raises:
+        RuntimeError: it has failed, or takes longer; then a thread of its own still waits.
+    """
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            do()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise RuntimeError(_first_line(failed[0])) from failed[0]
+    if thread.is_alive():
+        raise RuntimeError("not all of them are connected")
 
 
 def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
