@@ -140,6 +140,41 @@ def _page(commands: argparse._SubParsersAction[Parser], word: str, name: str) ->
 def _verify(p: Parser) -> None:
     p.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default: the small plan)")
     p.add_argument("--all", action="store_true", help="the whole plan: every system, edition, size and fault")
+    _expectations(p)
+    add_system_options(p)
+    group = p.add_argument_group("how to search")
+    _search_options(group)
+    group.add_argument(
+        "--spill",
+        type=Path,
+        metavar="DIR",
+        help="of one system: keep states that have no room in --max-memory in this directory, and the search; the same "
+        "command goes on with one that was stopped (default: in memory only)",
+    )
+    group = _places(p)
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
+
+
+def _search(p: Parser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    _expectations(p)
+    add_system_options(p)
+    group = p.add_argument_group("how to search")
+    group.add_argument(
+        "--timeout", type=positive, default=300.0, metavar="S",
+        help="a rank that waits longer for the others has lost one, and ends (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint", type=Path, dest="spill", metavar="DIR",
+        help="keep the search in this directory, which all hosts share, and states that have no room in --max-memory; "
+        "the same command, on any number of ranks, goes on with a search that was stopped (default: in memory only)",
+    )  # fmt: skip
+    _symmetry(group)
+    _limits(group, "of each rank: three quarters of what its process can still get, shared by the ranks of its host")
+    _places(p)
+
+
+def _expectations(p: Parser) -> None:
     p.add_argument(
         "--expect",
         action="append",
@@ -147,8 +182,9 @@ def _verify(p: Parser) -> None:
         metavar="PROPERTY[=WHY]",
         help="this property of the system is known to be violated; may be repeated",
     )
-    add_system_options(p)
-    _search_options(p.add_argument_group("how to search"))
+
+
+def _places(p: Parser) -> argparse._ArgumentGroup:
     group = p.add_argument_group("what to write")
     group.add_argument(
         "--out",
@@ -162,11 +198,10 @@ def _verify(p: Parser) -> None:
     group.add_argument(
         "--junit", type=Path, metavar="FILE", help="write JUnit XML, a test case for each run and property"
     )
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
+    return group
 
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
-    limits = Limits()
     group.add_argument(
         "--jobs",
         type=whole,
@@ -195,12 +230,24 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         help="auto (explicit while it fits, else symbolic), interpret (the slow reference), explicit "
         "(breadth-first, with numpy) or symbolic (decision diagrams) (default: %(default)s)",
     )
+    _symmetry(group)
+    _limits(
+        group, "three quarters of what this process can still get, or of what is free on the device; the searches of "
+        "several --jobs share that",
+    )  # fmt: skip
+
+
+def _symmetry(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--symmetry",
         action="store_true",
         help="visit one of the states that differ only by which node is which; only with the engine explicit, "
         "and no `leads to` is then decided (default: off)",
     )
+
+
+def _limits(group: argparse._ArgumentGroup, memory: str) -> None:
+    limits = Limits()
     group.add_argument(
         "--max-states",
         type=whole,
@@ -219,8 +266,7 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "--max-memory",
         type=whole,
         metavar="MIB",
-        help="stop a search at MIB mebibytes, of the device if one is given (default: three quarters of what this "
-        "process can still get, or of what is free on the device; the searches of several --jobs share that)",
+        help=f"stop a search at MIB mebibytes (default: {memory})",
     )
 
 
@@ -566,6 +612,7 @@ def _doctor(p: Parser) -> None:
 
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module:function, its options)
     "verify": ("verify:verify", _verify),
+    "search": ("search:search", _search),
     "prove": ("prove:prove", _prove),
     "explore": ("explore:explore", _explore),
     "page": ("page:page", _showing),

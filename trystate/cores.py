@@ -146,13 +146,13 @@ class Cores(Workers):
         if not self._processes or len(chunks) < 2:
             yield from super().expanded(expand, level, chunks)
             return
-        given = 0
+        given, dtype = 0, chunks[0].dtype
         try:
             for taken in range(len(chunks)):
                 while given < min(len(chunks), taken + self.chunks):
                     self._give(given, level, chunks[given])
                     given += 1
-                yield self._taken(taken, chunks[taken].dtype)
+                yield self._taken(taken, dtype)
         finally:
             if given and taken + 1 < given:  # nobody will ask for the others
                 self._kill()

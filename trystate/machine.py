@@ -33,19 +33,35 @@ CGROUPS = (
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    cores: int | None = None, device: str = CPU,
+    cores: int | None = None, device: str = CPU, spill: str | os.PathLike[str] | None = None,
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
     `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
     decide (without it all); so many `cores` share a large search (without it all that this process may use), or a
-    `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit.
+    `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit. States that have no room in memory are
+    kept in the directory `spill`, from which the same search goes on if it is stopped.
+
+    Raises:
+        DeclarationError, UsageError, UnavailableError: as `model/checker/check` says.
+        UsageError: the directory is of another search, in use, or damaged; or a device is given as well.
     """
+    from .spill import spilling  # loads numpy
+
+    refuse_both(spill, device)
     workers, bounds = search_workers(device, available_cores() if cores is None else cores, engine)
-    return checker.check(
-        system, engine=engine, symmetry=symmetry, limits=limits or bounds, on_progress=on_progress, expect=expect,
-        properties=properties, workers=workers,
-    )  # fmt: skip
+    limits = limits or bounds
+    with spilling(spill, limits) as storage:
+        return checker.check(
+            system, engine=engine, symmetry=symmetry, limits=limits, on_progress=on_progress, expect=expect,
+            properties=properties, workers=workers, storage=storage,
+        )  # fmt: skip
+
+
+def refuse_both(spill: str | os.PathLike[str] | None, device: str) -> None:
+    """Raises UsageError: a directory and a device are given."""
+    if spill is not None and device != CPU:
+        raise UsageError(f"device {device}: a search there keeps no states in files; leave out the device, or {spill}")
 
 
 def search_workers(device: str, cores: int, engine: str, memory_bytes: int | None = None) -> tuple[Workers, Limits]:

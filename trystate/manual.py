@@ -65,7 +65,9 @@ and any of its faults may be found, but need not be. --expect adds to that.
 
 Searches run beside each other (--jobs); one that runs alone uses all cores
 (--cores), and says the same. So does one on a GPU (--device cuda), which pays
-beyond some million states.
+beyond some million states. With --spill one that does not fit the memory keeps
+its states in a directory, and the same command goes on with it after a limit,
+Ctrl-C or a crash.
 
 A report with every counterexample is written to a directory. Interrupted, the
 report has what was done until then, and says so.
@@ -76,6 +78,7 @@ report has what was done until then, and says so.
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
   trystate verify --html page.html
+  trystate verify rendezvous --nodes 4 --spill states --max-states 10000000000
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
         exits={
@@ -83,6 +86,34 @@ report has what was done until then, and says so.
             Exit.FAILED: "a violation that is not known, a known one that was not found, a coverage gap, a conformance "
             "disagreement, or a wrong declaration",
             Exit.INCOMPLETE: "something was not decided: a limit was reached, or a package is missing",
+            Exit.INTERRUPTED: "interrupted; the report has the results until then",
+            Exit.TERMINATED: "terminated; the report has the results until then",
+        },
+    ),
+    "search": Page(
+        summary="check a system on several ranks, of one machine or of many",
+        description="""\
+Check one system with the engine explicit, its states held by several processes:
+torchrun, or trystate run, starts this command on each of them. The report is that
+of `trystate verify SYSTEM`, and the first rank prints and writes it.
+
+Each rank holds the states that hash to it, in memory: so many ranks hold so many
+times the states. Where liveness is asked for, the first rank gathers all of them;
+if they do not fit there, it is not decided.
+
+A limit that one rank reaches, or a signal, ends the search on all of them, with
+what was found. A rank that is lost ends it without: docs/scale.md.
+""",
+        examples="""\
+  torchrun --nproc-per-node 2 -m trystate search rendezvous --nodes 3
+  trystate run --nproc-per-node 2 -m trystate search rendezvous --nodes 3
+  torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \\
+      -m trystate search rendezvous --nodes 4 --fault crash --max-memory 16000
+""",
+        exits={
+            Exit.OK: "the first rank: everything was decided, and each violation is a known defect; others: it is told",
+            Exit.FAILED: "a violation that is not known, a known one that was not found, or a wrong declaration",
+            Exit.INCOMPLETE: "something was not decided: a limit was reached, a rank is lost, or a package is missing",
             Exit.INTERRUPTED: "interrupted; the report has the results until then",
             Exit.TERMINATED: "terminated; the report has the results until then",
         },

@@ -27,6 +27,8 @@ from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey
 from .verdicts import Counterexample, Report, Status, Verdict
 
 if TYPE_CHECKING:
+    from .explicit.ranks import Ranks
+    from .explicit.storage import Storage
     from .explicit.workers import Workers
 
 ENGINES = ("interpret", "explicit", "symbolic")
@@ -43,7 +45,7 @@ DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests w
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
-    workers: Workers | None = None,
+    workers: Workers | None = None, storage: Storage | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
 
@@ -56,12 +58,17 @@ def check(
         expect: what is known to be violated, and why: property -> a few words.
         properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
         workers: among whom the engine explicit shares a large search; the report does not depend on it.
+        storage: where the engine explicit keeps states that have no room in memory, and the search, to go on with it.
+        ranks: the processes that hold the states of the engine explicit together, each of which calls this alike: the
+            report of the first is the one of a search alone, the others have no liveness.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
-        UsageError: no such engine or property; or symmetry where it would not be sound.
+        UsageError: no such engine or property; or symmetry where it would not be sound; or a storage of another
+            search, or for another engine.
         UnavailableError: the engine's package is not installed.
+        RankLost: one of `ranks` is gone.
     """
     limits = limits or Limits()
     known = [*system.properties, DEADLOCK_FREEDOM]
@@ -69,12 +76,20 @@ def check(
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
+    if storage is not None and engine not in ("auto", "explicit"):
+        raise UsageError(f"the engine {engine} keeps its states in memory: use --engine explicit with --spill")
     choice = Choice(engine, f"{engine}, as asked")
     try:
         wanted = list(watches(kernel, asked))
-        if engine == "auto":
+        if ranks is not None:
+            choice = Choice(engine, f"{engine}, number of ranks: {ranks.count}")
+        elif storage is not None:
+            choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
+        elif engine == "auto":
             choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
-        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry, workers)
+        searcher = choice.searcher or make_engine(
+            choice.engine, kernel, limits, on_progress, symmetry, workers, storage, ranks
+        )
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
@@ -84,7 +99,8 @@ def check(
     verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
-    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason, expect or {})
+    reason = choice.reason + (f"; went on from {exploration.resumed:,} states" if exploration.resumed else "")
+    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason, expect or {})
 
 
 def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:
@@ -95,11 +111,21 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
 
 
 def make_engine(
-    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None
+    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None,
+    storage: Storage | None = None, ranks: Ranks | None = None,
 ) -> Engine:  # fmt: skip
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
         raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
+    if ranks is not None:
+        if name != "explicit":
+            raise UsageError(f"ranks share a search with the engine explicit, not with {name}: give engine='explicit'")
+        from .explicit.partitioned import PartitionedEngine
+        from .explicit.ranks import PartStorage
+
+        if not (storage is None or isinstance(storage, PartStorage)):
+            raise UsageError("ranks keep their states in parts: give each the storage that trystate.rank_storage opens")
+        return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, storage=storage, symmetry=symmetry)
     if name == "interpret":
         from .reference.engine import ReferenceEngine
 
@@ -107,7 +133,7 @@ def make_engine(
     if name == "explicit":
         from .explicit.engine import ExplicitEngine
 
-        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers)
+        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers, storage=storage)
     if name == "symbolic":
         from .symbolic.engine import SymbolicEngine
 

@@ -136,7 +136,8 @@ class Lasso:
 class Exploration:
     """The result of a search. `stopped` says which limit ended it early, if one did.
 
-    `unanswered` has the watches that were too large although the search was complete: key -> which limit.
+    `unanswered` has the watches that were too large although the search was complete: key -> which limit. It went on
+    from `resumed` states that an earlier search had kept.
     """
 
     engine: str
@@ -148,6 +149,7 @@ class Exploration:
     found: dict[WatchKey, Path]
     stopped: str = ""
     unanswered: dict[WatchKey, str] = field(default_factory=dict)
+    resumed: int = 0
 
     @property
     def complete(self) -> bool:

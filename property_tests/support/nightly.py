@@ -34,6 +34,8 @@ NUMBERS: Mapping[str, int] = {
     "turns of a race": 2_000,  # 30 s
     "recorded jobs of ours": 200,  # 300 s: each takes 5 s, of which it waits 3.5
     "recorded jobs of torch's": 50,  # 100 s
+    # Searches that keep their states in files.
+    "crashes of a search": 60,  # 120 s: kills, losses of power and failures of a disk, at as many calls each
     # The simulator, and passes in it.
     "nodes of a crowd": 500,  # 30 s: the square of it
     "simulated passes": 2_500,  # 30 s

@@ -12,10 +12,11 @@ import argparse
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trystate.diagrams import sequence_text
 from trystate.diagrams.rendering import renderer_name
@@ -31,7 +32,7 @@ from trystate.property_tests.harness.checks import Check
 
 from .. import plans, registry
 from ..choosing import build, chosen
-from ..machine import CPU, available_cores, machine_limits, search_workers
+from ..machine import CPU, available_cores, machine_limits, refuse_both, search_workers
 from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import Places, draw, folder
@@ -39,6 +40,10 @@ from ..report.json import results_json, trace
 from ..report.page import contents, write_page
 from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
+from ..spill import Spill, spilling
+
+if TYPE_CHECKING:
+    from trystate.model.checker.explicit.ranks import Ranks
 
 Judge = Callable[[Verdict, Run], Judgement]
 CONFORMANCE = "conformance with torch"
@@ -69,9 +74,12 @@ def verify(args: argparse.Namespace) -> int:
     asked = bool(args.systems or chosen(args))
     if asked and args.all:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
+    if args.spill is not None and len(args.systems) != 1:
+        raise UsageError(f"--spill {args.spill} is of one search: name one system")
+    refuse_both(args.spill, args.device)
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
-    tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
+    tasks = [*asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
     share_out(args, len(tasks))
     places.prepare()
     done, interrupted = carry_out(tasks, args.jobs, reporter)
@@ -88,7 +96,7 @@ def verify(args: argparse.Namespace) -> int:
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)))
-    print_results(results, args.report, asked=asked, torch=_torch(results), problem=_pictures_problem(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results), problem=pictures_problem(results))
     return results.exit
 
 
@@ -134,7 +142,7 @@ def _torch(results: Results) -> str:
     return findings_line(registry.findings().values())
 
 
-def _pictures_problem(results: Results) -> str:
+def pictures_problem(results: Results) -> str:
     if not any(a.files for c in results.checked for a in c.answers):
         return ""
     try:
@@ -164,7 +172,8 @@ def _planned(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
         yield Task(one.name, COMPARISON_COST, partial(_compared, one, not args.all, reporter))
 
 
-def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
+def asked_for(args: argparse.Namespace, reporter: Reporter, ranks: Ranks | None = None) -> Iterator[Task]:
+    """The searches of the systems that are named, which `ranks` share."""
     names = args.systems or [next(iter(registry.SYSTEMS))]
     for number, name in enumerate(names, 1):
         system = build(registry.system_class(name), args)
@@ -173,7 +182,8 @@ def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
         if run is None:
             run, judged = adopt(system, registry.plan()), judge_adopted
         run = _expecting(run, system, args.expect)
-        yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter))
+        search = Search(number, run, partial(_given, system), judged, args, reporter, spill=args.spill, ranks=ranks)
+        yield Task(system.label, 1, search)
 
 
 def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
@@ -243,14 +253,17 @@ class Search:
     args: argparse.Namespace
     reporter: Reporter
     pictures: bool = True
+    spill: Path | None = None  # the directory for states that have no room in memory
+    ranks: Ranks | None = None  # that share it, each of which does this task alike
 
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
         shared, bounds = workers(args)
-        report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=bounds, on_progress=self.reporter.search,
-            workers=shared,
-        )  # fmt: skip
+        with self._storage(bounds) as storage:
+            report = check(
+                system, engine=args.engine, symmetry=args.symmetry, limits=bounds, storage=storage,
+                on_progress=self.reporter.search, ranks=self.ranks, workers=shared if self.ranks is None else None,
+            )  # fmt: skip
         seen = report.exploration
         return Checked(
             number=self.number, label=system.label, system=system.name, edition=self._edition,
@@ -259,6 +272,13 @@ class Search:
             seconds=seen.seconds, bytes_per_state=seen.bytes_per_state, complete=seen.complete, stopped=seen.stopped,
             answers=tuple(self._answer(system, verdict) for verdict in report.verdicts), coverage=report.coverage,
         )  # fmt: skip
+
+    def _storage(self, bounds: Limits) -> AbstractContextManager[Spill | None]:
+        if self.ranks is None or self.spill is None:
+            return spilling(self.spill, bounds)
+        from ..rank_storage import opened
+
+        return opened(self.spill, self.ranks, bounds)
 
     @property
     def _edition(self) -> str:

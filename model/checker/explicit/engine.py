@@ -8,17 +8,21 @@ The caller creates one engine for one search, calls `explore` once, and then `la
 all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
 the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: once a level is
 large the search goes on with those, and comes back when it is over. The searches of one kernel share what is compiled
-(`Compiled`). Four things can go wrong: a limit ends the search between two chunks, an allocation fails, a worker is
-lost (in these cases `stopped` says so, and what was found stays), and an effect leaves its field's range (the step is
-watched, and the state after it is not one).
+(`Compiled`). With a `storage` memory is no limit: states that have no room are kept there, and so is the search itself,
+at the end of a level, for one that goes on from it; the outcome is the same. Five things can go wrong: a limit ends the
+search between two chunks, an allocation fails, a worker is lost, the storage fails (in these cases `stopped` says so,
+and what was found stays), and an effect leaves its field's range (the step is watched, and the state after it is not
+one).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,7 @@ from .graph import Explored, Graph, fair_region, fair_run
 from .levels import Levels
 from .packing import CHUNK, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
+from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
 from .visited import NextLevel, Visited
@@ -39,6 +44,7 @@ from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
 REPORT_SECONDS = 0.12
+UNSAVED = 16  # levels that are not in the storage yet take a part of the memory as large as this: one in so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +74,39 @@ class Pause:
     stop_reason: Callable[[int, Sequence[int], float], str]
 
 
+class Whole(NamedTuple):
+    """How many levels are whole; the steps from all of them but the last, and how many finds are of these.
+
+    If the search is `over`, of the last as well.
+    """
+
+    levels: int = 0
+    edges: int = 0
+    finds: int = 0
+    over: bool = False
+
+
+class Chunks(Sequence[Keys]):
+    """A level in chunks, each taken when it is asked for."""
+
+    def __init__(self, level: Level, size: int) -> None:
+        self._level = level
+        self._size = size
+
+    def __len__(self) -> int:
+        return -(-len(self._level) // self._size)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._level[number * self._size : (number + 1) * self._size]
+
+
 class ExplicitEngine:
     """Explores a kernel level by level. With `symmetry`, one state per orbit; `compiled` is from an earlier search.
 
     The `workers` share the levels of more than one chunk. A search that is not over at a `pause` asks there, once,
-    whether to go on.
+    whether to go on. With a `storage` the search goes on from what is saved there.
 
     Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
     of every member alike; the paths found are runs of the system as it is declared.
@@ -86,6 +120,7 @@ class ExplicitEngine:
     def __init__(
         self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, symmetry: bool = False,
         compiled: Compiled | None = None, pause: Pause | None = None, workers: Workers | None = None,
+        storage: Storage | None = None,
     ) -> None:  # fmt: skip
         self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
@@ -93,8 +128,11 @@ class ExplicitEngine:
         self.limits = limits
         self.on_progress = on_progress
         self._workers = workers or Workers()
-        self.visited = Visited(self.layout, self._workers)
+        self._storage = storage
+        self.visited = Visited(self.layout, self._workers, storage)
         self.levels = Levels()
+        self._whole = self._saved = Whole()
+        self._resumed = 0  # states
         self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
@@ -111,11 +149,13 @@ class ExplicitEngine:
         finds: dict[WatchKey, Find] = {}
         found: dict[WatchKey, Path] = {}
         try:
-            with self._workers:
-                self._search(watches, finds)
+            saved = None if self._storage is None else self._begun(self._storage, watches)
+            finds |= {} if saved is None else saved.finds
+            with self._workers, self._saving(finds):
+                self._search(watches, finds, saved)
         except MemoryError:
             self.stopped = memory_ended(self.limits)
-        except WorkerLost as lost:
+        except (WorkerLost, StorageFailed) as lost:
             self.stopped = str(lost)
         if self.stopped or self.layout is not self.compiled.layout:
             self.visited.release()  # the levels hold each state as well, and the paths need room
@@ -125,32 +165,36 @@ class ExplicitEngine:
             found = self._paths({key: find for key, find in finds.items() if key in wanted})
         except MemoryError:
             self.stopped = memory_ended(self.limits)
+        except StorageFailed as lost:
+            self.stopped = str(lost)
         found |= dict.fromkeys((key for key in finds if key not in wanted), NO_PATH)
         distinct = self.visited.count
         return Exploration(
             self.name, distinct, self.edges, max(0, len(self.levels) - 1), self._clock.seconds,
-            self._peak_bytes / max(1, distinct), found, self.stopped,
+            self._peak_bytes / max(1, distinct), found, self.stopped, resumed=self._resumed,
         )  # fmt: skip
 
-    def _search(self, watches: Sequence[Watch], finds: dict[WatchKey, Find]) -> None:
-        def watching() -> Watching:
-            return Watching(self.kernel, self.layout, watches, self.steps, finds, CHUNK)
-
-        watched = watching()
-        fresh = self._initial()
-        while len(fresh):
-            self.levels.append(self.layout, fresh)
-            self.visited.add(fresh)
-            if self.stopped:
-                break
-            layouts = self._workers.layouts(len(fresh))
+    def _search(self, watches: Sequence[Watch], finds: dict[WatchKey, Find], saved: Saved | None) -> None:
+        watching = self._watching(watches, finds)
+        if saved is None:
+            level = self._initial()
+            self._add(level, finds)
+        else:
+            level = self._resume(saved, finds)
+        while not (self.stopped or self._whole.over):
+            self._save_in_time(finds)
+            layouts = self._workers.layouts(len(level))
             if layouts is not None and self.layout is self.compiled.layout:
                 self._move(layouts)
-                fresh, watched = self.layout.sent(fresh), watching()
-            fresh = self._successors(fresh, watched)
+                level, watching = self.layout.sent(level[:]), self._watching(watches, finds)
+            level = self._successors(level, watching)
+            self._add(level, finds)
+
+    def _watching(self, watches: Sequence[Watch], finds: dict[WatchKey, Find]) -> Watching:
+        return Watching(self.kernel, self.layout, watches, self.steps, finds, CHUNK)
 
     def _move(self, layouts: Layouts) -> None:
-        """Go on with another kind of arrays."""
+        """Go on with another kind of arrays; there is no storage then."""
         moved = Compiled.of(self.kernel, symmetry=self.symmetry is not None, layouts=layouts)
         for here, there in zip(self.steps, moved.steps, strict=True):
             if here.met:
@@ -158,12 +202,23 @@ class ExplicitEngine:
         self._use(moved)
         self.visited = Visited(self.layout, self._workers)
         for level in self.levels:
-            self.visited.add(self.layout.sent(level))
+            self.visited.add(self.layout.sent(level[:]))
 
     def _use(self, compiled: Compiled) -> None:
         self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry
 
-    def _initial(self) -> Keys:
+    def _add(self, fresh: Level, finds: Mapping[WatchKey, Find]) -> None:
+        """Take a level; after the last one comes one that is empty."""
+        if len(fresh):
+            self.levels.append(self.layout, fresh)
+        if self.stopped:  # some states of the level are missing: it is counted, and never searched
+            self.visited.count += len(fresh)
+            return
+        self._whole = Whole(len(self.levels), self.edges, len(finds), over=not len(fresh))
+        if len(fresh):
+            self.visited.add(fresh)
+
+    def _initial(self) -> Level:
         """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
         gathered = NextLevel(self.layout, self.visited, self.limits.states, self._workers)
         states = self.kernel.initial_states()
@@ -178,12 +233,11 @@ class ExplicitEngine:
                 break
         return gathered.finish()
 
-    def _successors(self, level: Keys, watching: Watching) -> Keys:
+    def _successors(self, level: Level, watching: Watching) -> Level:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
         following = NextLevel(self.layout, self.visited, room, self._workers)
-        size = CHUNK * self.layout.chunks
-        chunks = [level[start : start + size] for start in range(0, len(level), size)]
+        chunks = Chunks(level, CHUNK * self.layout.chunks)
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
             self._workers.begin(expand, chunks[0].nbytes)
@@ -233,18 +287,78 @@ class ExplicitEngine:
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count
-        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
-        # states are held three times: in batches, joined, and in the workspace of the sort.
-        keys = self.visited.count * 7 // 2 + 3 * following.held
-        memory = self._workers.memory(keys * self.layout.state_bytes + self._chunks * self._chunk_bytes)
-        self._peak_bytes = max(self._peak_bytes, memory)
-        self.stopped = self._clock.stop_reason(distinct, memory)
+        self.stopped = self._clock.stop_reason(distinct, self._memory(following.held))
         pause = self._pause
         if pause and not self.stopped and (distinct > pause.states or self._clock.seconds > pause.seconds):
             self._pause = None
             sizes = [*self.levels.sizes, following.count]
             self.stopped = pause.stop_reason(distinct, sizes, self._peak_bytes / distinct)
         self._progress("exploring", distinct)
+
+    def _memory(self, successors: int) -> int:
+        """The bytes in memory with so many successors; 0 if the limit does not count, for a storage keeps to it."""
+        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
+        # states are held three times: in batches, joined, and in the workspace of the sort.
+        # A storage keeps these, and the levels, to their shares of the memory.
+        set_ = self.visited.count * 7 // 2 if self._storage is None else self.visited.held * 5 // 2
+        keys = set_ + 3 * successors
+        memory = self._workers.memory(keys * self.layout.state_bytes + self._chunks * self._chunk_bytes)
+        self._peak_bytes = max(self._peak_bytes, memory)
+        return memory if self._storage is None else 0
+
+    # ---- the storage
+
+    def _begun(self, storage: Storage, watches: Sequence[Watch]) -> Saved | None:
+        return storage.begin(self.layout, fingerprint(self.kernel, self.layout, self.symmetry is not None, watches))
+
+    def _resume(self, saved: Saved, finds: Mapping[WatchKey, Find]) -> Level:
+        """Take what is saved; returns its last level."""
+        self.levels, self.edges = Levels((self.layout, level) for level in saved.levels), saved.edges
+        for number in saved.met:
+            self.steps[number].meet()
+        self.visited.stored = [*saved.merged]
+        self.visited.count = sum(map(len, saved.merged))
+        for level in saved.levels:
+            self._resumed += len(level)
+            if self._resumed > self.visited.count:
+                self.visited.add(level[:] if len(level) <= self.visited.keys_max // 2 else level)
+        self._whole = self._saved = Whole(len(self.levels), self.edges, len(finds), saved.over)
+        return self.levels[-1]
+
+    @contextmanager
+    def _saving(self, finds: Mapping[WatchKey, Find]) -> Iterator[None]:
+        """However the block ends, save the last whole level."""
+        try:
+            yield
+        except BaseException:  # Ctrl-C, too
+            if self._storage is not None:
+                with suppress(StorageFailed, MemoryError):
+                    self._save(self._storage, finds)
+            raise
+        if self._storage is not None:
+            self._save(self._storage, finds)
+
+    def _save_in_time(self, finds: Mapping[WatchKey, Find]) -> None:
+        if self._storage is not None and self._time_to_save(self._storage):
+            self._save(self._storage, finds)
+
+    def _time_to_save(self, storage: Storage) -> bool:
+        unsaved = sum(len(level) for level in self.levels if not isinstance(level, Run))
+        return storage.due or unsaved * self.layout.state_bytes > storage.memory_bytes // UNSAVED
+
+    def _save(self, storage: Storage, finds: Mapping[WatchKey, Find]) -> None:
+        whole = self._whole
+        if whole == self._saved:
+            return
+        new = [k for k, level in enumerate(self.levels[: whole.levels]) if not isinstance(level, Run)]
+        for k, run in zip(new, storage.write([cut(self.levels[k][:]) for k in new]) if new else (), strict=True):
+            self.levels[k] = run
+        levels = [level for level in self.levels[: whole.levels] if isinstance(level, Run)]
+        if levels:
+            met = [number for number, step in enumerate(self.steps) if step.met]
+            finds = dict(islice(finds.items(), whole.finds))
+            storage.save(Saved(levels, self.visited.stored, whole.edges, finds, met, whole.over))
+            self._saved = whole
 
     def _progress(self, phase: str, distinct: int) -> None:
         seconds = self._clock.seconds
@@ -319,13 +433,19 @@ class ExplicitEngine:
         if self.stopped:
             raise UsageError(f"the graph has all states: explore completely first ({self.stopped})")
         with memory_bounded(self.limits):
-            initial, _ = self.layout.find(self.levels[0], self._states)
+            initial, _ = self.layout.find(self.levels[0][:], self._states)
             return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
 
     @cached_property
     def _states(self) -> Keys:
         if self.visited.released:
-            return self.layout.sort(self.layout.concatenated(self.levels))
+            return self.layout.sort(self.layout.concatenated([level[:] for level in self.levels]))
+        held = 2 * self.visited.count * self.layout.state_bytes  # and while they are merged
+        if self._storage is not None and held > self.limits.memory_bytes:
+            raise LimitReached(
+                f"liveness is decided with all states in memory, at least {held >> 20:,} MiB "
+                f"(limit {self.limits.memory_bytes >> 20:,} MiB; raise it with --max-memory)"
+            )
         return self.visited.merged()
 
     @cached_property
@@ -333,8 +453,8 @@ class ExplicitEngine:
         """For each state, in sorted order, its distance from the initial states."""
         out = np.empty(len(self._states), np.int32)
         for depth, level in enumerate(self.levels):
-            at, _ = self.layout.find(level, self._states)
-            out[at] = depth
+            for keys in level.blocks() if isinstance(level, Run) else (level,):
+                out[self.layout.find(keys, self._states)[0]] = depth
         return out
 
     @cached_property

@@ -1,22 +1,23 @@
-"""The levels of a search: each stays in the memory where it was found, until it is asked for."""
+"""The levels of a search: each stays in the memory where it was found, or in a storage, until it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
-from .packing import Keys, Layout
+from .packing import Layout
+from .storage import Level, Run
 
 
-class Levels(Sequence[Keys]):
-    """Sorted keys by their distance from the initial states, as arrays of NumPy."""
+class Levels(Sequence[Level]):
+    """Sorted keys by their distance from the initial states, as arrays of NumPy or runs of a storage."""
 
-    def __init__(self) -> None:
-        self._held: list[tuple[Layout, Keys]] = []
+    def __init__(self, held: Iterable[tuple[Layout, Level]] = ()) -> None:
+        self._held = [*held]
 
-    def append(self, layout: Layout, keys: Keys) -> None:
+    def append(self, layout: Layout, level: Level) -> None:
         """Add a level, in the layout's kind of array; earlier ones leave a memory that is crowded."""
-        self._held.append((layout, keys))
+        self._held.append((layout, level))
         if layout.crowded:
             self.fetch()
 
@@ -28,19 +29,23 @@ class Levels(Sequence[Keys]):
     @property
     def sizes(self) -> list[int]:
         """How many states each level has."""
-        return [len(keys) for _, keys in self._held]
+        return [len(level) for _, level in self._held]
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def __setitem__(self, number: int, level: Level) -> None:
+        """Hold a level in another way."""
+        self._held[number] = self._held[number][0], level
+
     @overload
-    def __getitem__(self, number: int) -> Keys: ...
+    def __getitem__(self, number: int) -> Level: ...
     @overload
-    def __getitem__(self, number: slice) -> list[Keys]: ...
-    def __getitem__(self, number: int | slice) -> Keys | list[Keys]:
+    def __getitem__(self, number: slice) -> list[Level]: ...
+    def __getitem__(self, number: int | slice) -> Level | list[Level]:
         if isinstance(number, slice):
             return [self[k] for k in range(len(self))[number]]
-        layout, keys = self._held[number]
-        if layout.home is not layout:
-            layout, keys = self._held[number] = layout.home, layout.fetched(keys)
-        return keys
+        layout, level = self._held[number]
+        if layout.home is not layout and not isinstance(level, Run):
+            layout, level = self._held[number] = layout.home, layout.fetched(level)
+        return level

@@ -12,12 +12,14 @@ from math import prod
 
 import numpy as np
 
-from .packing import CHUNK, Columns, Keys, Layout
+from .packing import CHUNK, Columns, Keys, Layout, Mask
+from .storage import Level, are_in
 from .vectorise import Step
 
 CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
 
 Words = tuple[int, ...]
+Origins = dict[Words, tuple[Words, int]]  # state -> one of the level before, and the number of the step from there
 Trail = tuple[list[Words], list[int]]  # states from an initial one; the number of the step between each two
 
 
@@ -25,7 +27,7 @@ class Trails:
     """Walks back through `levels` (sorted keys, by distance from the initial states)."""
 
     def __init__(
-        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Keys],
+        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Level],
         canonical: Callable[[Columns], Columns] | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
@@ -45,9 +47,9 @@ class Trails:
             todo = {words for words, _ in found.values()}
         return {end: _follow(origin, *end) for end in wanted}
 
-    def _predecessors(self, wanted: Sequence[Words], level: Keys) -> dict[Words, tuple[Words, int]]:
+    def _predecessors(self, wanted: Sequence[Words], level: Level) -> Origins:
         """For each state, one of the level before and the number of the step that leads from there."""
-        found: dict[Words, tuple[Words, int]] = {}
+        found: Origins = {}
         open_ = list(wanted)
         for step in self._steps:
             if not open_:
@@ -58,18 +60,26 @@ class Trails:
         assert not open_, "every state of a level has a predecessor in the level before"
         return found
 
-    def _back(self, step: Step, targets: Columns, level: Keys) -> dict[Words, tuple[Words, int]]:
+    def _back(self, step: Step, targets: Columns, level: Level) -> Origins:
         if self._canonical is None:
             guesses = self._guesses(step, targets)
             if guesses is not None:
                 return self._match(step, guesses, targets, level)
-        found: dict[Words, tuple[Words, int]] = {}
+        found: Origins = {}
         for start in range(0, len(level), CHUNK):
             columns = self._layout.columns(level[start : start + CHUNK])
-            found.update(self._match(step, columns, targets, None))
+            found = self._match(step, columns, targets, None) | found
             if len(found) == len(targets[0]):
                 break
+        return self._first(found)
+
+    def _first(self, found: Origins) -> Origins:
+        """The first origin of each state in the whole level, of those in the part that is here: all of it."""
         return found
+
+    def _within(self, keys: Keys, level: Level) -> Mask:
+        """Which of the keys the level has."""
+        return are_in(self._layout, keys, level)
 
     def _guesses(self, step: Step, targets: Columns) -> Columns | None:
         """Every state that could step to a target, as far as cells written and fixed tell."""
@@ -98,8 +108,8 @@ class Trails:
         return tuple(columns)
 
     def _match(
-        self, step: Step, columns: Columns, targets: Columns, level: Keys | None
-    ) -> dict[Words, tuple[Words, int]]:
+        self, step: Step, columns: Columns, targets: Columns, level: Level | None
+    ) -> Origins:  # fmt: skip
         """Which of the given states (only those in `level`, if given) step to which target."""
         taken = step.run(columns) if len(columns[0]) else None
         if taken is None:
@@ -112,12 +122,11 @@ class Trails:
             good &= taken.inside
         rows = np.flatnonzero(good)
         if level is not None and len(rows):
-            _, there = layout.find(layout.keys(tuple(c[rows] for c in before)), level)
-            rows = rows[there]
+            rows = rows[self._within(layout.keys(tuple(c[rows] for c in before)), level)]
         number = step.instance.number
         ends = zip(*(c[rows].tolist() for c in after), strict=True)
         starts = zip(*(c[rows].tolist() for c in before), strict=True)
-        out: dict[Words, tuple[Words, int]] = {}
+        out: Origins = {}
         for end, start in zip(ends, starts, strict=True):
             out.setdefault(end, (start, number))
         return out

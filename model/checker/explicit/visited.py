@@ -2,6 +2,10 @@
 
 Successors and runs are cut into ranges of keys before they are sorted, merged or looked up (`workers`). Equal keys are
 in one range, so no range needs another, and the results of all ranges stand one after the other in order.
+
+With a `storage`, memory has a share of the set and of the level that is gathered; the rest is in runs there. New states
+are compared with those late: once for a level, if it has room in memory. Of the memory, `Visited` takes up to a fifth,
+and half while it merges; `NextLevel` up to a tenth, and a third while it sorts.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from .packing import Keys, Layout
+from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
 RUN_RATIO = 6  # a run at least this much longer than the next: few runs to search, each state merged few times
@@ -20,14 +25,22 @@ PENDING_MIN = 1 << 20  # successors to gather before they are compared with the 
 class Visited:
     """Sorted runs without repetitions or overlaps."""
 
-    def __init__(self, layout: Layout, workers: Workers) -> None:
+    def __init__(self, layout: Layout, workers: Workers, storage: Storage | None = None) -> None:
         self._layout = layout
         self._workers = workers
         self._runs: list[Keys] = []
+        self.storage = storage
+        self.stored: list[Run] = []  # of the first states that were added
+        self.keys_max = storage.memory_bytes // layout.state_bytes // 5 if storage is not None else 0
         self.count = 0
 
+    @property
+    def held(self) -> int:
+        """Keys in memory."""
+        return sum(map(len, self._runs))
+
     def unseen(self, keys: Keys) -> Keys:
-        """Those of the sorted keys that are not in the set."""
+        """Those of the sorted keys that are not in the set, as far as that is in memory."""
         for run in reversed(self._runs):  # the latest run first: most repetitions are near
             if not len(keys):
                 break
@@ -35,12 +48,33 @@ class Visited:
             keys = keys[~seen]
         return keys
 
-    def add(self, fresh: Keys) -> None:
+    def not_stored(self, keys: Keys) -> Keys:
+        """Those of the sorted keys that are not in the part of the set that is not in memory."""
+        for run in reversed(self.stored):
+            if len(keys):
+                keys = keys[~run.has(keys)]
+        return keys
+
+    def add(self, fresh: Level) -> None:
         """Add sorted keys, at least one, and none of them in the set."""
         self.count += len(fresh)
+        if isinstance(fresh, Run):
+            self._store([fresh])
+            return
         self._runs.append(fresh)
         while len(self._runs) > 1 and self._is_worth_merging(*map(len, self._runs[-2:])):
             self._merge_last()
+        if self.storage is not None and self.held > self.keys_max:
+            self._store([])
+
+    def _store(self, further: list[Run]) -> None:
+        """Take everything out of memory, and put it, and `further` runs, into the storage."""
+        assert self.storage is not None
+        merged = self.storage.write([union(self._layout, self._runs)]) if self._runs else []
+        stored = [*self.stored, *merged, *further]
+        while len(stored) > 1 and len(stored[-2]) < RUN_RATIO * len(stored[-1]):
+            stored[-2:] = self.storage.write([union(self._layout, stored[-2:])])
+        self.stored, self._runs = stored, []
 
     def _is_worth_merging(self, older: int, newer: int) -> bool:
         return older < RUN_RATIO * newer and older + newer <= self._layout.run_max
@@ -52,10 +86,16 @@ class Visited:
     @property
     def released(self) -> bool:
         """Has it let go of its states?"""
-        return self.count > 0 and not self._runs
+        return self.count > 0 and not self._runs and not self.stored
 
     def merged(self) -> Keys:
-        """Every state, sorted."""
+        """Every state, sorted; all of them in memory."""
+        if self.stored:
+            merged, start = np.empty(self.count, self._layout.dtype), 0
+            for part in union(self._layout, [*self.stored, *self._runs]):
+                merged[start : start + len(part)] = part
+                start += len(part)
+            self.stored, self._runs = [], [merged]
         while len(self._runs) > 1:
             self._merge_last()
         return self._runs[0]
@@ -90,32 +130,65 @@ class NextLevel:
         self._workers = workers
         self._room = room  # new states that the limit still allows
         self._new: list[Keys] = []  # sorted, without repetitions: one after the other in order
+        self._batches: list[Run] = []  # new states that had no room in memory
+        self._keys_max = visited.keys_max // 2
+        self._sifted = True  # the new states have been compared with those that are not in memory
         self._pending: list[Keys] = []
         self._waiting = 0
 
     @property
     def count(self) -> int:
-        return sum(map(len, self._new))
+        """New states so far; with a storage, while there is room, some of them may not be new."""
+        return sum(map(len, self._new)) + sum(map(len, self._batches))
 
     @property
     def held(self) -> int:
         """Keys in memory, repetitions included."""
-        return self.count + self._waiting
+        return sum(map(len, self._new)) + self._waiting
 
     def add(self, keys: Keys) -> None:
         """Add sorted keys."""
         self._pending.append(keys)
         self._waiting += len(keys)
         # Comparing in large batches saves searches; near the limit every batch counts.
-        if self._waiting > PENDING_MIN or self.held > self._room:
+        if self._waiting > PENDING_MIN or self.count + self._waiting > self._room:
             self._settle()
+        if self._visited.storage is not None:
+            self._keep_within(self._visited.storage)
 
-    def finish(self) -> Keys:
+    def finish(self) -> Level:
         """The new states, sorted."""
         self._settle()
+        self._sift()
+        if self._batches and self._visited.storage is not None:
+            return self._batch(self._visited.storage)
         if len(self._new) == 1:
             return self._new[0]
         return self._layout.concatenated(self._new)
+
+    def _keep_within(self, storage: Storage) -> None:
+        """With a storage: know the count exactly where that exceeds the limit, and keep to the memory."""
+        if self.count > self._room:
+            self._sift()
+            if self._batches and self.count > self._room:
+                self._batches, self._new = [self._batch(storage)], []
+        if self.held > self._keys_max:
+            self._settle()
+            self._sift()
+            if self.held > self._keys_max // 2:
+                self._batches += storage.write([(part for keys in self._new for part in cut(keys))])
+                self._new = []
+
+    def _batch(self, storage: Storage) -> Run:
+        """Everything that is new, in one run."""
+        (run,) = storage.write([union(self._layout, [*self._batches, *self._new])])
+        return run
+
+    def _sift(self) -> None:
+        """Keep only those that are not in the part of the set that is not in memory."""
+        if not self._sifted and self._visited.stored:
+            self._new = self._workers.each(self._visited.not_stored, self._new)
+        self._sifted = True
 
     def _settle(self) -> None:
         if not self._pending:
@@ -128,6 +201,7 @@ class NextLevel:
             return self._united([keys, *runs[len(pending) :]])
 
         self._new = self._workers.each(settled, self._workers.cut([*pending, *new]))
+        self._sifted = False
 
     def _united(self, runs: list[Keys]) -> Keys:
         """Sorted arrays, each without repetitions, as one."""

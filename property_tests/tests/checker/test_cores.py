@@ -67,7 +67,7 @@ def answers(of: System, count: int, limits: Limits = MANY, **options: Any) -> di
     said: dict[str, Any] = {
         "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
         "found": list(seen.found.items()),
-        "levels": [level.tobytes() for level in engine.levels],
+        "levels": [level[:].tobytes() for level in engine.levels],
     }
     if seen.complete and engine.symmetry is None:
         said["edges"] = engine.explored().graph.after.tobytes()

@@ -39,6 +39,8 @@ def words(line: str) -> Iterator[list[str]]:
     """The words of each `trystate` of a command line, without pipes, redirections and variables of the environment."""
     for part in re.split(r" [|&] ", re.split(r" >{1,2} ", line)[0]):
         found = [word for word in shlex.split(part) if not re.match(r"[A-Z_]+=", word)]
+        if "-m" in found and found[found.index("-m") + 1] == "trystate":  # a launcher starts it on each rank
+            found = found[found.index("-m") + 1 :]
         if found[0] == "trystate":
             yield found[1:]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def test_a_processor_and_tensors_count_the_same_states(tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search("288 states of 1 word .* torch-cpu:.*8,541 states of 2 words .* torch-cpu:", done.stdout, re.S)
+
+
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.skipif(not NIGHTLY, reason="imports torch: under HYPOTHESIS_PROFILE=nightly")
+def test_ranks_are_measured(tmp_path: Path) -> None:
+    argv = [sys.executable, str(CHECKER.parent / "ranks.py"), "--quick"]
+    alone = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, env=alone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\| 1 \| [\d,]+ \| ", done.stdout, re.M)
 
 
 # The parts of each; the first of each in CI, since they take processes and time.

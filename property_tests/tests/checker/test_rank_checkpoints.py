@@ -1,0 +1,330 @@
+"""A search on several ranks that is stopped goes on from its checkpoint, on any number of ranks, to the same answers.
+
+The ranks are threads of one process that meet in memory; the files are real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trystate.impl.store.durable.disk import Disk
+from trystate.model.checker.check import check
+from trystate.model.checker.explicit.partitioned import PartitionedEngine
+from trystate.model.checker.explicit.ranks import RankLost
+from trystate.model.checker.explicit.storage import StorageFailed
+from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.errors import LimitReached, UsageError
+from trystate.model.language import System
+from trystate.property_tests.support.mutants import planted, rewritten, survivors
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.ranks import InMemory, together
+from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.tests.checker.test_ranks import MANY, alone, answers
+
+from trystate import spill
+from trystate.rank_storage import RankSpill, opened
+
+MEMORY = 1 << 26
+
+
+@pytest.fixture(autouse=True)
+def saved_at_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is synced: here processes are killed, the power does not fail."""
+    monkeypatch.setattr(spill, "SAVE_SECONDS", -1.0)
+    for name in ("sync", "sync_directory"):
+        monkeypatch.setattr(Disk, name, lambda *_: None)
+
+
+def kept(
+    make: Callable[[], System], count: int, root: Path, limits: Limits = MANY, memory: int = MEMORY
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The answers of each rank of a search with a checkpoint."""
+
+    def search(mine: InMemory) -> dict[str, Any]:
+        with RankSpill(str(root), mine.rank, mine.count, memory) as storage:
+            return answers(PartitionedEngine(Kernel(make()), limits, ranks=mine, storage=storage))
+
+    root.mkdir(exist_ok=True)
+    return together(count, search)
+
+
+def assert_goes_on(make: Callable[[], System], states: int, before: int, after: int, root: Path) -> None:
+    """Stopped at so many states on some ranks, the search ends on others as if it had not been stopped."""
+    (stopped, *_) = kept(make, before, root, replace(MANY, states=states))
+    assert stopped["graph"][3].startswith("stopped at")
+    expected = alone(make())
+    assert kept(make, after, root) == [expected] * after
+    for _ in range(2):  # it is over: nothing is searched
+        assert kept(make, before, root) == [expected] * before
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 1), (1, 2)])
+def test_a_search_goes_on_with_any_number_of_ranks(before: int, after: int, tmp_path: Path) -> None:
+    assert_goes_on(lambda: TwoPhaseCommit(rm=3), 100, before, after, tmp_path / "checkpoint")
+    folders = {path.name for path in (tmp_path / "checkpoint").iterdir()}
+    assert folders == {"ranks.json", f"of-{before}"}  # each group has removed the one before
+
+
+@given(declarations(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 40))
+@settings(max_examples=examples(6))
+def test_random_systems_go_on_to_the_same_answers(declared: Declaration, before: int, after: int, states: int) -> None:
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "checkpoint"
+        kept(lambda: system(declared), before, root, replace(MANY, states=states))
+        assert kept(lambda: system(declared), after, root) == [alone(system(declared))] * after
+
+
+@pytest.mark.parametrize("make", [lambda: TwoWords(rm=2), lambda: ThreeWords(rm=2)], ids=["two words", "six words"])
+def test_states_of_any_width_are_kept(make: Callable[[], System], tmp_path: Path) -> None:
+    assert_goes_on(make, 60, 2, 3, tmp_path / "checkpoint")
+
+
+def test_states_that_have_no_room_in_memory_are_kept_in_files(tmp_path: Path) -> None:
+    few = 200 * 8  # bytes of a rank, of which the set has a fifth
+    expected = alone(TwoPhaseCommit(rm=4))
+    assert kept(lambda: TwoPhaseCommit(rm=4), 2, tmp_path / "checkpoint", memory=few) == [expected] * 2
+    assert list((tmp_path / "checkpoint/of-2/0").glob("*.keys"))
+
+
+def test_liveness_is_decided_after_a_search_has_gone_on(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: Ring(node=2), 2, root, replace(MANY, states=100))
+
+    def search(mine: InMemory) -> list[Any]:
+        with RankSpill(str(root), mine.rank, mine.count, MEMORY) as storage:
+            report = check(Ring(node=2), engine="explicit", ranks=mine, storage=storage)
+        return [(v.property.name, v.status, v.run) for v in report.verdicts]
+
+    # Fewer steps are asked for than `kept` asks for, but a step is a watch with or without a path.
+    first, *_ = together(3, search)
+    assert first == [(v.property.name, v.status, v.run) for v in check(Ring(node=2), engine="explicit").verdicts]
+
+
+# ---- ranks that are lost, and disks that fail
+
+
+class Killed(Exception):
+    """Planted: the process of a rank is gone."""
+
+
+def killed(when: Callable[[RankSpill], bool], attribute: str = "save", after: bool = False) -> Callable[[Any], None]:
+    """A rank is killed where it saves, before that or after."""
+    right = getattr(RankSpill, attribute)
+    times: dict[int, int] = {}
+
+    def wrong(self: RankSpill, *args: Any) -> Any:
+        times[self._rank] = times.get(self._rank, 0) + 1
+        if times[self._rank] == 4 and when(self):
+            if after:
+                right(self, *args)
+            raise Killed
+        if times[self._rank] < 4 or not when(self):
+            return right(self, *args)
+        return None  # it is gone
+
+    return lambda patch: patch.setattr(RankSpill, attribute, wrong)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_while_it_saves_costs_a_level(rank: int, after: bool, tmp_path: Path) -> None:
+    """Some ranks have saved a level more than others: the search goes on from the last that all have."""
+    root = tmp_path / "checkpoint"
+    with planted(killed(lambda part: part._rank == rank, after=after)), pytest.raises((Killed, RankLost)):
+        kept(lambda: TwoPhaseCommit(rm=3), 3, root)
+    saved = {len(manifest(root, 3, k)["levels"]) for k in range(3)}
+    assert max(saved) - min(saved) in (0, 1)
+    assert kept(lambda: TwoPhaseCommit(rm=3), 2, root) == [alone(TwoPhaseCommit(rm=3))] * 2
+
+
+def manifest(root: Path, count: int, rank: int) -> Any:
+    return json.loads((root / f"of-{count}/{rank}/checkpoint.json").read_text())["body"]["content"]
+
+
+@pytest.mark.parametrize("attribute", ["save", "commit", "forget", "write"])
+def test_a_rank_that_is_killed_while_states_are_shared_out_loses_nothing(attribute: str, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: TwoPhaseCommit(rm=3), 2, root, replace(MANY, states=100))
+
+    def kill(self: RankSpill, *_: Any) -> Any:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises((Killed, RankLost)):
+        patch.setattr(RankSpill, attribute, kill)
+        kept(lambda: TwoPhaseCommit(rm=3), 3, root)
+    assert kept(lambda: TwoPhaseCommit(rm=3), 1, root) == [alone(TwoPhaseCommit(rm=3))]
+
+
+@pytest.mark.parametrize("attribute", ["save", "write"])
+def test_a_full_disk_of_one_rank_stops_all_of_them(attribute: str, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    right = getattr(RankSpill, attribute)
+
+    def full(self: RankSpill, *args: Any) -> Any:
+        if self._rank == 1 and (root / "ranks.json").exists():
+            raise StorageFailed("planted: no space left")
+        return right(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RankSpill, attribute, full)
+        said = kept(lambda: TwoPhaseCommit(rm=3), 2, root)
+    assert [one["graph"][3].partition(":")[0] for one in said] == ["planted"] * 2
+    assert kept(lambda: TwoPhaseCommit(rm=3), 2, root) == [alone(TwoPhaseCommit(rm=3))] * 2
+
+
+def test_a_signal_while_states_are_shared_out_leaves_the_checkpoint(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: TwoPhaseCommit(rm=3), 2, root, replace(MANY, states=100))
+
+    def search(mine: InMemory) -> None:
+        mine.signal = "stopped by SIGINT" if mine.rank == 1 else ""
+        with RankSpill(str(root), mine.rank, mine.count, MEMORY) as storage:
+            answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=3)), MANY, ranks=mine, storage=storage))
+
+    with pytest.raises(LimitReached, match=r"stopped by SIGINT \(rank 1\) while the checkpoint was shared out"):
+        together(3, search)
+    assert kept(lambda: TwoPhaseCommit(rm=3), 2, root) == [alone(TwoPhaseCommit(rm=3))] * 2
+
+
+# ---- what is refused
+
+
+def assert_refused(root: Path, count: int, said: str, make: Callable[[], System]) -> None:
+    """Every rank refuses, and the checkpoint is as it was."""
+    before = sorted(path for path in root.rglob("*.keys"))
+
+    def search(mine: InMemory) -> str:
+        with RankSpill(str(root), mine.rank, mine.count, MEMORY) as storage, pytest.raises(UsageError) as raised:
+            answers(PartitionedEngine(Kernel(make()), MANY, ranks=mine, storage=storage))
+        return str(raised.value)
+
+    for text in together(count, search):
+        assert said in text
+    assert sorted(path for path in root.rglob("*.keys")) == before
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_checkpoint_of_another_search_is_refused_by_every_rank(count: int, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: TwoPhaseCommit(rm=3), 2, root)
+    assert_refused(root, count, "has a search of another system", lambda: TwoPhaseCommit(rm=2))
+
+
+def test_a_checkpoint_without_a_part_is_refused_by_every_rank(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: TwoPhaseCommit(rm=3), 2, root)
+    shutil.rmtree(root / "of-2/1")
+    for count in (2, 3):
+        assert_refused(root, count, "is not there", lambda: TwoPhaseCommit(rm=3))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"ranks": "2"}', '{"ranks": 0}', "[1]"])
+def test_a_damaged_number_of_ranks_is_refused(text: str, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    kept(lambda: TwoPhaseCommit(rm=2), 2, root)
+    (root / "ranks.json").write_text(text)
+    assert_refused(root, 2, "is not as it was written (ranks.json", lambda: TwoPhaseCommit(rm=2))
+
+
+def open_on(count: int, place: Callable[[int], Path], limits: Limits = MANY) -> list[str]:
+    """The words with which each rank refuses its directory; empty if it does not."""
+
+    def search(mine: InMemory) -> str:
+        try:
+            opened(place(mine.rank), mine, limits).close()
+        except UsageError as refused:
+            return str(refused)
+        return ""
+
+    return together(count, search)
+
+
+def test_a_directory_that_the_hosts_do_not_share_is_refused(tmp_path: Path) -> None:
+    assert open_on(2, lambda _: tmp_path / "shared") == ["", ""]
+    said = open_on(3, lambda rank: tmp_path / f"host-{rank // 2}")
+    assert all("is not the directory of rank 0 on rank 2: give one that all hosts share" in text for text in said)
+
+
+def test_a_directory_with_something_else_is_refused_and_left(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    assert all("'thesis.tex' is there" in text for text in open_on(2, lambda _: tmp_path))
+    (tmp_path / "file").write_text("")
+    assert all("--checkpoint " in text for text in open_on(2, lambda _: tmp_path / "file"))
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "file"}
+
+
+def test_a_limit_of_memory_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    said = open_on(1, lambda _: tmp_path / "checkpoint", replace(MANY, memory_bytes=1 << 20))
+    assert "the limit is 1 MiB: raise it with --max-memory" in said[0]
+
+
+# ---- planted mistakes
+
+MUTANTS = {
+    "the search goes on from the last level that one rank has": rewritten(
+        PartitionedEngine._begun, "min(outlines)", "max(outlines)"
+    ),
+    "finds are forgotten": rewritten(
+        PartitionedEngine._begun, "for number, level, *row in rows", "for number, level, *row in []"
+    ),
+    "runs that have more levels than all ranks have are taken for look-ups": rewritten(
+        PartitionedEngine._begun, "if sum(map(len, own.merged)) <= sum(map(len, searched)) else ()", ""
+    ),
+    "the edges begin at 0": rewritten(PartitionedEngine._begun, "(), edges, finds", "(), 0, finds"),
+    "steps that were met are forgotten": rewritten(
+        PartitionedEngine._begun, "{number for *_, numbers, _ in outlines for number in numbers}", "()"
+    ),
+    "a part is not shared out": rewritten(PartitionedEngine._shared_out, "for part in parts", "for part in parts[:1]"),
+    "states stay with the rank that reads them": rewritten(
+        PartitionedEngine._shared_out, "self._exchange(blocks, gathered)", "[gathered.add(block) for block in blocks]"
+    ),
+    "the states that were seen are not counted": rewritten(
+        PartitionedEngine._search, "sum(held for (held,) in self.told(", "len(self.told("
+    ),
+    "what was shared out is not saved": rewritten(PartitionedEngine._search, "self._saved = Whole()", "pass"),
+    "the checkpoint is named before all have saved": rewritten(
+        PartitionedEngine._save_together, "self._guarded(self._save, self._parts, finds)", "self._parts.commit()"
+    ),
+    "leftover parts are taken for a checkpoint": rewritten(RankSpill.begin, "if group != self._count:", "if False:"),
+}  # fmt: skip
+
+
+def test_every_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 2.0)
+
+    def make() -> System:
+        return TwoWords(rm=2)
+
+    expected = alone(make())
+
+    def claim() -> None:
+        with TemporaryDirectory() as folder:
+            root = Path(folder) / "checkpoint"
+            with planted(killed(lambda part: part._rank == 1)), pytest.raises((Killed, RankLost)):
+                kept(make, 2, root, memory=800)
+            assert kept(make, 2, root, replace(MANY, states=30), memory=800)[0]["graph"][3]
+            assert kept(make, 1, root, replace(MANY, states=55))[0]["graph"][3]
+            leftover(make, root)
+            assert kept(make, 2, root) == [expected] * 2
+            assert_goes_on(lambda: Ring(node=2), 100, 1, 2, Path(folder) / "cyclic")
+
+    assert not survivors(MUTANTS, claim)
+
+
+def leftover(make: Callable[[], System], root: Path) -> None:
+    """A part that a group of two has left when it was killed, of an earlier level."""
+    kept(make, 2, root.with_name("other"), replace(MANY, states=10))
+    shutil.rmtree(root / "of-2", ignore_errors=True)
+    shutil.move(root.with_name("other") / "of-2", root)
+    shutil.rmtree(root / "of-2/1")

@@ -1,0 +1,414 @@
+"""The explicit search on several ranks: its answers are those of one process, to the last step of each run.
+
+The ranks are threads of one process that meet in memory. Chunks and batches are made tiny, so that small systems have
+many rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trystate.model.checker.check import check, watches
+from trystate.model.checker.engine import memory_ended
+from trystate.model.checker.explicit import engine as explicit
+from trystate.model.checker.explicit import partitioned, paths, ranks
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.packing import Layout
+from trystate.model.checker.explicit.partitioned import PartitionedEngine
+from trystate.model.checker.explicit.ranks import RankLost, owners, parted
+from trystate.model.checker.explicit.visited import NextLevel
+from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.checker.verdicts import Report
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import Form, System
+from trystate.property_tests.support.mutants import rewritten, survivors, wrapped
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.ranks import InMemory, together
+from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
+
+COUNTS = (1, 2, 3)
+MANY = Limits(states=20_000, seconds=30.0)
+
+
+@contextmanager
+def tiny(chunk: int = 3, batch: int = 9) -> Iterator[None]:
+    """Chunks of so many states, and rounds of so many successors."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (explicit, partitioned, paths):
+            patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(partitioned, "BATCH", batch)
+        yield
+
+
+def answers(engine: ExplicitEngine) -> dict[str, Any]:
+    """Everything that a search says, but for times and bytes."""
+    seen = engine.explore([replace(watch, path=True) for watch in watches(engine.kernel)])
+    return {"graph": (seen.distinct, seen.edges, seen.depth, seen.stopped), "found": seen.found}
+
+
+def alone(of: System, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
+    return answers(ExplicitEngine(Kernel(of), limits, **options))
+
+
+def shared(make: Callable[[], System], count: int, limits: Limits = MANY, **options: Any) -> list[dict[str, Any]]:
+    return together(count, lambda mine: answers(PartitionedEngine(Kernel(make()), limits, ranks=mine, **options)))
+
+
+def reports(make: Callable[[], System], count: int, **options: Any) -> list[Report]:
+    return together(count, lambda mine: check(make(), engine="explicit", ranks=mine, **options))
+
+
+def assert_alike(make: Callable[[], System], **options: Any) -> None:
+    """The answers of all ranks are those of one process, run by run."""
+    expected = alone(make(), **options)
+    for count in COUNTS:
+        assert shared(make, count, **options) == [expected] * count
+
+
+@given(declarations())
+@settings(max_examples=examples(8))
+def test_random_systems_have_the_same_answers_on_any_number_of_ranks(declared: Declaration) -> None:
+    assert_alike(lambda: system(declared))
+    expected = check(system(declared), engine="explicit")
+    with tiny():
+        (first, *_) = reports(lambda: system(declared), 3)
+    assert facts(first) == facts(expected)
+    assert_runs_show_what_they_claim(first)
+
+
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "one word": lambda: TwoPhaseCommit(rm=4),
+    "two words": lambda: TwoWords(rm=2),
+    "six words": lambda: ThreeWords(rm=2),
+    "several initial states": lambda: Ring(node=2, faults=["loss"]),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_states_of_any_width_have_the_same_answers(name: str) -> None:
+    assert_alike(SYSTEMS[name])
+    expected = alone(SYSTEMS[name]())
+    with tiny(chunk=32, batch=50):
+        for found in shared(SYSTEMS[name], 3):
+            assert found["graph"] == expected["graph"]
+            assert lengths(found) == lengths(expected)
+
+
+def lengths(found: dict[str, Any]) -> dict[Any, int]:
+    return {key: len(path.steps) for key, path in found["found"].items()}
+
+
+def test_symmetry_gives_the_same_answers() -> None:
+    assert_alike(lambda: TwoPhaseCommit(rm=6), symmetry=True)
+
+
+def test_paths_through_levels_that_are_expanded_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "CANDIDATES_MAX", 0)
+    assert_alike(lambda: Ring(node=2))
+    with tiny(chunk=1 << 15):
+        monkeypatch.setattr(paths, "CHUNK", 3)
+        assert_alike(lambda: Ring(node=2))
+
+
+def test_liveness_is_decided_by_the_first_rank() -> None:
+    expected = check(Ring(node=2), engine="explicit")
+    with tiny(chunk=1 << 15):
+        first, second = reports(lambda: Ring(node=2), 2)
+    runs = [(v.property.name, v.status, v.run) for v in first.verdicts]
+    assert runs == [(v.property.name, v.status, v.run) for v in expected.verdicts]
+    assert facts(second)["graph"] == facts(first)["graph"]
+
+
+def test_liveness_that_does_not_fit_the_first_rank_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionedEngine, "_agree", lenient(PartitionedEngine._agree))
+    limits = replace(MANY, memory_bytes=1 << 12)
+    for report in reports(lambda: Ring(node=2), 2, limits=limits):
+        (undecided,) = report.undecided
+        assert undecided.property.form is Form.LEADS_TO
+        assert undecided.reason.startswith("liveness is decided by the first rank alone") or report.system is None
+
+
+def lenient(right: Any) -> Any:
+    """Memory is no limit of a level."""
+
+    def agree(engine: PartitionedEngine, *args: Any) -> Any:
+        engine._clock._limits = replace(engine.limits, memory_bytes=1 << 40)
+        return right(engine, *args)
+
+    return agree
+
+
+@pytest.mark.parametrize("states", [1, 7, 100, 500, 1_567, 1_568])
+def test_a_limit_of_states_stops_all_ranks_with_what_was_found(states: int) -> None:
+    whole = alone(TwoPhaseCommit(rm=4))
+    with tiny():
+        first, *others = shared(lambda: TwoPhaseCommit(rm=4), 3, replace(MANY, states=states))
+    assert others == [first, first]
+    distinct, _, _, stopped = first["graph"]
+    assert (distinct > states) == bool(stopped) == (states < 1_568)
+    assert not stopped or (stopped.startswith("stopped at") and distinct < states + 100)
+    assert first["found"].items() <= whole["found"].items() or lengths(first).items() <= lengths(whole).items()
+
+
+@pytest.mark.parametrize("limits", [replace(MANY, memory_bytes=1 << 12), replace(MANY, seconds=0.0)])
+def test_memory_and_seconds_stop_all_ranks(limits: Limits) -> None:
+    with tiny():
+        first, second = shared(lambda: TwoPhaseCommit(rm=5), 2, limits)
+    assert first == second
+    assert ("MiB (limit 0 MiB" in first["graph"][3]) if limits.seconds else ("s (limit 0 s" in first["graph"][3])
+    assert "(rank " in first["graph"][3]
+
+
+def interrupted(mine: InMemory) -> dict[str, Any]:
+    engine = PartitionedEngine(Kernel(TwoPhaseCommit(rm=4)), MANY, ranks=mine)
+    right = engine._expand
+
+    def expand(*args: Any) -> Any:
+        if mine.rank == 1 and len(engine.levels) > 3:
+            mine.signal = "stopped by SIGINT"
+        return right(*args)
+
+    engine._expand = expand  # type: ignore[method-assign, assignment]
+    return answers(engine)
+
+
+def test_a_signal_to_one_rank_stops_all_of_them() -> None:
+    with tiny():
+        first, *others = together(3, interrupted)
+    assert others == [first, first]
+    assert first["graph"][3] == "stopped by SIGINT (rank 1)" and 0 < first["graph"][0] < 1_568
+    assert first["found"]
+
+
+def failing(owner: Any, name: str, when: Callable[..., bool], error: type[BaseException]) -> Callable[[Any], None]:
+    """A method raises, where the engine that it is called for says so."""
+    right = getattr(owner, name)
+
+    def wrong(self: Any, *args: Any, **options: Any) -> Any:
+        if when(self):
+            raise error("planted")
+        return right(self, *args, **options)
+
+    return lambda patch: patch.setattr(owner, name, wrong)
+
+
+def on_rank_1_from_level(level: int) -> Callable[[Any], bool]:
+    return lambda engine: engine._ranks.rank == 1 and len(engine.levels) > level
+
+
+def test_memory_that_ends_on_one_rank_stops_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(PartitionedEngine, "_expand", on_rank_1_from_level(4), MemoryError)(monkeypatch)
+    with tiny():
+        first, second = shared(lambda: TwoPhaseCommit(rm=4), 2)
+    assert first == second
+    assert first["graph"][3] == f"{memory_ended(MANY)} (rank 1)" and 0 < first["graph"][0] < 1_568
+
+
+def test_memory_that_ends_where_states_arrive_stops_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(1 << 30))
+    failing(NextLevel, "add", lambda _: next(calls) > 100, MemoryError)(monkeypatch)
+    with tiny():
+        first, second = shared(lambda: TwoPhaseCommit(rm=4), 2)
+    assert first == second and first["graph"][3].startswith(memory_ended(MANY))
+
+
+def test_a_rank_that_is_lost_ends_the_search_and_the_others_name_what_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing(PartitionedEngine, "_expand", on_rank_1_from_level(8), RuntimeError)(monkeypatch)
+
+    def search(mine: InMemory) -> str:
+        try:
+            answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=4)), MANY, ranks=mine))
+        except RankLost as lost:
+            return str(lost)
+        except RuntimeError as planted:
+            mine._barrier.abort()
+            return str(planted)
+        return ""
+
+    with tiny():
+        said = together(3, search)
+    assert said[1] == "planted"
+    for rank in (0, 2):
+        assert said[rank].startswith(f"rank {rank} has lost another rank; ")
+        assert "states were seen to depth 8, and found until then, their runs lost: a" in said[rank]
+
+
+def test_ranks_at_different_places_of_the_search_are_noticed() -> None:
+    def search(mine: InMemory) -> str:
+        engine = PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine)
+        with pytest.raises(RankLost) as lost:
+            if mine.rank == 1:
+                engine.told("gather", 0)
+            answers(engine)
+        mine._barrier.abort()
+        return str(lost.value)
+
+    assert any(" of the search where rank " in said for said in together(2, search))
+
+
+def test_a_wrong_declaration_is_an_error_of_every_rank() -> None:
+    def search(mine: InMemory) -> str:
+        with pytest.raises(DeclarationError, match="leaves the field's range after 4 steps") as raised:
+            check(Overflowing(), engine="explicit", ranks=mine)
+        return str(raised.value)
+
+    with tiny():
+        said = together(2, search)
+    assert len({*said}) == 1
+
+
+def test_ranks_share_no_other_engine() -> None:
+    with pytest.raises(UsageError, match="ranks share a search with the engine explicit, not with interpret"):
+        together(1, lambda mine: check(TwoPhaseCommit(rm=2), engine="interpret", ranks=mine))
+
+
+# ---- owners
+
+
+@given(st.lists(st.integers(0, 1 << 60), max_size=60), st.integers(1, 9))
+@settings(max_examples=examples(20))
+def test_parts_have_every_key_once_in_order_and_equal_keys_have_one_owner(values: list[int], count: int) -> None:
+    layout = Layout(Kernel(TwoPhaseCommit(rm=2)).cells)
+    keys = np.array(sorted(values), np.int64)
+    parts = parted(layout, keys, count)
+    assert len(parts) == count and sorted(np.concatenate(parts).tolist()) == keys.tolist()
+    for rank, part in enumerate(parts):
+        assert part.tolist() == sorted(part.tolist())
+        assert set(owners(layout, part, count).tolist()) <= {rank}
+
+
+@pytest.mark.parametrize("count", [2, 3, 100, ranks.RANKS_MAX])
+def test_states_are_spread_evenly_however_alike_they_are(count: int) -> None:
+    layout = Layout(Kernel(TwoWords(rm=2)).cells)
+    words = np.arange(200 * count, dtype=np.int64) % (10 * count)  # the low bits of one word, the others stay
+    keys = layout.keys((words << 20, *[np.repeat(words[::20], 20)] * (layout.words - 1)))
+    held = np.bincount(owners(layout, keys, count), minlength=count)
+    assert len(held) == count and held.max() < 200 + 8 * 200**0.5 * 20**0.5
+
+
+def test_owners_are_the_same_in_every_release() -> None:
+    """A checkpoint says which rank holds which states: another hash would look for them elsewhere."""
+    layout = Layout(Kernel(TwoPhaseCommit(rm=2)).cells)
+    assert owners(layout, np.arange(12, dtype=np.int64) * 977, 5).tolist() == OWNERS
+
+
+OWNERS = [0, 3, 4, 4, 3, 3, 2, 0, 2, 3, 2, 3]
+
+# ---- planted mistakes
+
+
+def on_one_rank(of: Callable[[Any], int], wrong: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Another result of a method on rank 1."""
+
+    def make(right: Any) -> Any:
+        def method(self: Any, *args: Any) -> Any:
+            return wrong(right(self, *args)) if of(self) == 1 else right(self, *args)
+
+        return method
+
+    return make
+
+
+def of_engine(engine: Any) -> int:
+    rank: int = engine._ranks.rank
+    return rank
+
+
+def of_ranks(mine: Any) -> int:
+    rank: int = mine.rank
+    return rank
+
+
+def moved(right: Any) -> Any:
+    """One rank takes other owners for those of some states."""
+    calls = iter(range(1 << 30))
+
+    def wrong(layout: Any, keys: Any, count: int) -> Any:
+        parts = right(layout, keys, count)
+        return parts[1:] + parts[:1] if next(calls) % 7 == 3 else parts
+
+    return wrong
+
+
+MUTANTS = {
+    "a message is lost": wrapped(InMemory, "swapped", on_one_rank(of_ranks, lambda pieces: iter(list(pieces)[:-1]))),
+    "one rank knows other owners": wrapped(partitioned, "parted", moved),
+    "finds are dated a level later": rewritten(
+        PartitionedEngine._settle_level, "len(self.levels) - 1", "len(self.levels)"
+    ),
+    "a find is dropped": rewritten(
+        PartitionedEngine._settle_level, "for *_, found, _ in notes", "for *_, found, _ in notes[:1]"
+    ),
+    "the first find is taken, not the least": rewritten(
+        PartitionedEngine._first,
+        "(one[0], order[one[1]])",
+        "-one[1]",
+    ),
+    "the others do not know which steps were met": rewritten(
+        PartitionedEngine._settle_level, "self.steps[number].meet()", "pass"
+    ),
+    "the edges of one rank are told": rewritten(
+        PartitionedEngine._settle_level, "sum(edges for _, _, _, edges, *_ in notes)", "self._level_edges"
+    ),
+    "a rank stops when it has no new state": rewritten(PartitionedEngine._settle_level, "return fresh", "return new"),
+    "a level is over when this rank has no more": rewritten(
+        PartitionedEngine._agree, "any(others for others, _, _ in notes)", "more"
+    ),
+    "the reason to stop is not shared": rewritten(
+        PartitionedEngine._agree, "_first_reason(why for _, why, _ in notes)", "reason"
+    ),
+    "guesses are looked up in one part": rewritten(
+        partitioned._SharedTrails._within, 'self._engine.told("guesses", mine)', "[[mine]]"
+    ),
+    "origins of one part are taken": rewritten(
+        partitioned._SharedTrails._first,
+        'for (given,) in self._engine.told("origins", mine) for row in given',
+        "for row in mine",
+    ),
+    "the last origin is taken": rewritten(
+        partitioned._SharedTrails._first, "key=order.__getitem__", "key=order.__getitem__, reverse=True"
+    ),
+    "one rank begins with all initial states, the others with none": rewritten(
+        PartitionedEngine._initial_batches, "% self._ranks.count == self._ranks.rank", "== 0"
+    ),
+    "a part is not gathered": rewritten(
+        PartitionedEngine._gather, "np.concatenate(pieces)", "np.concatenate(pieces[:1])"
+    ),
+}
+
+
+def test_every_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 2.0)
+    expected, wide = alone(Ring(node=2)), alone(TwoWords(rm=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "CANDIDATES_MAX", 0)
+        again = alone(Ring(node=2))
+    verdicts = {v.property.name: v.run for v in check(Ring(node=2), engine="explicit").verdicts}
+
+    def claim() -> None:
+        with tiny(chunk=1 << 15):
+            assert shared(lambda: Ring(node=2), 3) == [expected] * 3
+            assert shared(lambda: TwoWords(rm=2), 3) == [wide] * 3
+            (first, *_) = reports(lambda: Ring(node=2), 3)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(paths, "CANDIDATES_MAX", 0)
+                assert shared(lambda: Ring(node=2), 3) == [again] * 3
+        assert {v.property.name: v.run for v in first.verdicts} == verdicts
+        with tiny():
+            assert [found["graph"] for found in shared(lambda: Ring(node=2), 3)] == [expected["graph"]] * 3
+            for found in together(3, interrupted):
+                assert found["graph"][3] == "stopped by SIGINT (rank 1)"
+
+    assert not survivors(MUTANTS, claim)

@@ -1,0 +1,67 @@
+"""`trystate search`: check one system on several ranks, which a launcher has started.
+
+Theory of operation. Every rank carries out the whole command: it builds the system, and searches together with the
+others (`model/checker/explicit/partitioned.py`). The first rank alone prints, and writes the report. A rank that finds
+an argument wrong, or another rank lost, says so itself. An error that all ranks find is said by the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+
+from trystate.model.checker.explicit.ranks import RankLost
+from trystate.model.errors import TrystateError
+
+from .. import ranks as joining
+from ..exits import Exit
+from ..machine import CPU
+from ..progress import Reporter
+from ..report.files import Places
+from ..report.results import Checked, Results
+from ..report.summary import print_results
+from . import verify
+
+
+def search(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    args.systems, args.engine, args.device, args.cores = [args.system], "explicit", CPU, 1
+    args.jobs = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # that share the memory of this host
+    with joining.joined(args.timeout) as ranks:
+        try:
+            return _search(args, ranks) if ranks.rank == 0 else _help(args, ranks)
+        except RankLost as lost:
+            if ranks.stopped_by:  # the launcher ends all ranks when one of them has ended
+                lost.args = (f"{lost.args[0]}; {ranks.stopped_by} has come as well",)
+            raise
+
+
+def _search(args: argparse.Namespace, ranks: joining.TorchRanks) -> int:
+    started = time.perf_counter()
+    places, reporter = Places(args.report, args.json, args.junit), Reporter()
+    (task,) = verify.asked_for(args, reporter, ranks)
+    places.prepare()
+    with reporter.doing(f"{task.name} on {ranks.count} ranks"):
+        done = task()
+    assert isinstance(done, Checked)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # of Linux in KiB
+    reporter.done(f"rank 0 of {ranks.count} has sent {ranks.sent_bytes >> 20:,} MiB of states, and had {peak:,} MiB")
+    results = Results(checked=[done], interrupted=ranks.stopped_by, left=[task.name] * bool(ranks.stopped_by))
+    results.seconds = time.perf_counter() - started
+    places.write(results)
+    print_results(results, args.report, asked=True, torch="", problem=verify.pictures_problem(results))
+    return results.exit
+
+
+def _help(args: argparse.Namespace, ranks: joining.TorchRanks) -> int:
+    args.report = None
+    (task,) = verify.asked_for(args, Reporter(), ranks)
+    try:
+        task()
+    except RankLost:
+        raise
+    except TrystateError:  # the first rank has it too, and says it
+        pass
+    return Exit.OK
