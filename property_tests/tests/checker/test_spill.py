@@ -37,7 +37,7 @@ from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
 from trystate.property_tests.support.mutants import rewritten, survives
-from trystate.property_tests.support.nightly import a_third, by_night, examples
+from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night, examples
 from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
@@ -130,6 +130,35 @@ def test_memory_has_a_few_states_of_many(name: str, tmp_path: Path) -> None:
         patch.setattr(NextLevel, "add", following)
         kept(of, tmp_path / "kept", 8 * states)
     assert 0 < max(held) <= states * 3 // 10  # new ones a tenth, the set a fifth
+
+
+RESIDENT = """
+import sys
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.kernel import Kernel, Limits
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.spill import Spill
+
+def most():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+ExplicitEngine(Kernel(TwoPhaseCommit(rm=5)), Limits()).explore([])
+before = most()
+storage = Spill(sys.argv[1], 4 << 20) if sys.argv[1:] else None
+assert ExplicitEngine(Kernel(TwoPhaseCommit(rm=8)), Limits(), storage=storage).explore([]).distinct == 1_745_408
+print((most() - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="searches millions of states: under HYPOTHESIS_PROFILE=nightly")
+def test_the_resident_memory_is_that_of_a_few_chunks(tmp_path: Path) -> None:
+    """Mebibytes above those of a small search; in memory these states take 14, and their levels as much."""
+    kept_, in_memory_ = (
+        int(subprocess.run([sys.executable, "-c", RESIDENT, *where], capture_output=True, text=True, check=True).stdout)
+        for where in ([str(tmp_path / "kept")], [])
+    )
+    assert kept_ < 25 < in_memory_
 
 
 LIVE: dict[str, Callable[[], System]] = {"ring": lambda: Ring(node=2), "loss": lambda: Ring(node=2, faults=["loss"])}
