@@ -252,9 +252,9 @@ class Directory:
         self.entries: dict[str, Entry] = {}  # of the files that it names
         self._in_use: WeakValueDictionary[str, KeysFile] = WeakValueDictionary()
         try:
-            names = self._names()
+            self._refuse_others()
             self._take_lock()
-            if MANIFEST in names:
+            if MANIFEST in self._disk.names(self.path):  # now: another search may just have ended
                 self._load()
             self._clean()
             self._next = 1 + max((int(name.split(".")[0]) for name in self.entries), default=0)
@@ -326,10 +326,11 @@ class Directory:
         self.saved, self.entries = content, entries
         self._clean()
 
-    def _names(self) -> set[str]:
+    def _refuse_others(self) -> None:
+        """Make the directory if there is none; refuse one that has something else."""
         if not os.path.lexists(self.path):
             self._disk.make_directory(self.path)
-            return set()
+            return
         if not os.path.isdir(self.path):
             raise UsageError(f"{self.path} is no directory: give one that is empty, or does not exist yet")
         names = set(self._disk.names(self.path))
@@ -339,7 +340,6 @@ class Directory:
                 f"{self.path} has no checkpoint of a search, and is not empty ({others[0]!r} is there); it was left as "
                 "it was: give an empty directory, or one that does not exist yet"
             )
-        return names
 
     def _take_lock(self) -> None:
         # A lock of this process, and not of the open file: forked processes, which may live a little longer, have none.

@@ -145,17 +145,12 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         raise UsageError(f"WORLD_SIZE is {count}: a search has 1 to {RANKS_MAX:,} ranks")
     try:
         from torch import distributed
-        from torch._C._distributed_c10d import PrefixStore
-        from torch.distributed.rendezvous import rendezvous
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
     if not distributed.is_available() or not distributed.is_gloo_available():
         raise UnavailableError("this command needs torch.distributed with gloo, which this torch was built without")
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=seconds)))
-        store = PrefixStore(_attempt(store, rank, size, seconds), store)
-        make = partial(distributed.init_process_group, "gloo", timeout=timedelta(seconds=seconds))
-        _within(seconds, partial(make, store=store, rank=rank, world_size=size))
+        _within(seconds, partial(_meet, seconds))
     except (RuntimeError, ValueError) as error:
         signal.alarm(EXIT_SECONDS)
         raise RankLost(f"the ranks did not meet within {seconds:g} s ({_first_line(error)})") from None
@@ -175,8 +170,20 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     distributed.destroy_process_group()
 
 
+def _meet(seconds: float) -> None:
+    """Make the process group."""
+    from torch import distributed
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    timeout = timedelta(seconds=seconds)
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    store = PrefixStore(_attempt(store, rank, size, seconds), store)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+
+
 def _within(seconds: float, do: Callable[[], None]) -> None:
-    """Do it in so many seconds: gloo waits without a limit for a rank that is gone before it has connected.
+    """Do it in so many seconds: gloo waits without a limit for a rank that has gone before it was connected.
 
     Raises:
         RuntimeError: it has failed, or takes longer; then a thread of its own still waits.

@@ -13,10 +13,11 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 WAIT_SECONDS = 40.0  # for all ranks; those that are still there are killed
 
@@ -71,23 +72,54 @@ class Started:
         return (self.folder / f"{rank}.{kind}").read_text()
 
 
-class Launcher:
-    """Starts groups of ranks, one after the other."""
+@contextmanager
+def _forking() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, none of which holds a lock of ours
+        yield
 
-    def __init__(self, folder: Path) -> None:
+
+def _serve(writing: int) -> NoReturn:
+    """In a process of its own, for a thread of the store may hold a lock when a rank is forked: be the store."""
+    try:
         from torch._C._distributed_c10d import TCPStore
 
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(writing, str(store.port).encode())
+        os.close(writing)
+        parent = os.getppid()
+        while os.getppid() == parent:
+            time.sleep(1.0)
+    finally:
+        os._exit(0)
+
+
+class Launcher:
+    """Starts groups of ranks, one after the other, until `close`."""
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._groups = 0
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        reading, writing = os.pipe()
+        with _forking():
+            self._store = os.fork()
+        if self._store == 0:
+            _serve(writing)
+        os.close(writing)
+        self._port = int(os.read(reading, 10))
+        os.close(reading)
+
+    def close(self) -> None:
+        """End the store."""
+        os.kill(self._store, signal.SIGKILL)
+        os.waitpid(self._store, 0)
 
     def start(self, count: int, do: Callable[[int], int]) -> Started:
         """Fork so many ranks: each does this, is given its rank, and ends with the exit code that it returns."""
         self._groups += 1
         folder = self._folder / f"group-{self._groups}"
         folder.mkdir()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, none of which holds a lock of ours
+        with _forking():
             pids = [os.fork() or self._rank(rank, count, folder, do) for rank in range(count)]
         return Started(pids, folder)
 
@@ -102,7 +134,7 @@ class Launcher:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.update(
                 RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(self._store.port), TORCHELASTIC_USE_AGENT_STORE="True",
+                MASTER_PORT=str(self._port), TORCHELASTIC_USE_AGENT_STORE="True",
             )  # fmt: skip
             code = do(rank)
         except BaseException:

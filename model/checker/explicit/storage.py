@@ -183,7 +183,7 @@ class Storage(ABC):
 
     @abstractmethod
     def save(self, saved: Saved) -> None:
-        """Put it in the place of the last one, whole or not at all; let go of runs that it does not have, nor anyone.
+        """Put it in the place of the last one, whole or not at all. Runs that it lacks go once nothing uses them.
 
         Raises:
             StorageFailed: there is no room.

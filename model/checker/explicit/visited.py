@@ -71,10 +71,8 @@ class Visited:
         """Take everything out of memory, and put it, and `further` runs, into the storage."""
         assert self.storage is not None
         merged = self.storage.write([union(self._layout, self._runs)]) if self._runs else []
-        stored = [*self.stored, *merged, *further]
-        while len(stored) > 1 and len(stored[-2]) < RUN_RATIO * len(stored[-1]):
-            stored[-2:] = self.storage.write([union(self._layout, stored[-2:])])
-        self.stored, self._runs = stored, []
+        self.stored = _few(self._layout, self.storage, [*self.stored, *merged, *further])
+        self._runs = []
 
     def _is_worth_merging(self, older: int, newer: int) -> bool:
         return older < RUN_RATIO * newer and older + newer <= self._layout.run_max
@@ -119,6 +117,13 @@ class Visited:
 
         self._workers.each(merge, range(len(ranges)))
         self._runs.append(merged)
+
+
+def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
+    """The same keys in few runs, of which each is a good deal longer than the next."""
+    while len(runs) > 1 and len(runs[-2]) < RUN_RATIO * len(runs[-1]):
+        runs[-2:] = storage.write([union(layout, runs[-2:])])
+    return runs
 
 
 class NextLevel:
@@ -176,8 +181,8 @@ class NextLevel:
             self._settle()
             self._sift()
             if self.held > self._keys_max // 2:
-                self._batches += storage.write([(part for keys in self._new for part in cut(keys))])
-                self._new = []
+                batch = storage.write([(part for keys in self._new for part in cut(keys))])
+                self._batches, self._new = _few(self._layout, storage, [*self._batches, *batch]), []
 
     def _batch(self, storage: Storage) -> Run:
         """Everything that is new, in one run."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,10 @@ LIMIT = 5.0  # seconds of a collective
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    started = Launcher(tmp_path)
+    yield started
+    started.close()
 
 
 def searching(*words: str, plant: Callable[[int], None] = lambda rank: None) -> Callable[[int], int]:
