@@ -33,6 +33,7 @@ from trystate.model.checker.expectations import Finding, Run
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import Form
 from trystate.model.rendezvous.differences import seed_differences
+from trystate.model.rendezvous.findings import LARGER
 from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
@@ -107,6 +108,14 @@ def checked_plan(found: dict[str, Any], report: Path) -> list[Checked]:
     return [Checked(run, each, report) for run, each in zip(registry.plan(), found["runs"], strict=True)]
 
 
+def larger() -> list[Checked]:
+    """The searches of docs/larger.py; SystemExit if it has not decided those of today."""
+    found = json.loads((HERE / "larger.json").read_text(encoding="utf-8"))
+    if [each["label"] for each in found] != [run.build().label for run in LARGER]:
+        raise SystemExit("larger.json: other searches than findings.LARGER: run python docs/larger.py")
+    return [Checked(run, each, HERE) for run, each in zip(LARGER, found, strict=True)]
+
+
 def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
@@ -117,9 +126,11 @@ def verdicts(plan: list[Checked]) -> str:
         "Every cell is the verdict of an exhaustive search; `✓` holds, a number is the [finding](findings.md) that "
         "violates it, an empty cell was not asked; *idle* holds, but nothing happens there that it speaks of. Where a "
         "fault was checked in several sizes, the cell is about all of them; the second table of each section lists "
-        "the searches. A property that is proved holds for any size and any number of faults: see "
+        "the searches. Those of four nodes or faults and of five nodes take minutes, and are of the nightly profile. A "
+        "property that is proved holds for any size and any number of faults: see "
         "[proofs](proofs.md).\n"
     )
+    plan = plan + larger()
     for system in dict.fromkeys(c.run.system for c in plan):
         for edition in system.Edition or ():
             mine = [c for c in plan if c.run.system is system and c.run.edition is edition]

@@ -410,4 +410,10 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
 )
+# Searches of minutes, which `trystate verify --all` leaves out: docs/larger.py decides them.
+LARGER: tuple[Run, ...] = (
+    run(TRYSTATE, 3, 2, 3, EVERY_FAULT, max_faults=4),
+    run(TRYSTATE, 4, 2, 4, EVERY_FAULT, max_faults=2),
+    run(TRYSTATE, 5, 2, 5, ("crash",)),
+)
 # fmt: on
