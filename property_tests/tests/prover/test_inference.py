@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from trystate.model.checker.check import check
 from trystate.model.language import System, all_, always, choice, flag, index
 from trystate.model.language.properties import Claim
 from trystate.model.prover.induction import Status
-from trystate.model.prover.inference import Atom, Clause, Inference, Inferred, Vocabulary
+from trystate.model.prover.inference import Atom, Clause, Inference, Inferred, Seen, Vocabulary
 from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support import published
 from trystate.property_tests.support.proofs import SECONDS, proved
@@ -102,6 +103,17 @@ def test_a_property_that_needs_a_count_is_not_proved() -> None:
 def test_without_time_nothing_is_decided() -> None:
     found = inferred(without(LockServer, ("one_has_it",)), seconds=1e-9)
     assert found.proof.status["one_holds_it"] is Status.NOT_DECIDED
+    assert found.proof.out_of_time
+
+
+def test_candidates_are_chosen_until_their_part_of_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Clause] = []
+    right = Seen.never
+    monkeypatch.setattr(Seen, "never", lambda self, clause: not looked.append(clause) and right(self, clause))
+    ticks = itertools.count()
+    bare = without(LockServer, ("one_has_it",))
+    found = Inference(bare, clock=lambda: float(next(ticks)), seconds=60.0, effort=EFFORT).prove()
+    assert 0 < len(set(looked)) <= 30
     assert found.proof.out_of_time
 
 
