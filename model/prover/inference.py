@@ -9,9 +9,9 @@ differ: `f[a] is x and g[b] is not y`. The conditions are those of flags and enu
     weakened  a candidate that another implies is not asked; when the stronger one goes, it is
 
 Nothing here is believed: `induction` proves the properties and all that is kept, together. Then the lemmas on which no
-property depends are left out. A property that needs a number, a count or more conditions is not proved so. Each stage has
-a part of the time. Where that ends first, fewer states are seen, fewer candidates are asked, or the proof is tried with
-those that are left.
+property depends are left out. A property that needs a number, a count or more conditions is not proved so. Each stage
+has a part of the time. Where that ends first, fewer states are seen, fewer candidates are asked, or the proof is tried
+with those that are left.
 """
 
 from __future__ import annotations
