@@ -8,7 +8,6 @@ an argument wrong, or another rank lost, says so itself. An error that all ranks
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import time
 
@@ -28,7 +27,7 @@ from . import verify
 def search(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     args.systems, args.engine, args.device, args.cores = [args.system], "explicit", CPU, 1
-    args.jobs = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # that share the memory of this host
+    args.jobs = joining.ranks_of_this_host()  # they share its memory
     with joining.joined(args.timeout) as ranks:
         try:
             return _search(args, ranks) if ranks.rank == 0 else _help(args, ranks)
