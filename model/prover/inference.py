@@ -293,13 +293,14 @@ class Inference:
         clauses = (c for shape in vocabulary.shapes() for c in vocabulary.clauses(shape))
         in_time = takewhile(lambda _: self._left(CHOOSING), clauses)
         left = [c for c in in_time if all(s.never(c) for s in seen)]
-        failed = set(left)
+        failed, cut = set(left), not self._left(CHOOSING)
         found: dict[str, Clause] = {}
         while failed and self._left(SEARCHING):
             asked = vocabulary.strongest(left)[:CANDIDATES_MAX]
             failed = self._weeded(asked)
             left = [c for c in left if c not in failed]
             found = _named(c for c in asked if c not in failed)
+        cut = cut or not self._left(SEARCHING)
         prover = self._prover(found)
         proof = prover.prove()
         needed = self._needed(prover, proof, frozenset(found))
@@ -308,6 +309,7 @@ class Inference:
             again = self._prover(fewer).prove()
             if _proved(proof) - found.keys() <= _proved(again):  # a core is one of several, and the rest may miss it
                 found, proof = fewer, again
+        proof.out_of_time |= cut and not proof.complete
         texts = {name: vocabulary.text(clause) for name, clause in found.items()}
         return Inferred(proof, texts, sum(s.states for s in seen), self._asked)
 

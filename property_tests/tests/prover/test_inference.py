@@ -115,6 +115,10 @@ def test_candidates_are_chosen_until_their_part_of_the_time_is_over(monkeypatch:
     found = Inference(bare, clock=lambda: float(next(ticks)), seconds=60.0, effort=EFFORT).prove()
     assert 0 < len(set(looked)) <= 30
     assert found.proof.out_of_time
+    monkeypatch.setattr(Inference, "_left", lambda self, part=1.0: SECONDS * (part == 1.0))
+    found = inferred(bare)
+    assert found.proof.status["one_holds_it"] is Status.NOT_PROVED
+    assert found.proof.out_of_time  # more of it may find the lemmas
 
 
 class Colour(enum.Enum):
