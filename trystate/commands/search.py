@@ -19,7 +19,7 @@ from ..exits import Exit
 from ..machine import CPU
 from ..progress import Reporter
 from ..report.files import Places
-from ..report.results import Checked, Results
+from ..report.results import Checked, Results, plural
 from ..report.summary import print_results
 from . import verify
 
@@ -42,7 +42,7 @@ def _search(args: argparse.Namespace, ranks: joining.TorchRanks) -> int:
     places, reporter = Places(args.report, args.json, args.junit), Reporter()
     (task,) = verify.asked_for(args, reporter, ranks)
     places.prepare()
-    with reporter.doing(f"{task.name} on {ranks.count} ranks"):
+    with reporter.doing(f"{task.name} on {plural(ranks.count, 'rank')}"):
         done = task()
     assert isinstance(done, Checked)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # of Linux in KiB
