@@ -209,7 +209,7 @@ class Seen:
             trees.append(kernel.closed(self._condition(atom), {}))
         changing = [tree for tree in trees if tree is not TRUE and tree is not FALSE]
         holds = conditions(engine.layout, changing) if changing else None
-        tables = []
+        tables: list[NDArray[np.bool_]] = []
         self.states = 0
         for level in engine.levels:
             for start in range(0, len(level), CHUNK):
