@@ -244,7 +244,9 @@ class Seen:
         )
 
     def _row(self, atom: Atom, members: tuple[int, ...]) -> NDArray[np.bool_]:
-        row = self._table[self._rows[Atom(atom.field, tuple(members[k] for k in atom.at), atom.value)]]
+        row: NDArray[np.bool_] = self._table[
+            self._rows[Atom(atom.field, tuple(members[k] for k in atom.at), atom.value)]
+        ]
         return row if atom.holds else ~row
 
 

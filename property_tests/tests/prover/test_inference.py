@@ -109,7 +109,12 @@ def test_without_time_nothing_is_decided() -> None:
 def test_candidates_are_chosen_until_their_part_of_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Clause] = []
     right = Seen.never
-    monkeypatch.setattr(Seen, "never", lambda self, clause: not looked.append(clause) and right(self, clause))
+
+    def never(seen: Seen, clause: Clause) -> bool:
+        looked.append(clause)
+        return right(seen, clause)
+
+    monkeypatch.setattr(Seen, "never", never)
     ticks = itertools.count()
     bare = without(LockServer, ("one_has_it",))
     found = Inference(bare, clock=lambda: float(next(ticks)), seconds=60.0, effort=EFFORT).prove()
@@ -155,7 +160,11 @@ def test_a_stronger_candidate_implies_the_weaker_one() -> None:
     for atom in {a for shape in vocabulary.shapes() for a in vocabulary.atoms(shape)}:
         alike.setdefault((atom.field, atom.at), []).append(atom)
     chance = random.Random(1)
-    places = {"colour": [(0,), (1,)], "on": [(0,), (1,)], "pair": [(0, 0), (0, 1), (1, 0), (1, 1)]}
+    places: dict[str, list[tuple[int, ...]]] = {
+        "colour": [(0,), (1,)],
+        "on": [(0,), (1,)],
+        "pair": [(0, 0), (0, 1), (1, 0), (1, 1)],
+    }
     states = [
         {(f, at): chance.randrange(3 if f == "colour" else 2) for f, ats in places.items() for at in ats}
         for _ in range(60)
