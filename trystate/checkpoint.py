@@ -230,6 +230,48 @@ def _read(disk: Disk, path: str, at: int, size: int, missing: type[TrystateError
         raise StorageFailed(_failed("read", path, error)) from error
 
 
+class Lock:
+    """Keeps other searches out of a directory until `close`.
+
+    Raises:
+        UsageError: another search is there, or the file system has no locks.
+        OSError: its file cannot be made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # A lock of this process, and not of the open file: forked processes, which may live a little longer, have none.
+        if path in _OPEN:
+            raise UsageError(f"{path} is in use by another search of this process: give each its own directory")
+        fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except (BlockingIOError, PermissionError):  # either, by POSIX
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise UsageError(
+                f"{path} is in use by another search (process {holder or 'unknown'}): wait until it ends, or give "
+                "another directory"
+            ) from None
+        except OSError as error:
+            os.close(fd)
+            if error.errno in NO_LOCKS:
+                raise UsageError(
+                    f"{path}: its file system has no locks ({error.strerror}), so that two searches could write "
+                    "there: give a directory of another one"
+                ) from error
+            raise
+        self._fd = fd
+        _OPEN.add(path)
+
+    def close(self) -> None:
+        """Let another search have the directory."""
+        _OPEN.discard(self._path)
+        os.close(self._fd)
+
+
 class Directory:
     """The files of one search, open until `close`. A new directory is made; one that is there is locked, and checked.
 
@@ -247,13 +289,13 @@ class Directory:
         self.path = os.path.realpath(path)
         self._fingerprint = dict(fingerprint)
         self._disk = disk or Disk()
-        self._lock = -1
+        self._lock: Lock | None = None
         self.saved: Any = None  # the content of the manifest, if there is one
         self.entries: dict[str, Entry] = {}  # of the files that it names
         self._in_use: WeakValueDictionary[str, KeysFile] = WeakValueDictionary()
         try:
             self._refuse_others()
-            self._take_lock()
+            self._lock = Lock(self.path)
             if MANIFEST in self._disk.names(self.path):  # now: another search may just have ended
                 self._load()
             self._clean()
@@ -270,10 +312,9 @@ class Directory:
 
     def close(self) -> None:
         """Let another process have the directory."""
-        if self._lock >= 0:
-            _OPEN.discard(self.path)
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def write(self, blocks: Iterable[Keys], dtype: Any) -> KeysFile:
         """A new file; a `save` that does not name it removes it, if it is in use no more.
@@ -340,33 +381,6 @@ class Directory:
                 f"{self.path} has no checkpoint of a search, and is not empty ({others[0]!r} is there); it was left as "
                 "it was: give an empty directory, or one that does not exist yet"
             )
-
-    def _take_lock(self) -> None:
-        # A lock of this process, and not of the open file: forked processes, which may live a little longer, have none.
-        if self.path in _OPEN:
-            raise UsageError(f"{self.path} is in use by another search of this process: give each its own directory")
-        fd = os.open(os.path.join(self.path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        except (BlockingIOError, PermissionError):  # either, by POSIX
-            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
-            os.close(fd)
-            raise UsageError(
-                f"{self.path} is in use by another search (process {holder or 'unknown'}): wait until it ends, or give "
-                "another directory"
-            ) from None
-        except OSError as error:
-            os.close(fd)
-            if error.errno in NO_LOCKS:
-                raise UsageError(
-                    f"{self.path}: its file system has no locks ({error.strerror}), so that two searches could write "
-                    "there: give a directory on a local disk"
-                ) from error
-            raise
-        self._lock = fd
-        _OPEN.add(self.path)
 
     def _load(self) -> None:
         path = os.path.join(self.path, MANIFEST)

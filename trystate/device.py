@@ -133,7 +133,7 @@ def free_bytes(name: str) -> int:
 
 
 class TensorLayout(Layout):
-    """Tensor as int64 tensors on a device: one dimension for one word, else a row of words for each state."""
+    """Keys as int64 tensors on a device: one dimension for one word, else a row of words for each state."""
 
     def __init__(self, cells: Sequence[Cell], frozen: Mapping[int, int] | None, lanes: str, on: Device) -> None:
         super().__init__(cells, frozen, lanes)

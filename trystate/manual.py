@@ -97,9 +97,11 @@ Check one system with the engine explicit, its states held by several processes:
 torchrun, or trystate run, starts this command on each of them. The report is that
 of `trystate verify SYSTEM`, and the first rank prints and writes it.
 
-Each rank holds the states that hash to it, in memory: so many ranks hold so many
-times the states. Where liveness is asked for, the first rank gathers all of them;
-if they do not fit there, it is not decided.
+Each rank holds the states that hash to it: so many ranks hold so many times the
+states. Where liveness is asked for, the first rank gathers all of them; if they do
+not fit there, it is not decided. With --checkpoint the states that have no room in
+memory are in a directory that all hosts share, and the same command goes on from
+there, on any number of ranks.
 
 A limit that one rank reaches, or a signal, ends the search on all of them, with
 what was found. A rank that is lost ends it without: docs/scale.md.

@@ -30,6 +30,7 @@ from trystate.model.checker.explicit.storage import Saved, StorageFailed
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import UsageError
 
+from .checkpoint import LOCK, Lock
 from .spill import Spill, bytes_for_states
 
 GROUP, NEW, TOKEN = "ranks.json", "ranks.new", "token"
@@ -37,10 +38,15 @@ FOLDER = re.compile(r"of-\d{1,4}")
 
 
 class RankSpill(Spill, PartStorage):
-    """The part of one rank of a checkpoint in the directory `root`, as `opened` makes it."""
+    """The part of one rank of a checkpoint in the directory `root`, as `opened` makes it.
 
-    def __init__(self, root: str, rank: int, count: int, memory_bytes: int, disk: Disk | None = None) -> None:
-        self._root, self._rank, self._count = root, rank, count
+    `lock` is that of the directory as a whole, which the first rank holds for all.
+    """
+
+    def __init__(
+        self, root: str, rank: int, count: int, memory_bytes: int, disk: Disk | None = None, lock: Lock | None = None
+    ) -> None:  # fmt: skip
+        self._root, self._rank, self._count, self._lock = root, rank, count, lock
         super().__init__(_part(root, count, rank), memory_bytes, disk)
         self._memory = memory_bytes
         self._others: list[Spill] = []
@@ -54,12 +60,18 @@ class RankSpill(Spill, PartStorage):
         for other in self._others:
             other.close()
         super().close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def begin(self, layout: Layout, fingerprint: Mapping[str, str]) -> Saved | None:
         group = _group(self._root)
         if group != self._count:
             shutil.rmtree(self._path, ignore_errors=True)  # left over: no checkpoint has it
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        except OSError as error:
+            raise UsageError(_unwritable(self._path, error)) from error
         own = Spill.begin(self, layout, fingerprint)
         if group == self._count and own is None:
             raise UsageError(_damaged(self._root, f"the part of rank {self._rank} is not there"))
@@ -106,41 +118,60 @@ def opened(root: str | os.PathLike[str], ranks: Ranks, limits: Limits) -> RankSp
             all hosts; or the limit of memory is too small.
     """
     path = os.path.realpath(root)
-    memory = bytes_for_states(path, limits)
-    token, problem = uuid.uuid4().hex, ""
-    if ranks.rank == 0:
-        problem = _prepared(path, token)
-    (problem, token), *_ = ranks.told([problem, token])
-    if problem:
-        raise UsageError(problem)
-    apart = [rank for rank, same in enumerate(ranks.told(_token(path) == token)) if not same]
-    if apart:
-        raise UsageError(
-            f"--checkpoint {path} is not the directory of rank 0 on rank {apart[0]}: give one that all hosts share, "
-            "or remove it there and start all ranks on one host"
-        )
-    return RankSpill(path, ranks.rank, ranks.count, memory)
+    token, problem, lock = uuid.uuid4().hex, "", None
+    try:
+        memory = bytes_for_states(path, limits)
+        if ranks.rank == 0:
+            lock = _prepared(path, token)
+    except UsageError as error:
+        problem = str(error)
+    try:
+        notes = ranks.told([problem, token])
+        problem = next((f"{why} (rank {rank})" for rank, (why, _) in enumerate(notes) if why), "")
+        if problem:
+            raise UsageError(problem)
+        apart = [rank for rank, same in enumerate(ranks.told(_token(path) == notes[0][1])) if not same]
+        if apart:
+            raise UsageError(
+                f"--checkpoint {path} is not the directory of rank 0 on rank {apart[0]}: give one that all hosts "
+                "share, or remove it there and start all ranks on one host"
+            )
+    except BaseException:
+        if lock is not None:
+            lock.close()
+        raise
+    return RankSpill(path, ranks.rank, ranks.count, memory, lock=lock)
 
 
 def _part(root: str, count: int, rank: int) -> str:
     return os.path.join(root, f"of-{count}", str(rank))
 
 
-def _prepared(path: str, token: str) -> str:
-    """Make the directory, or look at the one that is there; returns why it cannot be used, or an empty text."""
+def _prepared(path: str, token: str) -> Lock:
+    """Make the directory, or look at the one that is there, and keep others out of it.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
     try:
         os.makedirs(path, exist_ok=True)
-        others = [name for name in os.listdir(path) if not FOLDER.fullmatch(name) and name not in (GROUP, NEW, TOKEN)]
+        known = (GROUP, NEW, TOKEN, LOCK)
+        others = [name for name in os.listdir(path) if not FOLDER.fullmatch(name) and name not in known]
         if others:
-            return (
+            raise UsageError(
                 f"--checkpoint {path} is no checkpoint of ranks, and not empty ({min(others)!r} is there); it was left "
                 "as it was: give an empty directory, or one that does not exist yet"
             )
-        with open(os.path.join(path, TOKEN), "w", encoding="ascii") as file:
-            file.write(token)
+        lock = Lock(path)
+        try:
+            with open(os.path.join(path, TOKEN), "w", encoding="ascii") as file:
+                file.write(token)
+        except BaseException:
+            lock.close()
+            raise
     except OSError as error:
-        return f"--checkpoint {error.filename or path}: {error.strerror or error}; give a directory that can be written"
-    return ""
+        raise UsageError(_unwritable(path, error)) from error
+    return lock
 
 
 def _token(path: str) -> str:
@@ -167,6 +198,10 @@ def _group(root: str) -> int:
     if not isinstance(count, int) or not 1 <= count <= RANKS_MAX:
         raise UsageError(_damaged(root, f"{GROUP} names {count} ranks"))
     return count
+
+
+def _unwritable(path: str, error: OSError) -> str:
+    return f"--checkpoint {error.filename or path}: {error.strerror or error}; give a directory that can be written"
 
 
 def _damaged(root: str, part: str) -> str:

@@ -12,6 +12,7 @@ processes half a minute later: no second signal is needed, and none makes a diff
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.ranks import RANKS_MAX, RankLost, Ranks
 from trystate.model.errors import UnavailableError, UsageError
 
+from .exits import Exit
 from .version import __version__
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # in the environment
@@ -40,6 +42,7 @@ FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one
 NOTE_BYTES_MAX = 1 << 28
 PIECE_KEYS = 1 << 20  # of all ranks together, in memory at a time
 TIMEOUT_SECONDS = 300.0  # the longest step of a rank that the others wait for is a merge of its states: seconds
+TIMEOUT_SECONDS_MAX = 1e6  # twelve days: a rank that is gone is to be noticed
 EXIT_SECONDS = 20  # for a process that has lost a rank
 MEET_SECONDS = 0.02  # between two looks at the store, before the ranks know each other
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -130,7 +133,7 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         seconds: that a rank waits for the others, at each step.
 
     Raises:
-        UsageError: no launcher has started this process, or too many processes.
+        UsageError: no launcher has started this process, or too many processes; or too many seconds.
         UnavailableError: torch is not installed, or has no gloo.
         RankLost: not all of them came in time.
     """
@@ -140,9 +143,11 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
             f"the environment has no {', '.join(missing)}: start this command on several ranks, as "
             "`torchrun --nproc-per-node 2 -m trystate search SYSTEM`, or search in one process with `trystate verify`"
         )
-    count = os.environ["WORLD_SIZE"]
-    if not count.isdigit() or not 1 <= int(count) <= RANKS_MAX:
-        raise UsageError(f"WORLD_SIZE is {count}: a search has 1 to {RANKS_MAX:,} ranks")
+    count = _number("WORLD_SIZE", 1, RANKS_MAX)
+    _number("RANK", 0, count - 1)
+    _number("MASTER_PORT", 0, (1 << 16) - 1)
+    if seconds > TIMEOUT_SECONDS_MAX:
+        raise UsageError(f"--timeout {seconds:g} is too long: give at most {TIMEOUT_SECONDS_MAX:,.0f} s")
     try:
         from torch import distributed
     except ImportError as error:
@@ -168,6 +173,27 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
         distributed.destroy_process_group()
         raise
     distributed.destroy_process_group()
+
+
+def _number(name: str, low: int, high: int) -> int:
+    """The value of a variable that the launcher has put into the environment.
+
+    Raises:
+        UsageError: it is no number from `low` to `high`.
+    """
+    text = os.environ[name]
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
+        raise UsageError(f"{name} is {text!r} in the environment, where a launcher puts {low} to {high:,}")
+    return int(text)
+
+
+def ranks_of_this_host() -> int:
+    """How many ranks share the memory of this host, as the launcher says.
+
+    Raises:
+        UsageError: it says something else.
+    """
+    return _number("LOCAL_WORLD_SIZE", 1, RANKS_MAX) if os.environ.get("LOCAL_WORLD_SIZE") else 1
 
 
 def _meet(seconds: float) -> None:
@@ -202,7 +228,16 @@ def _within(seconds: float, do: Callable[[], None]) -> None:
     if failed:
         raise RuntimeError(_first_line(failed[0])) from failed[0]
     if thread.is_alive():
+        atexit.register(_leave, thread)
         raise RuntimeError("not all of them are connected")
+
+
+def _leave(waiting: threading.Thread) -> None:
+    """End this process with its exit code: a thread that still waits in gloo would abort it."""
+    if waiting.is_alive():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(Exit.INCOMPLETE)
 
 
 def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:

@@ -93,7 +93,7 @@ class Spill(Storage):
             self._directory = None
 
     def begin(self, layout: Layout, fingerprint: Mapping[str, str]) -> Saved | None:
-        self.close()
+        Spill.close(self)
         directory = self._directory = Directory(self._path, {"release": __version__, **fingerprint}, self._disk)
         self._layout = layout
         self._saved_at = time.monotonic()

@@ -298,7 +298,8 @@ class Prover:
         for without in (FEW_LAWS, frozenset[str]()):
             context = z3.Context()
             solver = z3.Solver(ctx=context)
-            solver.set(unsat_core=True, rlimit=self._effort)
+            left = self._until - self._clock()
+            solver.set(unsat_core=True, rlimit=self._effort, timeout=max(1, int(left * 1000)))
             laws = (law for name, law in put.formulas.laws if name not in without)
             solver.add(*(term.translate(context) for term in (*rest, *laws)))
             for name, term in named.items():

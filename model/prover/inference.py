@@ -9,8 +9,9 @@ differ: `f[a] is x and g[b] is not y`. The conditions are those of flags and enu
     weakened  a candidate that another implies is not asked; when the stronger one goes, it is
 
 Nothing here is believed: `induction` proves the properties and all that is kept, together. Then the lemmas on which no
-property depends are left out. A property that needs a number, a count or more conditions is not proved so. Where the
-time ends before the candidates are settled, the proof is tried with those that are left.
+property depends are left out. A property that needs a number, a count or more conditions is not proved so. Each stage
+has a part of the time. Where that ends first, fewer states are seen, fewer candidates are asked, or the proof is tried
+with those that are left.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, combinations_with_replacement, permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product, takewhile
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ STATES = 100_000  # of each, at most: more states drop more candidates, which th
 OF_ONE_SORT, VARIABLES = 2, 3  # the members of which a candidate speaks, at most
 ATOMS_OF_THREE = 40  # with so many conditions three are put together, with more only two
 CANDIDATES_MAX = 2_000  # of one round
-SEARCHING = 2 / 3  # of the time; the rest is for the proof
+SEEING, CHOOSING, SEARCHING = 1 / 3, 1 / 2, 2 / 3  # of the time, where the stages end; the rest is for the proof
 
 QUESTION = (Attempt(0.2, True, FEW_LAWS), Attempt(0.5, True))  # with all assumptions: a model may break several
 MANY_TRUE = {"phase_selection": 1}  # the solver tries true first: its model breaks many candidates at a time
@@ -191,12 +192,15 @@ def _alike(sorts: tuple[str, ...]) -> Iterator[tuple[int, int]]:
 
 
 class Seen:
-    """The conditions of the first states of a small system, each combination of them once."""
+    """The conditions of the first states of a small system, each combination of them once.
 
-    def __init__(self, system: System) -> None:
+    left: the seconds that are left for it; with fewer states more candidates remain.
+    """
+
+    def __init__(self, system: System, left: Callable[[], float]) -> None:
         self._vocabulary = Vocabulary(system)
         kernel = Kernel(system)
-        engine = ExplicitEngine(kernel, Limits(states=STATES))
+        engine = ExplicitEngine(kernel, Limits(states=STATES, seconds=left()))
         engine.explore(())
         self._rows: dict[Atom, int] = {}
         trees: list[Expr] = []
@@ -205,10 +209,12 @@ class Seen:
             trees.append(kernel.closed(self._condition(atom), {}))
         changing = [tree for tree in trees if tree is not TRUE and tree is not FALSE]
         holds = conditions(engine.layout, changing) if changing else None
-        tables = []
+        tables: list[NDArray[np.bool_]] = []
         self.states = 0
         for level in engine.levels:
             for start in range(0, len(level), CHUNK):
+                if tables and not left():
+                    break
                 chunk = level[start : start + CHUNK]
                 found = iter(holds(*engine.layout.columns(chunk)) if holds else ())
                 rows = [np.full(len(chunk), t is TRUE) if t is TRUE or t is FALSE else next(found) for t in trees]
@@ -238,7 +244,9 @@ class Seen:
         )
 
     def _row(self, atom: Atom, members: tuple[int, ...]) -> NDArray[np.bool_]:
-        row = self._table[self._rows[Atom(atom.field, tuple(members[k] for k in atom.at), atom.value)]]
+        row: NDArray[np.bool_] = self._table[
+            self._rows[Atom(atom.field, tuple(members[k] for k in atom.at), atom.value)]
+        ]
         return row if atom.holds else ~row
 
 
@@ -284,14 +292,17 @@ class Inference:
         seen = list(self._seen())
         vocabulary = Vocabulary(self._system({}))
         self._told("candidates")
-        true = [c for shape in vocabulary.shapes() for c in vocabulary.clauses(shape) if all(s.never(c) for s in seen)]
-        left, failed = true, set(true)
+        clauses = (c for shape in vocabulary.shapes() for c in vocabulary.clauses(shape))
+        in_time = takewhile(lambda _: self._left(CHOOSING), clauses)
+        left = [c for c in in_time if all(s.never(c) for s in seen)]
+        failed, cut = set(left), not self._left(CHOOSING)
         found: dict[str, Clause] = {}
         while failed and self._left(SEARCHING):
             asked = vocabulary.strongest(left)[:CANDIDATES_MAX]
             failed = self._weeded(asked)
             left = [c for c in left if c not in failed]
             found = _named(c for c in asked if c not in failed)
+        cut = cut or not self._left(SEARCHING)
         prover = self._prover(found)
         proof = prover.prove()
         needed = self._needed(prover, proof, frozenset(found))
@@ -300,6 +311,7 @@ class Inference:
             again = self._prover(fewer).prove()
             if _proved(proof) - found.keys() <= _proved(again):  # a core is one of several, and the rest may miss it
                 found, proof = fewer, again
+        proof.out_of_time |= cut and not proof.complete
         texts = {name: vocabulary.text(clause) for name, clause in found.items()}
         return Inferred(proof, texts, sum(s.states for s in seen), self._asked)
 
@@ -318,7 +330,7 @@ class Inference:
                 built.append(self._cls(faults=faults, **dict.fromkeys(indices, size), **fixed))
         for system in built or [self._cls(faults=faults, **fixed)]:
             self._told(f"states of {system.label}")
-            yield Seen(system)
+            yield Seen(system, lambda: self._left(SEEING))
 
     def _system(self, found: Mapping[str, Clause]) -> System:
         """The system of any size, with these lemmas."""
@@ -348,6 +360,8 @@ class Inference:
         while not settled and self._left(SEARCHING):
             settled = True
             for where, conditions_ in steps.items():
+                if not self._left(SEARCHING):
+                    break
                 open_ = [c for c in conditions_ if c.what in kept]
                 while open_ and (broken := self._broken(prover, open_, kept)):
                     settled = False

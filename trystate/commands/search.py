@@ -8,7 +8,6 @@ an argument wrong, or another rank lost, says so itself. An error that all ranks
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import time
 
@@ -20,7 +19,7 @@ from ..exits import Exit
 from ..machine import CPU
 from ..progress import Reporter
 from ..report.files import Places
-from ..report.results import Checked, Results
+from ..report.results import Checked, Results, plural
 from ..report.summary import print_results
 from . import verify
 
@@ -28,7 +27,7 @@ from . import verify
 def search(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     args.systems, args.engine, args.device, args.cores = [args.system], "explicit", CPU, 1
-    args.jobs = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # that share the memory of this host
+    args.jobs = joining.ranks_of_this_host()  # they share its memory
     with joining.joined(args.timeout) as ranks:
         try:
             return _search(args, ranks) if ranks.rank == 0 else _help(args, ranks)
@@ -43,7 +42,7 @@ def _search(args: argparse.Namespace, ranks: joining.TorchRanks) -> int:
     places, reporter = Places(args.report, args.json, args.junit), Reporter()
     (task,) = verify.asked_for(args, reporter, ranks)
     places.prepare()
-    with reporter.doing(f"{task.name} on {ranks.count} ranks"):
+    with reporter.doing(f"{task.name} on {plural(ranks.count, 'rank')}"):
         done = task()
     assert isinstance(done, Checked)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # of Linux in KiB

@@ -10,9 +10,9 @@ Whether to stop is told at the beginning of a round. One rank that has a reason 
 stops all of them there, with its reason, and what was found stays. A rank that is gone ends the search with `RankLost`:
 without its states no path can be found.
 
-A path is found by all ranks together (`SharedTrails`): each makes the same guesses of a predecessor, and looks up those
-in its part of the level before. Where liveness is asked for, the states are gathered on the first rank, if they fit
-there: the graph is built, and judged, by that one alone. The reports of the others have no liveness.
+A path is found by all ranks together (`_SharedTrails`): each makes the same guesses of a predecessor, and looks up
+those in its part of the level before. Where liveness is asked for, the states are gathered on the first rank, if they
+fit there: the graph is built, and judged, by that one alone. The reports of the others have no liveness.
 
 A run is the one that a search of one process finds, unless a level has more than `CHUNK` states and several steps
 violate one property there; it has the same length in any case.

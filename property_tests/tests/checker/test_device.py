@@ -103,7 +103,7 @@ def answers(of: System, workers: Workers | None, limits: Limits = MANY, **option
     said: dict[str, Any] = {
         "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
         "found": seen.found,
-        "levels": [level.tobytes() for level in engine.levels],
+        "levels": [level[:].tobytes() for level in engine.levels],
     }
     if seen.complete and engine.symmetry is None:
         said["edges"] = engine.explored().graph.after.tobytes()

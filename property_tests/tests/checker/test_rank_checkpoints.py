@@ -32,8 +32,9 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_ranks import MANY, alone, answers
 
-from trystate import spill
+from trystate import rank_storage, spill
 from trystate.rank_storage import RankSpill, opened
+from trystate.spill import Spill
 
 MEMORY = 1 << 26
 
@@ -242,7 +243,7 @@ def open_on(count: int, place: Callable[[int], Path], limits: Limits = MANY) -> 
 
     def search(mine: InMemory) -> str:
         try:
-            opened(place(mine.rank), mine, limits).close()
+            rank_storage.opened(place(mine.rank), mine, limits).close()
         except UsageError as refused:
             return str(refused)
         return ""
@@ -267,6 +268,52 @@ def test_a_directory_with_something_else_is_refused_and_left(tmp_path: Path) -> 
 def test_a_limit_of_memory_that_is_too_small_is_refused(tmp_path: Path) -> None:
     said = open_on(1, lambda _: tmp_path / "checkpoint", replace(MANY, memory_bytes=1 << 20))
     assert "the limit is 1 MiB: raise it with --max-memory" in said[0]
+
+
+def test_a_limit_that_is_too_small_on_one_rank_is_told_to_all(tmp_path: Path) -> None:
+    def search(mine: InMemory) -> str:
+        limits = replace(MANY, memory_bytes=1 << 20) if mine.rank == 1 else MANY
+        with pytest.raises(UsageError) as refused:
+            opened(tmp_path / "checkpoint", mine, limits)
+        return str(refused.value)
+
+    said = together(2, search)
+    assert all("the limit is 1 MiB: raise it with --max-memory (rank 1)" in text for text in said), said
+    assert open_on(2, lambda _: tmp_path / "checkpoint") == ["", ""]
+
+
+def test_a_file_in_the_place_of_the_parts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "of-2").write_text("")
+    assert_refused(tmp_path, 2, "give a directory that can be written", lambda: TwoPhaseCommit(rm=2))
+
+
+SHARED = {  # mistakes with which two searches write into one directory
+    "the first rank takes no lock": rewritten(rank_storage._prepared, "lock = Lock(path)", "lock = Unlocked(path)"),
+    "the lock goes when the search begins": rewritten(Spill.begin, "Spill.close(self)", "self.close()"),
+    "the lock goes when the ranks know each other": rewritten(opened, "memory, lock=lock)", "memory)"),
+}
+
+
+def test_two_searches_cannot_have_one_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart(tmp_path)
+    monkeypatch.setattr(rank_storage, "Unlocked", lambda path: None, raising=False)
+    monkeypatch.setattr("trystate.property_tests.support.ranks.MEET_SECONDS", 0.3)
+    assert not survivors(SHARED, lambda: apart(tmp_path))
+
+
+def apart(root: Path) -> None:
+    """While one group searches with a checkpoint, others are refused; afterwards they are not."""
+
+    def search(mine: InMemory) -> dict[str, Any]:
+        with rank_storage.opened(root, mine, MANY) as storage:
+            engine = PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage)
+            found = answers(engine)
+            if mine.rank == 0:
+                assert all("is in use by another search" in text for text in open_on(3, lambda _: root))
+            return found
+
+    assert together(2, search) == [alone(TwoPhaseCommit(rm=2))] * 2
+    assert open_on(3, lambda _: root) == [""] * 3
 
 
 # ---- planted mistakes

@@ -193,17 +193,29 @@ def test_ranks_of_other_systems_or_releases_are_refused(
 
 @pytest.mark.parametrize(("variable", "value", "said"), [
     ("RANK", "", "the environment has no RANK: start this command on several ranks"),
-    ("WORLD_SIZE", "5000", "WORLD_SIZE is 5000: a search has 1 to 4,096 ranks"),
-    ("WORLD_SIZE", "two", "WORLD_SIZE is two: a search has"),
+    ("WORLD_SIZE", "5000", "WORLD_SIZE is '5000' in the environment, where a launcher puts 1 to 4,096"),
+    ("WORLD_SIZE", "two", "WORLD_SIZE is 'two' in the environment"),
+    ("RANK", "1", "RANK is '1' in the environment, where a launcher puts 0 to 0"),
+    ("MASTER_PORT", "99999", "MASTER_PORT is '99999' in the environment"),
+    ("LOCAL_WORLD_SIZE", "-1", "LOCAL_WORLD_SIZE is '-1' in the environment"),
 ])  # fmt: skip
 def test_a_process_that_no_launcher_has_started_is_told_how(
     variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ranks.NEEDED:
-        monkeypatch.setenv(name, "1")
+        monkeypatch.setenv(name, str(int(name != "RANK")))
     monkeypatch.setenv(variable, value)
     assert cli.run(["search", *SMALL]) == Exit.USAGE
     assert said in capsys.readouterr().err
+
+
+def test_a_timeout_that_torch_cannot_wait_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ranks.NEEDED:
+        monkeypatch.setenv(name, str(int(name != "RANK")))
+    assert cli.run(["search", *SMALL, "--timeout", "1e15"]) == Exit.USAGE
+    assert "--timeout 1e+15 is too long: give at most 1,000,000 s" in capsys.readouterr().err
 
 
 def test_a_rank_whose_others_do_not_come_gives_up(launcher: Launcher) -> None:
@@ -213,6 +225,14 @@ def test_a_rank_whose_others_do_not_come_gives_up(launcher: Launcher) -> None:
 
     (one,) = launcher.start(1, do).ended()
     assert (one.code, "the ranks did not meet within 0.5 s" in one.err) == (Exit.INCOMPLETE, True), one.err
+
+
+def test_a_process_that_waits_in_gloo_ends_with_its_exit_code() -> None:
+    """The interpreter's end would otherwise abort it, with another code."""
+    wait = "from trystate import ranks; import threading; held = threading.Event()"
+    given_up = f"{wait}\ntry: ranks._within(0.1, held.wait)\nexcept RuntimeError as error: print(error)"
+    ended = subprocess.run([sys.executable, "-c", given_up], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (Exit.INCOMPLETE, "not all of them are connected\n"), ended.stderr
 
 
 # ---- notes and states between real ranks

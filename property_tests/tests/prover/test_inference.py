@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from trystate.model.checker.check import check
 from trystate.model.language import System, all_, always, choice, flag, index
 from trystate.model.language.properties import Claim
 from trystate.model.prover.induction import Status
-from trystate.model.prover.inference import Atom, Clause, Inference, Inferred, Vocabulary
+from trystate.model.prover.inference import Atom, Clause, Inference, Inferred, Seen, Vocabulary
 from trystate.model.prover.sizes import any_size
 from trystate.property_tests.support import published
 from trystate.property_tests.support.proofs import SECONDS, proved
@@ -105,6 +106,26 @@ def test_without_time_nothing_is_decided() -> None:
     assert found.proof.out_of_time
 
 
+def test_candidates_are_chosen_until_their_part_of_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Clause] = []
+    right = Seen.never
+
+    def never(seen: Seen, clause: Clause) -> bool:
+        looked.append(clause)
+        return right(seen, clause)
+
+    monkeypatch.setattr(Seen, "never", never)
+    ticks = itertools.count()
+    bare = without(LockServer, ("one_has_it",))
+    found = Inference(bare, clock=lambda: float(next(ticks)), seconds=60.0, effort=EFFORT).prove()
+    assert 0 < len(set(looked)) <= 30
+    assert found.proof.out_of_time
+    monkeypatch.setattr(Inference, "_left", lambda self, part=1.0: SECONDS * (part == 1.0))
+    found = inferred(bare)
+    assert found.proof.status["one_holds_it"] is Status.NOT_PROVED
+    assert found.proof.out_of_time  # more of it may find the lemmas
+
+
 class Colour(enum.Enum):
     """Of a light."""
 
@@ -139,7 +160,11 @@ def test_a_stronger_candidate_implies_the_weaker_one() -> None:
     for atom in {a for shape in vocabulary.shapes() for a in vocabulary.atoms(shape)}:
         alike.setdefault((atom.field, atom.at), []).append(atom)
     chance = random.Random(1)
-    places = {"colour": [(0,), (1,)], "on": [(0,), (1,)], "pair": [(0, 0), (0, 1), (1, 0), (1, 1)]}
+    places: dict[str, list[tuple[int, ...]]] = {
+        "colour": [(0,), (1,)],
+        "on": [(0,), (1,)],
+        "pair": [(0, 0), (0, 1), (1, 0), (1, 1)],
+    }
     states = [
         {(f, at): chance.randrange(3 if f == "colour" else 2) for f, ats in places.items() for at in ats}
         for _ in range(60)
