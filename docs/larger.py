@@ -4,7 +4,7 @@
 
 With --check it writes nothing, and says whether they find what is there. An entry is that of `trystate verify --json`,
 without what a page does not show, and with a digest of what was searched: a test compares it with the system of today.
-A maintainer's tool: it takes ten minutes on two cores, and three gigabytes of memory.
+A maintainer's tool: it takes a quarter of an hour on two cores, and 15 GiB of memory.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ...language.systems import State
 from .packing import CHUNK, Keys, Layout, Mask, Rows
 from .vectorise import Step
 
-EDGE_BYTES = 24  # int32s per edge: two by step, three by origin, one by target
+EDGE_BYTES = 36  # at most, while edges are laid out: seven int32s and an order of int64s; then six int32s are left
 
 Nodes = NDArray[np.int32]
 Route = list[tuple[int, int]]  # (number of the step, node it leads to)
@@ -47,8 +47,12 @@ class Graph:
                 targets.append(at.astype(np.int32))
                 edges += len(at)
             tick(start, edges * EDGE_BYTES)
-        self.origins = {k: np.concatenate(o) for k, (o, _) in pieces.items() if o}
-        self.targets = {k: np.concatenate(t) for k, (_, t) in pieces.items() if t}
+        self.origins: dict[int, Nodes] = {}
+        self.targets: dict[int, Nodes] = {}
+        for number in list(pieces):
+            origins, targets = pieces.pop(number)  # what is joined is let go of, step by step
+            if origins:
+                self.origins[number], self.targets[number] = np.concatenate(origins), np.concatenate(targets)
         self._index()
 
     def _index(self) -> None:
@@ -60,6 +64,7 @@ class Graph:
         order = np.argsort(origins, kind="stable")
         self.after, self.number = targets[order], numbers[order]
         self.first_after = _offsets(origins, self.size)
+        del numbers, order
         self.before = origins[np.argsort(targets, kind="stable")]
         self.first_before = _offsets(targets, self.size)
 
