@@ -32,7 +32,7 @@ OF_A_PROPERTY = ("name", "form", "doc", "status")
 
 
 def digest(run: Run) -> dict[str, str]:
-    """What is searched: the declarations, and the properties that are asked."""
+    """Of the declarations that are searched, and of the properties that are asked."""
     kernel = Kernel(run.build())
     parts = fingerprint(kernel, Compiled.of(kernel).layout, False, watches(kernel))
     return {name: parts[name] for name in ("declaration", "set of properties")}

@@ -50,7 +50,7 @@ class Graph:
         self.origins: dict[int, Nodes] = {}
         self.targets: dict[int, Nodes] = {}
         for number in list(pieces):
-            origins, targets = pieces.pop(number)  # what is joined is let go of, step by step
+            origins, targets = pieces.pop(number)  # the pieces go, step by step
             if origins:
                 self.origins[number], self.targets[number] = np.concatenate(origins), np.concatenate(targets)
         self._index()

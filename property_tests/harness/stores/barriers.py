@@ -64,11 +64,11 @@ class BarrierConformance(Suite):
             self.claim(call.blocked(), "one of two is held")
             apart = not first.check(["both"])
             self.write(first, "set", "both", b"v")
-            held = call.blocked()
+            held = apart and call.blocked()  # where the key counts the callers, set wakes this one sooner or later
             if held:
                 Call(first.barrier, "both", 2, AMPLE).result()
             call.result()
-            self.claim(apart and held, "set of the barrier's key releases nobody", D.BARRIER_COUNTS_IN_THE_KEY)
+            self.claim(held, "set of the barrier's key releases nobody", D.BARRIER_COUNTS_IN_THE_KEY)
 
     def test_two_barriers_do_not_meet(self) -> None:
         self.needs("barrier")

@@ -184,7 +184,8 @@ def test_a_node_that_fails_its_check_after_a_failure_leaves_and_the_others_go_on
         a, b, c = job.agent("a"), job.agent("b"), job.agent("c", *checked(tmp_path))
         for agent in (a, b, c):
             agent.runs(world_size=3)
-        assert checks(tmp_path) == 1
+        passed = checks(tmp_path)  # once for each round that it has joined: on a busy machine it may join two
+        assert passed >= 1
         (tmp_path / "sick").touch()
         c.do("fail once")
         assert c.ends() == 1
@@ -192,7 +193,7 @@ def test_a_node_that_fails_its_check_after_a_failure_leaves_and_the_others_go_on
         assert "ended with exit code 9; its last output:\n    device 3 is lost" in c.said
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
-        assert (job.state.spent, checks(tmp_path)) == (1, 2), "its failure spent a restart, its leaving none"
+        assert (job.state.spent, checks(tmp_path)) == (1, passed + 1), "its failure spent a restart, its leaving none"
         succeed(a, b)
 
 
