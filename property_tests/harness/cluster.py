@@ -21,6 +21,7 @@ import os
 import pickle
 import queue
 import re
+import signal
 import socket
 import threading
 import time
@@ -106,6 +107,9 @@ class Cluster:
         except BaseException:
             self._open.close()
             raise
+        with contextlib.suppress(ValueError):  # in another thread than the main one, which hears no signals
+            # Ray's handler of SIGTERM calls the one that was there, and aborts the process three seconds later.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         self._work = self._ray.remote(num_cpus=self._cores, max_retries=0)(_work)
         return self
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.kernel import Limits
+from trystate.property_tests.harness import cluster
 from trystate.property_tests.harness.cluster import Cluster
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
@@ -145,6 +146,7 @@ import os, signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from trystate.property_tests.harness import cluster
 from trystate.property_tests.harness.cluster import Cluster
 
 @dataclass
@@ -190,8 +192,13 @@ def test_a_signal_leaves_the_report_of_what_a_real_cluster_has_done(tmp_path: Pa
 
 @real
 def test_a_port_that_is_no_cluster_is_given_up_in_time(tmp_path: Path) -> None:
+    soon = (
+        f"import sys; import {cluster.__name__} as cluster; "
+        "cluster.CONNECT_SECONDS = 3.0; from trystate.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
+        argv = [sys.executable, "-c", soon, "verify", HERE, "--ray", f"127.0.0.1:{server.getsockname()[1]}"]
         began = time.monotonic()
-        done = verified(tmp_path, HERE, "--ray", f"127.0.0.1:{server.getsockname()[1]}")
-    assert time.monotonic() - began < 60.0
-    assert done.returncode == Exit.INCOMPLETE and "nothing answers within 45 s" in done.stderr
+        done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=50)
+    assert time.monotonic() - began < 40.0
+    assert done.returncode == Exit.INCOMPLETE and "nothing answers within 3 s" in done.stderr
