@@ -55,7 +55,7 @@ LOST = (  # the names of Ray's exceptions for a task that another worker may do
 
 
 class WorkerLost(LimitReached):
-    """A task was lost with its worker again and again, or no worker is left."""
+    """A task was lost with its worker again and again, or no worker is left, or the head is gone."""
 
 
 class NamedTask(Protocol):
@@ -130,7 +130,7 @@ class Cluster:
         while left or busy:
             while left and len(busy) < GIVEN_MAX:
                 number = left.pop()
-                busy[self._work.remote(self._make, number, self._names[number], releases(), self._cores)] = number
+                busy[self._work.remote(self._make, number, self._names[number], releases())] = number
             for one in self._ended(list(busy)):
                 number = busy.pop(one)
                 try:
@@ -145,7 +145,7 @@ class Cluster:
                         ) from None
                     left.append(number)
                     continue
-                except UnavailableError:
+                except WorkerLost:
                     raise
                 except Exception as failure:
                     raise self._unavailable(failure) from failure
@@ -156,9 +156,8 @@ class Cluster:
     def _connect(self) -> None:
         how: dict[str, Any] = {"address": self._address, "logging_level": logging.ERROR, "log_to_driver": False}
         if self._address == "local":
-            folder = TemporaryDirectory(
-                prefix="ray-", dir="/tmp", ignore_cleanup_errors=True
-            )  # its paths must be short
+            # Below /tmp, since the path of a socket has 107 bytes at most.
+            folder = TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
             how |= {
                 "num_cpus": self._jobs * self._cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1",
                 "object_store_memory": OBJECTS_BYTES, "_temp_dir": self._open.enter_context(folder),
@@ -187,7 +186,7 @@ class Cluster:
             ready, _ = self._asked(partial(self._ray.wait, given, num_returns=1, timeout=LOOK_SECONDS))
             if ready or any(_slots(node, self._cores) for node in self._asked(self._ray.nodes)):
                 self._served = time.monotonic()
-        except UnavailableError:
+        except WorkerLost:
             raise
         except Exception as failure:
             raise self._unavailable(failure) from failure
@@ -199,7 +198,10 @@ class Cluster:
         return list(ready)
 
     def _asked(self, what: Callable[[], Any]) -> Any:
-        return self._caller.call(HEAD_SECONDS, what, f"--ray {self._address}: the head of the cluster does not answer")
+        try:
+            return self._caller.call(HEAD_SECONDS, what, "the head of the cluster does not answer")
+        except UnavailableError as error:
+            raise WorkerLost(f"--ray {self._address}: {error}") from error
 
     def _unavailable(self, failure: Exception) -> UnavailableError:
         return UnavailableError(
@@ -229,7 +231,7 @@ def releases() -> str:
     return f"trystate {metadata.version('trystate')}, torch {torch}"
 
 
-def _work(make: bytes, number: int, name: str, theirs: str, cores: int) -> tuple[Any, Exception | None]:
+def _work(make: bytes, number: int, name: str, theirs: str) -> tuple[Any, Exception | None]:
     """On a worker: the task with this number."""
 
     def task() -> Any:

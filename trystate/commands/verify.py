@@ -31,7 +31,7 @@ from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.adapters.versions import findings_line, prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
-from trystate.property_tests.harness.cluster import Cluster, tasks_beside
+from trystate.property_tests.harness.cluster import Cluster, WorkerLost, tasks_beside
 
 from .. import plans, registry
 from ..choosing import build, chosen
@@ -41,7 +41,7 @@ from ..progress import Reporter
 from ..report.files import Places, draw, folder
 from ..report.json import results_json, trace
 from ..report.page import contents, write_page
-from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
+from ..report.results import LOSS, Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
 from ..spill import Spill, spilling
 
@@ -111,7 +111,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def carry_out(tasks: Sequence[Task], workers: Processes | Cluster, reporter: Reporter) -> tuple[dict[int, Any], str]:
-    """The results by the numbers of the tasks, and the name of the signal that ended the work, or ""."""
+    """The results by the numbers of the tasks, and the signal or loss that ended the work, or ""."""
     done: dict[int, Any] = {}
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
     names, costs = [task.name for task in tasks], [task.cost for task in tasks]
@@ -124,6 +124,9 @@ def carry_out(tasks: Sequence[Task], workers: Processes | Cluster, reporter: Rep
         return done, "SIGINT"
     except Terminated:
         return done, "SIGTERM"
+    except WorkerLost as lost:  # with hours of others' work done, perhaps
+        reporter.done(f"trystate: {lost}")
+        return done, LOSS
     return done, ""
 
 

@@ -95,10 +95,18 @@ def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:
     with doubled(fails=ConnectionError("none here")):
         code, _, err = command("verify", HERE, "--ray", "auto")
     assert code == Exit.USAGE and "trystate: --ray auto: none here; start a cluster with `ray start --head`" in err
-    gone = [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]
-    with doubled(losses={0: gone}):
-        code, _, err = command("verify", HERE, "--ray", "auto")
-    assert code == Exit.INCOMPLETE and "no memory; if it is for its memory, give --max-memory" in err
+
+
+def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Command, plan: Any) -> None:
+    plan(*THREE)
+    for seed in range(9):
+        gone = [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]
+        with doubled(losses={0: gone}, seed=seed) as double:
+            code, out, err = command("verify", "--all", "--ray", "auto")
+        assert code == Exit.INCOMPLETE and "no memory; if it is for its memory, give --max-memory" in err
+        found = report()
+        assert len(found["runs"]) + len(found["conformance"]) == sum(double.runs[number] for number in (1, 2, 3))
+        assert f"{len(found['left'])} not done: ended by a loss" in out and BROKEN.label in found["left"]
 
 
 MUTANTS: dict[str, Mutant] = {
