@@ -145,6 +145,12 @@ def _verify(p: Parser) -> None:
     group = p.add_argument_group("how to search")
     _search_options(group)
     group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="do searches and comparisons on a Ray cluster: local (of this machine, with --jobs), auto (the one that "
+        "runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT (default: in processes)",
+    )
+    group.add_argument(
         "--spill",
         type=Path,
         metavar="DIR",

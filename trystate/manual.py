@@ -69,12 +69,16 @@ beyond some million states. With --spill one that does not fit the memory keeps
 its states in a directory, and the same command goes on with it after a limit,
 Ctrl-C or a crash.
 
+With --ray the searches and comparisons are done by the workers of a Ray cluster,
+as many at a time as it has CPUs, and the report is the same: docs/scale.md.
+
 A report with every counterexample is written to a directory. Interrupted, the
 report has what was done until then, and says so.
 """,
         examples="""\
   trystate verify
   trystate verify --all --jobs 4
+  trystate verify --all --ray auto
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
   trystate verify --html page.html

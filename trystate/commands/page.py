@@ -13,6 +13,7 @@ from trystate.model.errors import UsageError
 
 from .. import plans, registry
 from ..exits import Exit
+from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import JSON
 from ..report.json import results_json
@@ -54,7 +55,7 @@ def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
         for number, run in enumerate(runs, 1)
     ]
     share_out(args, len(tasks))
-    done, interrupted = carry_out(tasks, args.jobs, reporter)
+    done, interrupted = carry_out(tasks, Processes(tasks, args.jobs), reporter)
     left = [task.name for number, task in enumerate(tasks) if number not in done]
     results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)
     results.seconds = time.perf_counter() - started

@@ -2,8 +2,9 @@
 
 Theory of operation. The command makes a list of tasks: a run to check, or a comparison to make. `processes.Processes`
 does them, the longest first; each gives a value of `report.results`, and the report has them in the order of the plan.
-A task writes the counterexamples of its run itself. When the command is interrupted (Ctrl-C, SIGTERM) the report has
-the tasks that are done, and names the others; the exit code is not 0.
+A task writes the counterexamples of its run itself. With `--ray` workers of a cluster do them (`harness/cluster`): each
+makes the list again from the options, and the files come with the results (`Away`). When the command is interrupted
+(Ctrl-C, SIGTERM) the report has the tasks that are done, and names the others; the exit code is not 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trystate.diagrams import sequence_text
@@ -29,6 +31,7 @@ from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.adapters.versions import findings_line, prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
+from trystate.property_tests.harness.cluster import Cluster, WorkerLost, tasks_beside
 
 from .. import plans, registry
 from ..choosing import build, chosen
@@ -38,7 +41,7 @@ from ..progress import Reporter
 from ..report.files import Places, draw, folder
 from ..report.json import results_json, trace
 from ..report.page import contents, write_page
-from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
+from ..report.results import LOSS, Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
 from ..spill import Spill, spilling
 
@@ -71,18 +74,25 @@ def verify(args: argparse.Namespace) -> int:
     if args.engine not in ("auto", *ENGINES):
         raise UsageError(registry.unknown("engine", args.engine, ("auto", *ENGINES)))
     started = time.perf_counter()
-    asked = bool(args.systems or chosen(args))
+    asked = _asked(args)
     if asked and args.all:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
     if args.spill is not None and len(args.systems) != 1:
         raise UsageError(f"--spill {args.spill} is of one search: name one system")
     refuse_both(args.spill, args.device)
+    if args.ray is not None and (args.spill is not None or args.device != CPU):
+        raise UsageError(f"--ray {args.ray}: workers keep no states in files, and use no device; leave out the other")
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
-    tasks = [*asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
+    tasks = _tasks(args, reporter)
     share_out(args, len(tasks))
     places.prepare()
-    done, interrupted = carry_out(tasks, args.jobs, reporter)
+    if args.ray is None:
+        done, interrupted = carry_out(tasks, Processes(tasks, args.jobs), reporter)
+    else:
+        cluster = Cluster(args.ray, tasks, partial(away, args), cores=args.cores or 1, jobs=args.jobs)
+        done, interrupted = carry_out(tasks, cluster, reporter)
+        done = {number: _landed(args.report, *sent) for number, sent in done.items()}
     found = [done[number] for number in sorted(done)]
     results = Results(
         checked=[one for one in found if isinstance(one, Checked)],
@@ -100,20 +110,23 @@ def verify(args: argparse.Namespace) -> int:
     return results.exit
 
 
-def carry_out(tasks: Sequence[Task], jobs: int, reporter: Reporter) -> tuple[dict[int, Any], str]:
-    """The results by the numbers of the tasks, and the name of the signal that ended the work, or ""."""
+def carry_out(tasks: Sequence[Task], workers: Processes | Cluster, reporter: Reporter) -> tuple[dict[int, Any], str]:
+    """The results by the numbers of the tasks, and the signal or loss that ended the work, or ""."""
     done: dict[int, Any] = {}
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
     names, costs = [task.name for task in tasks], [task.cost for task in tasks]
     try:
-        with _terminated(), Processes(tasks, jobs) as processes, reporter.counting(names, costs) as count:
-            for number, result in processes.results(order):
+        with _terminated(), workers as entered, reporter.counting(names, costs) as count:
+            for number, result in entered.results(order):
                 done[number] = result
                 count(number)
     except KeyboardInterrupt:
         return done, "SIGINT"
     except Terminated:
         return done, "SIGTERM"
+    except WorkerLost as lost:  # with hours of others' work done, perhaps
+        reporter.done(f"trystate: {lost}")
+        return done, LOSS
     return done, ""
 
 
@@ -153,6 +166,48 @@ def pictures_problem(results: Results) -> str:
 
 
 # ---- the tasks
+
+
+def _asked(args: argparse.Namespace) -> bool:
+    """Are systems asked for, and not a plan?"""
+    return bool(args.systems or chosen(args))
+
+
+def _tasks(args: argparse.Namespace, reporter: Reporter) -> list[Task]:
+    return [*(asked_for(args, reporter) if _asked(args) else _planned(args, reporter))]
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A task on another machine, which gives the files of its counterexamples together with its result."""
+
+    task: Task
+    args: argparse.Namespace  # those of the task
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def __call__(self) -> tuple[Checked | Compared, dict[str, bytes]]:
+        with TemporaryDirectory() as folder:
+            out = self.args.report = Path(folder)
+            result = self.task()
+            answers = result.answers if isinstance(result, Checked) else ()
+            return result, {file: (out / file).read_bytes() for answer in answers for file in answer.files}
+
+
+def away(args: argparse.Namespace) -> list[Away]:
+    """The tasks, made on a worker of a cluster: those that its node takes at a time share its cores and memory."""
+    args.jobs = tasks_beside(args.cores or 1)
+    return [Away(task, args) for task in _tasks(args, Reporter())]
+
+
+def _landed(out: Path, result: Checked | Compared, sent: dict[str, bytes]) -> Checked | Compared:
+    """The result, whose files are written."""
+    for file, content in sent.items():
+        (out / file).parent.mkdir(parents=True, exist_ok=True)
+        (out / file).write_bytes(content)
+    return result
 
 
 def _planned(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:

@@ -3,7 +3,7 @@
 trystate      version of this package
 exit          the exit code; `summary` is the whole in one line
 seconds       how long everything took
-interrupted   the signal that ended it before it was done, or ""; left[] names what was not done
+interrupted   the signal, or "a loss" of workers, that ended it early, or ""; left[] names what was not done
 runs[]        number, label, system, edition, sizes {name: n}, faults {name: times}, max_faults (of all
               together, or null), engine, choice (why it), states, edges, depth, seconds, bytes_per_state, complete,
               stopped (which limit, if one),

@@ -185,11 +185,16 @@ class Gap:
         ]
 
 
+LOSS = "a loss"  # of workers, in place of a signal
+ENDED = {"SIGTERM": Exit.TERMINATED, LOSS: Exit.INCOMPLETE}
+
+
 @dataclass(slots=True)
 class Results:
     """Everything that one call of `verify` found.
 
-    `seconds` is how long it took. If a signal ended it early, `interrupted` names that, and `left` what was not done.
+    `seconds` is how long it took. If a signal or a loss of workers ended it early, `interrupted` names that, and `left`
+    what was not done.
     """
 
     checked: Sequence[Checked] = ()
@@ -204,7 +209,7 @@ class Results:
         judgements = {a.judgement for c in self.checked for a in c.answers}
         differ = any(c.disagreements for c in self.compared)
         if self.interrupted:
-            return Exit.TERMINATED if self.interrupted == "SIGTERM" else Exit.INTERRUPTED
+            return ENDED.get(self.interrupted, Exit.INTERRUPTED)
         if judgements & {Judgement.NEW, Judgement.MISSING} or self.gaps or differ:
             return Exit.FAILED
         if Judgement.NOT_DECIDED in judgements or not self.checked or any(c.stopped for c in self.compared):

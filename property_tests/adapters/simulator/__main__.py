@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
-from . import handlers, swarm
+from trystate.model.errors import UnavailableError, UsageError
+
+from ...harness.cluster import WorkerLost
+from . import handlers, spread, swarm
 from .progress import Progress
 from .schedule import draw
+from .spread import Run
 
 SHOWN_MAX = 200  # events of a run that failed
 SEEDS_SHOWN = 8  # of each property
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
-Run = swarm.Run | handlers.Run
 
 
 def main() -> int:
@@ -32,11 +36,18 @@ def main() -> int:
     parser.add_argument("--crowd", metavar="N", type=int, help="so many of our handlers form one round")
     parser.add_argument("--whole", action="store_true", help="of a run that failed: as it was drawn, not the smallest")
     parser.add_argument("--log", action="store_true", help="with --seed: print every event")
+    parser.add_argument("--ray", metavar="ADDRESS", help="run the seeds on a Ray cluster: local, auto, HOST:PORT or "
+                                                         "ray://HOST:PORT (default: in this process)")  # fmt: skip
     options = parser.parse_args()
     if options.crowd is not None:
         return crowd(options.crowd)
     if options.seed is None:
-        return sweep(options)
+        try:
+            return sweep(options)
+        except (UsageError, UnavailableError, WorkerLost) as error:
+            if options.ray is None:
+                raise
+            parser.error(str(error))
     if options.handlers is None:
         return report(swarm.run(draw(options.seed, options.nodes)), options)
     side, on = handlers.SIDES[options.handlers], options.on is not None
@@ -46,15 +57,18 @@ def main() -> int:
 def sweep(options: argparse.Namespace) -> int:
     """All seeds, and for each property those that violate it; a seed that fails is printed at once."""
     seeds, side = range(options.first, options.first + options.seeds), handlers.SIDES.get(options.handlers or "")
-    runs: Iterator[Run] = handlers.sweep(seeds, side, options.nodes) if side else swarm.sweep(seeds, options.nodes)
+    runs = spread.runs(seeds, options.nodes, options.handlers)
+    if options.ray is not None:
+        runs = spread.sweep(options.ray, os.cpu_count() or 1, seeds, options.nodes, options.handlers)
     progress, found, first = Progress(len(seeds), "seeds"), defaultdict[str, list[int]](list), None
-    for done in progress.watch(runs, lambda one: one.fails):
-        if not done.fails:
-            continue
-        first, failed = first or done, found[done.fails]
-        failed.append(done.schedule.seed)
-        if len(failed) <= SEEDS_SHOWN:
-            print(f"{done.fails}: {again(failed[-1], options.nodes, options.handlers)}", flush=True)
+    with contextlib.closing(progress.watch(runs, lambda one: one.fails)) as watched, contextlib.closing(runs):
+        for done in watched:
+            if not done.fails:
+                continue
+            first, failed = first or done, found[done.fails]
+            failed.append(done.schedule.seed)
+            if len(failed) <= SEEDS_SHOWN:
+                print(f"{done.fails}: {again(failed[-1], options.nodes, options.handlers)}", flush=True)
     for name, failed in found.items():
         more = ", ..." if len(failed) > SEEDS_SHOWN else ""
         print(f"{name}: {len(failed):,} seeds: {', '.join(map(str, failed[:SEEDS_SHOWN]))}{more}")

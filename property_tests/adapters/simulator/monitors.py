@@ -45,7 +45,10 @@ class Violation(TrystateError):
 
     def __init__(self, name: str, seen: str) -> None:
         super().__init__(f"{name}: {seen}")
-        self.name = name
+        self.name, self._seen = name, seen
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        return Violation, (self.name, self._seen)
 
 
 def demand(holds: object, name: str, *seen: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO, TypeVar
@@ -36,7 +36,7 @@ class Progress:
         self._every, self._next = (LIVE_SECONDS, self._began) if live else (PLAIN_SECONDS, self._began + FIRST_SECONDS)
         self._status = self._console.status(Text(str(self))) if live else None
 
-    def watch(self, runs: Iterable[T], failed: Callable[[T], object]) -> Iterator[T]:
+    def watch(self, runs: Iterable[T], failed: Callable[[T], object]) -> Generator[T, None, None]:
         """The runs, counted, until all are done or Ctrl-C was pressed."""
         with self._hearing():
             for one in runs:

@@ -1,0 +1,212 @@
+"""`trystate verify --ray`: the report is that of processes, whatever is lost, and a signal keeps what is done.
+
+Most tests are of a double of Ray; the last ones start a real cluster, and are skipped where Ray is not installed.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.checker.expectations import Run
+from trystate.model.checker.kernel import Limits
+from trystate.property_tests.harness import cluster
+from trystate.property_tests.harness.cluster import Cluster
+from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
+from trystate.property_tests.support.systems.lock import Edition, Lock
+from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, Endless, report
+
+from trystate.commands import verify
+from trystate.exits import Exit
+
+THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
+real = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: trystate[ray]")
+
+
+def written(folder: Path = Path("trystate-report")) -> dict[str, str]:
+    """Every file of a report, without its seconds."""
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(r"\b[\d.]+ s\b|\"(seconds|bytes_per_state)\": [\d.]+", "", text) for name, text in files.items()
+    }
+
+
+def the_report_is_that_of_processes(command: Command, plan: Any) -> None:
+    plan(*THREE)
+    assert command("verify", "--all", "--jobs", "2")[0] == Exit.OK
+    expected = written()
+    with doubled(seed=2, losses={0: [EXCEPTIONS["NodeDiedError"]("gone")]}):
+        assert command("verify", "--all", "--ray", "local")[0] == Exit.OK
+    found = written()
+    assert found.keys() == expected.keys() and len(found) > 5
+    assert [name for name in found if found[name] != expected[name] and not name.endswith(".md")] == []
+
+
+def test_the_report_is_that_of_processes(command: Command, plan: Any) -> None:
+    the_report_is_that_of_processes(command, plan)
+
+
+def test_ctrl_c_keeps_what_is_done_and_names_the_rest(command: Command, plan: Any) -> None:
+    plan(*THREE)
+    with doubled() as double:
+
+        def stop() -> None:
+            if sum(double.runs.values()) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        double.before_wait = stop
+        code, out, _ = command("verify", "--all", "--ray", "local")
+        assert not double.up
+    assert code == Exit.INTERRUPTED and "2 not done: ended by SIGINT" in out
+    found = report()
+    assert len(found["runs"]) + len(found["conformance"]) == 2 == len(found["left"])
+
+
+def test_the_searches_of_a_node_share_its_memory(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[int] = []
+
+    def limits(searches: int) -> Limits:
+        shared.append(searches)
+        return Limits()
+
+    monkeypatch.setattr("trystate.commands.verify.machine_limits", limits)
+    for cores, searches in (("1", 6), ("4", 1)):
+        with doubled(cpus=6) as double:
+            command("verify", HERE, "--edition", "MENDED", "--ray", "local", "--cores", cores)
+        assert (shared.pop(), double.options["num_cpus"]) == (searches, int(cores))
+
+
+@pytest.mark.parametrize("other", [("--spill", "states"), ("--device", "torch-cpu")])
+def test_files_and_devices_are_not_for_workers(command: Command, other: tuple[str, str]) -> None:
+    code, _, err = command("verify", HERE, "--ray", "local", *other)
+    assert code == Exit.USAGE and "leave out the other" in err
+
+
+def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:
+    with doubled(fails=ConnectionError("none here")):
+        code, _, err = command("verify", HERE, "--ray", "auto")
+    assert code == Exit.USAGE and "trystate: --ray auto: none here; start a cluster with `ray start --head`" in err
+
+
+def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Command, plan: Any) -> None:
+    plan(*THREE)
+    for seed in range(9):
+        gone = [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]
+        with doubled(losses={0: gone}, seed=seed) as double:
+            code, out, err = command("verify", "--all", "--ray", "auto")
+        assert code == Exit.INCOMPLETE and "no memory; if it is for its memory, give --max-memory" in err
+        found = report()
+        assert len(found["runs"]) + len(found["conformance"]) == sum(double.runs[number] for number in (1, 2, 3))
+        assert f"{len(found['left'])} not done: ended by a loss" in out and BROKEN.label in found["left"]
+
+
+MUTANTS: dict[str, Mutant] = {
+    "files stay on the worker": replaced(verify, "_landed", lambda out, result, sent: result),
+    "a worker has another order": rewritten(verify.away, "_tasks(args, Reporter())", "_tasks(args, Reporter())[::-1]"),
+    "errors are no losses": rewritten(Cluster.results, "except self._lost as", "except ZeroDivisionError as"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_mistake_is_found(name: str, command: Command, plan: Any) -> None:
+    assert not survives(MUTANTS[name], lambda: the_report_is_that_of_processes(command, plan))
+
+
+# ---- a real cluster of this machine
+
+
+def environment() -> dict[str, str]:
+    """Its processes listen on 127.0.0.1."""
+    return {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def verified(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trystate", "verify", *argv]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+@real
+def test_a_real_cluster_gives_the_report_of_processes_though_a_worker_is_killed(tmp_path: Path) -> None:
+    systems = (HERE, f"{Lock.__module__}:Waltz")
+    done = [verified(tmp_path, *systems, "--out", out, *more) for out, *more in (["here"], ["there", "--ray", "local"])]
+    assert [one.returncode for one in done] == [done[0].returncode] * 2, done[1].stderr
+    here, there = written(tmp_path / "here"), written(tmp_path / "there")
+    assert here.keys() == there.keys()
+    assert [name for name in here if here[name] != there[name] and not name.endswith(".md")] == []
+    (tmp_path / "dying.py").write_text(DYING)
+    lines = subprocess.run(
+        [sys.executable, "dying.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert lines.stdout.splitlines()[-2:] == ["[(0, 0), (1, 10), (2, 20)]", "2"], lines.stderr
+
+
+DYING = """
+import os, signal
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from trystate.property_tests.harness import cluster
+from trystate.property_tests.harness.cluster import Cluster
+
+@dataclass
+class Dying:
+    number: int
+    name: str = "dying"
+
+    def __call__(self):
+        with open(f"{os.environ['DIARY']}", "a") as diary:
+            diary.write(f"{self.number} ")
+        if self.number == 1 and Path(os.environ["DIARY"]).read_text().split().count("1") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 10 * self.number
+
+def make():
+    return [Dying(number) for number in range(3)]
+
+if __name__ == "__main__":
+    os.environ["DIARY"] = os.path.abspath("diary")
+    import dying
+    with Cluster("local", dying.make(), dying.make, jobs=2) as cluster:
+        print(sorted(cluster.results([0, 1, 2])))
+    print(Path("diary").read_text().split().count("1"))
+"""
+
+
+@real
+def test_a_signal_leaves_the_report_of_what_a_real_cluster_has_done(tmp_path: Path) -> None:
+    systems = (f"{Lock.__module__}:Waltz", f"{Endless.__module__}:Endless")
+    often = "import sys; from trystate import progress; from trystate.__main__ import main; progress.LINE_SECONDS = 0.1"
+    argv = [sys.executable, "-c", f"{often}; sys.exit(main(sys.argv[1:]))", "verify", *systems, "--ray", "local"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    with subprocess.Popen([*argv, "--jobs", "2"], cwd=tmp_path, **pipes) as process:
+        assert process.stderr is not None
+        assert any("1 of 2 done" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.TERMINATED
+    found = json.loads((tmp_path / "trystate-report" / "report.json").read_text())
+    assert [run["system"] for run in found["runs"]] == ["Waltz"] and found["left"][0].startswith("Endless(")
+    assert "1 not done: ended by SIGTERM" in out
+
+
+@real
+def test_a_port_that_is_no_cluster_is_given_up_in_time(tmp_path: Path) -> None:
+    soon = (
+        f"import sys; import {cluster.__name__} as cluster; "
+        "cluster.CONNECT_SECONDS = 3.0; from trystate.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        argv = [sys.executable, "-c", soon, "verify", HERE, "--ray", f"127.0.0.1:{server.getsockname()[1]}"]
+        began = time.monotonic()
+        done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=50)
+    assert time.monotonic() - began < 40.0
+    assert done.returncode == Exit.INCOMPLETE and "nothing answers within 3 s" in done.stderr

@@ -1,0 +1,272 @@
+"""Tasks on a Ray cluster give each result once, whatever is lost; errors come in time, and say the remedy.
+
+A double of Ray has the tests of what happens; those of a real cluster are in command_line/test_ray.py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trystate.model.errors import UnavailableError, UsageError
+from trystate.property_tests.adapters.simulator import spread, swarm
+from trystate.property_tests.harness import cluster
+from trystate.property_tests.harness.cluster import RUNS_MAX, Cluster, WorkerLost
+from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
+
+from trystate.processes import Processes
+
+
+@dataclass(frozen=True)
+class Square:
+    """A task whose result is its own; that of 13 is an error."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"square {self.number}"
+
+    def __call__(self) -> int:
+        if self.number == 13:
+            raise LookupError("no square of 13")
+        return self.number**2
+
+
+def squares(first: int, size: int) -> list[Square]:
+    return [Square(n) for n in range(first, first + size)]
+
+
+def done(
+    double: Double, size: int, order: Sequence[int] | None = None, first: int = 0, address: str = "auto"
+) -> list[tuple[int, Any]]:
+    with Cluster(address, squares(first, size), partial(squares, first, size)) as workers:
+        assert double.up
+        found = list(workers.results(range(size) if order is None else order))
+    assert not double.up
+    return found
+
+
+def lost(kind: str = "WorkerCrashedError") -> Exception:
+    error: Exception = EXCEPTIONS[kind]("the worker died\nmore")
+    return error
+
+
+# ---- results
+
+
+@st.composite
+def losses(draw: st.DrawFn) -> tuple[int, int, dict[int, list[Exception]]]:
+    size = draw(st.integers(1, 12))
+    kinds = st.lists(st.sampled_from([*EXCEPTIONS]).map(lost), max_size=RUNS_MAX - 1)
+    return size, draw(st.integers(0, 99)), draw(st.dictionaries(st.integers(0, size - 1), kinds))
+
+
+@settings(max_examples=examples(40))
+@given(losses())
+def test_each_result_comes_once_whatever_is_lost(case: tuple[int, int, dict[int, list[Exception]]]) -> None:
+    results_come_once(*case)
+
+
+def results_come_once(size: int, seed: int, gone: dict[int, list[Exception]]) -> None:
+    with doubled(seed=seed, losses=gone) as double:
+        found = done(double, size)
+    with Processes(squares(0, size), 1) as processes:
+        assert sorted(found) == list(processes.results(range(size)))
+    assert double.runs == {n: 1 + len(gone.get(n, ())) for n in range(size)}
+
+
+def test_results_come_as_tasks_end_and_no_more_than_a_few_are_given_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "GIVEN_MAX", 3)
+    with doubled(seed=1) as double:
+        given_at_a_time: list[int] = []
+        wait = double.wait
+
+        def counting(refs: list[Any], **how: Any) -> Any:
+            given_at_a_time.append(len(refs))
+            return wait(refs, **how)
+
+        monkeypatch.setattr(double, "wait", counting)
+        found = [number for number, _ in done(double, 9, [*range(8, -1, -1)])]
+    assert sorted(found) == [*range(9)] != found
+    assert found[0] in (8, 7, 6) and max(given_at_a_time) == 3, "the first of the order are given first"
+
+
+def test_a_task_that_is_lost_again_and_again_is_given_up_with_its_name_and_the_remedy() -> None:
+    with doubled(losses={1: [lost() for _ in range(RUNS_MAX)]}) as double:
+        with pytest.raises(
+            WorkerLost, match=rf"square 1 was lost .* {RUNS_MAX} times.*the worker died; .*--max-memory"
+        ):
+            done(double, 3)
+        assert double.runs[1] == RUNS_MAX and not double.up
+
+
+def test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker() -> None:
+    with doubled() as double:
+        with pytest.raises(LookupError, match="no square of 13") as raised:
+            done(double, 5, first=10)
+        assert "in __call__" in "".join(raised.value.__notes__) and not double.up
+
+
+def test_an_error_of_ray_that_is_no_loss_is_said_and_the_task_is_not_run_again() -> None:
+    with doubled(losses={0: [RayError("no trystate there")]}) as double:
+        with pytest.raises(UnavailableError, match="RayError: no trystate there; each node needs the release"):
+            done(double, 1)
+        assert double.runs[0] == 1
+
+
+@pytest.mark.parametrize("other", ["release", "list"])
+def test_a_worker_that_would_do_something_else_is_refused(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if other == "release":
+        told = count()
+        monkeypatch.setattr(cluster, "releases", lambda: f"trystate {next(told)}")
+    with doubled(), Cluster("local", squares(0, 1), partial(squares, 4, 1)) as workers:  # noqa: SIM117
+        with pytest.raises(UsageError, match="install one release"):
+            list(workers.results([0]))
+
+
+# ---- addresses, and clusters that do not answer
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "host:0", "host:70000", "http://host:1", "local:x", "a b:1"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with doubled(), pytest.raises(UsageError, match=r"is no address: give local, auto, HOST:PORT"), entered(address):
+        pass
+
+
+def entered(address: str) -> Cluster:
+    return Cluster(address, squares(0, 1), partial(squares, 0, 1))
+
+
+@pytest.mark.parametrize("prefix", ["", "ray://"])
+def test_an_address_at_which_nothing_answers_is_refused_at_once(prefix: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"{prefix}127.0.0.1:{taken.getsockname()[1]}"
+        with doubled(), pytest.raises(UsageError, match=r"nothing answers there .*ray start --head"), entered(address):
+            pass
+
+
+def test_a_cluster_that_does_not_answer_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.05)
+    began = time.monotonic()
+    with doubled(hangs=1.0), pytest.raises(UnavailableError, match=r"nothing answers within 0\.05 s"), entered("auto"):
+        pass
+    assert time.monotonic() - began < 0.9
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "said"),
+    [
+        (ConnectionError("no running Ray\nx"), UsageError, r"auto: no running Ray; start a cluster with `ray start"),
+        (RuntimeError("Version mismatch"), UsageError, "Version mismatch"),
+        (ImportError("no grpc"), UnavailableError, r"pip install 'ray\[client\]'"),
+    ],
+)
+def test_what_ray_says_of_an_address_is_said_with_a_remedy(fails: Exception, error: type[Exception], said: str) -> None:
+    with doubled(fails=fails) as double, pytest.raises(error, match=said), entered("auto"):
+        pass
+    assert not double.up
+
+
+def test_without_ray_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with doubled():
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with (
+            pytest.raises(UnavailableError, match=r"pip install 'trystate\[ray\]', or leave out --ray"),
+            entered("auto"),
+        ):
+            pass
+
+
+def test_a_cluster_without_a_node_that_takes_a_task_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.1)
+    began = time.monotonic()
+    with doubled(cpus=0) as double, pytest.raises(WorkerLost, match=r"no node with 1 CPUs for 0\.1 s, with 2 tasks"):
+        done(double, 2)
+    assert 0.1 <= time.monotonic() - began < 5.0
+
+
+def test_a_cluster_of_this_machine_listens_on_the_loopback_and_sends_no_statistics() -> None:
+    with doubled() as double:
+        done(double, 1, address="local")
+        assert (os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]) == ("0", "0")
+    assert (double.how["_node_ip_address"], double.how["include_dashboard"]) == ("127.0.0.1", False)
+    assert double.options == {"num_cpus": 1, "max_retries": 0}
+    assert not os.path.exists(double.how["_temp_dir"])
+
+
+# ---- sweeps of the simulator
+
+
+def test_a_sweep_on_a_cluster_has_the_runs_of_one_process_in_the_order_of_the_seeds() -> None:
+    with doubled(seed=3, losses={1: [lost()]}) as double, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spread, "SEEDS_MIN", 4)
+        found = list(spread.sweep("local", 2, range(5, 18), 3, None))
+        assert len(double.runs) == 4
+    told = [(run.schedule, run.fails, run.seconds) for run in swarm.sweep(range(5, 18), 3)]
+    assert [(run.schedule, run.fails, run.seconds) for run in found] == told
+
+
+# ---- planted mistakes
+
+
+def results_come_once_here() -> None:
+    """Of a few cases, since a property that fails is shrunk for seconds."""
+    for seed in range(6):
+        results_come_once(7, seed, {2: [lost("NodeDiedError")], 5: [lost(), lost()]})
+
+
+MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
+    "a lost task is not run again": (
+        rewritten(Cluster.results, "left.append(number)", "pass"), results_come_once_here),
+    "a lost task is run twice": (
+        rewritten(Cluster.results, "left.append(number)", "left += [number, number]"),
+        results_come_once_here),
+    "one result twice": (
+        rewritten(Cluster.results, "yield number, result", "yield number, result; yield number, result"),
+        results_come_once_here),
+    "a result has the number of another": (
+        rewritten(Cluster.results, "busy.pop(one)", "busy.pop(one) and 0"), results_come_once_here),
+    "an error is swallowed": (
+        rewritten(Cluster.results, "if error is not None:", "if False:"),
+        test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker),
+    "an error of Ray is taken for a loss": (
+        rewritten(Cluster.results, "except self._lost as", "except Exception as"),
+        test_an_error_of_ray_that_is_no_loss_is_said_and_the_task_is_not_run_again),
+    "a node that died is no loss": (
+        replaced(cluster, "LOST", cluster.LOST[:1]), results_come_once_here),
+    "a task is run again without a limit": (
+        rewritten(Cluster.results, "losses[number] += 1", "pass"),
+        test_a_task_that_is_lost_again_and_again_is_given_up_with_its_name_and_the_remedy),
+    "the last one is given first": (
+        rewritten(Cluster.results, "list(reversed(order))", "list(order)"),
+        partial(test_results_come_as_tasks_end_and_no_more_than_a_few_are_given_at_a_time, pytest.MonkeyPatch())),
+    "Ray runs lost tasks again as well": (
+        rewritten(Cluster.__enter__, "max_retries=0", "max_retries=3"),
+        test_a_cluster_of_this_machine_listens_on_the_loopback_and_sends_no_statistics),
+    "a cluster is not left": (
+        rewritten(Cluster.__exit__, "self._open.close()", "pass"),
+        test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker),
+    "pieces come as they end": (
+        rewritten(spread.sweep, "while come in early:", "come = number\n            while come in early:"),
+        test_a_sweep_on_a_cluster_has_the_runs_of_one_process_in_the_order_of_the_seeds),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    mutant, claim = MUTANTS[name]
+    assert not survives(mutant, claim)
