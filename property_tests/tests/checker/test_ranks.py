@@ -6,6 +6,7 @@ many rounds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -242,7 +243,8 @@ def test_a_rank_that_is_lost_ends_the_search_and_the_others_name_what_was_found(
     assert said[1] == "planted"
     for rank in (0, 2):
         assert said[rank].startswith(f"rank {rank} has lost another rank; ")
-        assert "states were seen to depth 8, and found until then, their runs lost: a" in said[rank]
+        # The one that still leaves the last meeting when it is broken off has not counted level 8.
+        assert re.search("states were seen to depth [78], and found until then, their runs lost: a", said[rank])
 
 
 def test_ranks_at_different_places_of_the_search_are_noticed() -> None:

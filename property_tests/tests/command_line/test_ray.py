@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_the_report_is_that_of_processes(command: Command, plan: Any) -> None:
     the_report_is_that_of_processes(command, plan)
 
 
+@pytest.fixture
+def _hears_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_hears_ctrl_c")
 def test_ctrl_c_keeps_what_is_done_and_names_the_rest(command: Command, plan: Any) -> None:
     plan(*THREE)
     with doubled() as double:
