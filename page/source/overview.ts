@@ -3,7 +3,7 @@
 // A column is a set of faults that runs have in common. Where a system has more of these sets than fit a screen, a column
 // is one fault, and a cell speaks of every run that has it.
 
-import type { Data, FindingData, RunData, SystemData } from "./types";
+import type { Data, FindingData, ResultData, RunData, SystemData } from "./types";
 import type { Draw } from "./context";
 import { type Child, all, fill, h, number, plural, prose, words } from "./dom";
 import { faultsText, findingLink, overviewLink, traceLink, walkLink } from "./links";
@@ -52,7 +52,7 @@ const runsOf = (data: Data, name: string, edition: string): RunData[] =>
   data.runs.filter((r) => data.systems[r.system]!.name === name && data.systems[r.system]!.edition === edition);
 
 const broken = (runs: RunData[]): Set<string> =>
-  new Set(runs.flatMap((r) => r.results.filter((x) => x.status === "violated").map((x) => x.name)));
+  new Set(runs.flatMap((r) => r.results.filter(isBroken).map((x) => x.name)));
 
 function verdict(data: Data): HTMLElement {
   const agree = data.comparisons.filter((c) => c.agrees);
@@ -120,6 +120,9 @@ function editionCard(data: Data, name: string, edition: string, chosen: boolean)
     runs.length ? h(`span${lost.size ? ".b" : ""}`, {}, lost.size ? `breaks ${lost.size} of ${asked.size} properties` : `all ${asked.size} properties hold`)
       : h("span", {}, "not checked here: explore it"));
 }
+
+/** Is a claim violated? A state that is only not reachable at this size breaks nothing. */
+const isBroken = (x: ResultData): boolean => x.status === "violated" && !x.judgement.startsWith("not reachable");
 
 const formOf = (data: Data, property: string): string => data.properties.find((p) => p.name === property)?.form ?? "always";
 
