@@ -68,7 +68,7 @@ class Run(NamedTuple):
 
 
 def search(case: Case, side: Side) -> None:
-    """In a process of its own: search, and print what it took."""
+    """Search, in a process of its own, and print the counts and the seconds."""
     packing.WORD_BITS = side.bits
     system: System = TwoPhaseCommit(rm=case.size) if case.model == "two phase commit" else small_rendezvous(case.size)
     asked = [p for p in system.properties if p.form is Form.ALWAYS]

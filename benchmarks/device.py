@@ -92,7 +92,7 @@ def explored(system: System, side: Side) -> tuple[Exploration, int]:
 
 
 def search(case: Case, side: Side, profile: bool = False) -> None:
-    """In a process of its own: search, and print what it took."""
+    """Search, in a process of its own, and print the counts and the seconds."""
     packing.WORD_BITS = case.bits
     if side.device != "cpu":
         least, devices.LEVEL_MIN = devices.LEVEL_MIN, 1

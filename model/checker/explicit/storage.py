@@ -1,4 +1,4 @@
-"""Where a search keeps states that have no room in memory, and what it saves to go on from: an interface.
+"""The interface of a storage: it holds the states that have no room in memory, and a search that is to go on later.
 
 *Theory of operation.* A search with a storage holds each level as a `Run` in it: sorted keys in blocks that are read
 when they are needed, so that memory has a few blocks of each. `union` merges runs block by block, and `Run.has` looks
