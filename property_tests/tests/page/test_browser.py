@@ -247,6 +247,16 @@ def test_a_link_to_a_step_shows_a_colleague_the_same(opened: Callable[..., Page]
     assert link.endswith("@6")
 
 
+def test_a_state_that_one_size_cannot_reach_breaks_nothing(opened: Callable[..., Page], tmp_path: Path) -> None:
+    run = next(run for run in plan() if run.idle and run.edition is not None and run.edition.name == "TRYSTATE"
+               and run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=1,"))  # fmt: skip
+    checked = Search(1, run, run.build, judge, OPTIONS, Reporter())()
+    path = tmp_path / "idle.html"
+    path.write_text(build(contents(results_json(Results(checked=[checked])))), encoding="utf-8")
+    (card,) = opened(path, "#/overview/rendezvous/TRYSTATE").locator("a.ed[aria-current=true]").all_inner_texts()
+    assert re.search(r"all \d+ properties hold", card)
+
+
 def test_two_editions_stand_side_by_side(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, R3)
     page.locator("select[aria-label='Side by side']").select_option(label="beside SEED")
