@@ -34,7 +34,7 @@ from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 REPORT_DIRECTORY = Path("trystate-report")
 OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
 WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
-EXPORTS = ("promela", "tla", "itf")
+EXPORTS = ("promela", "tla", "smt2", "itf")
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -293,7 +293,6 @@ def _prove(p: Parser) -> None:
         "that never hold together; for protocols of a few fields",
     )  # fmt: skip
     p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
-    p.add_argument("--smt2", type=Path, metavar="DIR", help="write each question here, for any solver")
     p.add_argument(
         "--max-seconds", type=positive, default=600.0, metavar="S",
         help="stop after S seconds; the rest is not decided (default: %(default)g)",
@@ -366,8 +365,13 @@ def _table(p: Parser) -> None:
 
 def _export(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
-    p.add_argument("--to", choices=EXPORTS, required=True, help="a model for Spin or for TLC, or the run of a property")
-    p.add_argument("--out", type=Path, metavar="FILE", help="where (default: standard output)")
+    p.add_argument(
+        "--to",
+        choices=EXPORTS,
+        required=True,
+        help="a model for Spin or for TLC, the questions of the proof, or the run of a property",
+    )
+    p.add_argument("--out", type=Path, metavar="FILE", help="where; for smt2 a folder (default: standard output)")
     p.add_argument(
         "--property",
         action="append",

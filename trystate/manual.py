@@ -140,7 +140,7 @@ reachable. Liveness is not asked: trystate verify searches for that.
         examples="""\
   trystate prove rendezvous
   trystate prove waits --with cvc5
-  trystate prove rendezvous --only at_most_max --smt2 questions
+  trystate prove rendezvous --only at_most_max
   trystate prove mypackage.protocol:Mine --infer
 """,
         exits={
@@ -230,14 +230,17 @@ Markdown anywhere else.
 """,
     ),
     "export": Page(
-        summary="write a system for Spin or TLC, or a run as a trace",
+        summary="write a system for Spin, TLC or SMT solvers, or a run as a trace",
         description="""\
 Write a system for another checker, which then judges ours: the states that it
 counts and its verdicts must be the same. promela: a model for Spin, with the
 properties of safety as assertions that name them. tla: a TLA+ module for TLC,
-and beside --out NAME.tla its configuration, NAME.cfg. itf: the run that shows
-the verdict of --property, a counterexample or the witness of a `sometimes`, in
-the trace format of Apalache. docs/export.md has the commands of each tool.
+and beside --out NAME.tla its configuration, NAME.cfg. smt2: the questions of
+the proof for any size, a file each in the folder --out; a solver proves one by
+`unsat`. They are those of trystate prove: all faults, if --fault names none.
+itf: the run that shows the verdict of --property, a counterexample or the
+witness of a `sometimes`, in the trace format of Apalache. docs/export.md has
+the commands of each tool.
 
 Properties of liveness are not exported: their fairness is of single steps, and
 other checkers have that of processes.
@@ -245,6 +248,7 @@ other checkers have that of processes.
         examples="""\
   trystate export rendezvous --nodes 2 --max 2 --fault crash --to promela --out rendezvous.pml
   trystate export registrations --edition SEED --to tla --out Registrations.tla
+  trystate export watches --to smt2 --out questions
   trystate export rendezvous --nodes 2 --min 2 --max 2 --fault stall --to itf \
       --property agree_on_world
 """,

@@ -1,4 +1,4 @@
-"""`trystate export`: a system as a model of another checker, or one of its runs as a trace that other tools read."""
+"""`trystate export`: a system for other tools: a model of another checker, the questions of its proof, or a run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from trystate.model.checker.export.tla import tla
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, System
+from trystate.model.prover.formulas import load
+from trystate.model.prover.induction import Answer
 
 from .. import registry
-from ..choosing import build
+from ..choosing import build, given
 from ..deciding import decide
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.itf import itf_trace
+from ..report.results import plural
+from . import prove
 
+PROOF_S = 600.0  # the most that the proof of --to smt2 takes
 MODULE = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
 def export(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
+    if args.to == "smt2":
+        return _questions(args)
     system = build(registry.system_class(args.system), args)
     names: list[str] | None = args.property or None
     if args.to == "itf":
@@ -44,6 +51,34 @@ def export(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _questions(args: argparse.Namespace) -> int:
+    """Prove the system, and write each question that the solver was asked, as a file of a folder.
+
+    Raises:
+        UsageError: no folder is given, or it cannot be written; or a size is, since a proof is of any.
+    """
+    sized = [word for word in given(args) if word.startswith("--") and word not in ("--edition", "--fault")]
+    if sized:
+        raise UsageError(f"--to smt2 writes the proof of any size: leave {sized[0]} out")
+    if args.out is None:
+        raise UsageError("--to smt2 writes one file for each question: name a folder with --out")
+    load()
+    system, lemmas = prove.chosen(args, args.property)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        reporter = Reporter()
+        with reporter.doing(f"proving {system.name}"):
+            proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
+        for question in proof.asked:
+            name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
+            (args.out / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(args.out, error) from error
+    refuted = sum(question.answer is Answer.REFUTED for question in proof.asked)
+    print(f"{plural(len(proof.asked), 'question')} in {args.out}: unsat proves one; z3 refutes {refuted:,}")
+    return Exit.OK
+
+
 def _module(out: Path) -> str:
     """The name of a TLA+ module, which its file must have."""
     if out.suffix != ".tla" or not MODULE.fullmatch(out.stem):
@@ -59,7 +94,11 @@ def _write(out: Path | None, text: str) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {out}: {error}; choose another place with --out") from error
+        raise _unwritable(out, error) from error
+
+
+def _unwritable(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {out}: {error}; choose another place with --out")
 
 
 def _trace(system: System, properties: list[str]) -> str:

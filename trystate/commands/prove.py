@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, System
@@ -29,27 +27,27 @@ def prove(args: argparse.Namespace) -> int:
     load()  # before anything takes time
     if args.second:
         second.load()
-    system, lemmas = chosen(args)
-    if args.smt2 is not None:
-        _make(args.smt2)
+    system, lemmas = chosen(args, args.only)
     reporter = Reporter()
-
-    def told(done: int, total: int, what: str) -> None:
-        reporter.detail(f"{done} of {total} questions, {what}" if total else what)
-
     inferred: dict[str, str] = {}
     with reporter.doing(f"proving {system.name}"):
         if args.infer:
             proof, inferred = _inferred(args, reporter)
         else:
-            prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
-            proof = prover.prove()
+            proof = proved(system, lemmas, args.only, args.max_seconds, reporter)
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
     for line in _report(proof, agreed, inferred):
         print(line)
-    if args.smt2 is not None:
-        print(f"{plural(len(proof.asked), 'question')} in {_write(proof, args.smt2)}: unsat proves one")
     return _exit(proof, agreed)
+
+
+def proved(system: System, lemmas: frozenset[str], only: list[str], seconds: float, reporter: Reporter) -> Proof:
+    """The proof of a system, while the progress is told."""
+
+    def told(done: int, total: int, what: str) -> None:
+        reporter.detail(f"{done} of {total} questions, {what}" if total else what)
+
+    return Prover(system, lemmas, clock=time.monotonic, seconds=seconds, only=only, told=told).prove()
 
 
 def _inferred(args: argparse.Namespace, reporter: Reporter) -> tuple[Proof, dict[str, str]]:
@@ -82,8 +80,8 @@ def _classes(args: argparse.Namespace) -> tuple[type[System], type[System] | Non
     return its, lemmas if lemmas is not None and issubclass(lemmas, its) else None
 
 
-def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
-    """The system of the arguments, of any size, and the names of its lemmas.
+def chosen(args: argparse.Namespace, only: list[str]) -> tuple[System, frozenset[str]]:
+    """The system of the arguments, of any size, and the names of its lemmas; `only` names properties of it.
 
     Raises UsageError for an unknown name, and for a system without a property to prove.
     """
@@ -91,7 +89,7 @@ def chosen(args: argparse.Namespace) -> tuple[System, frozenset[str]]:
     names = lemma_names(lemmas) if lemmas is not None else frozenset()
     system = any_size(its, lemmas, faults=_faults(its, args.fault))
     known = [p.name for p in system.properties if p.form.value in ("always", "step")]
-    for name in args.only:
+    for name in only:
         if name not in known:
             raise UsageError(registry.unknown("property", name, known))
     if not known:
@@ -191,20 +189,6 @@ def _open(proof: Proof) -> Iterator[str]:
             yield f"{name}: the solver does not decide its condition of the step {where}{others}"
     if any(proof.open(name) for name in (*proof.status, *proof.ranges)):
         yield ""
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--smt2 {directory}: {error.strerror}; choose another folder") from error
-
-
-def _write(proof: Proof, directory: Path) -> Path:
-    for question in proof.asked:
-        name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
-        (directory / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")
-    return directory
 
 
 def _leaves_its_range(proof: Proof) -> bool:

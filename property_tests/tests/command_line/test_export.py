@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
+from trystate.model.prover.formulas import load
+from trystate.property_tests.support.published import LockServer
 from trystate.property_tests.support.systems.lock import Lock
 from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 from trystate.exits import Exit
 
+SERVER = f"{LockServer.__module__}:LockServer"
+HERE_FILE = __file__  # where no folder can be made
 BROKEN = (HERE, "--edition", "BROKEN")
 WALTZ = HERE.replace(":Lock", ":Waltz")
 
@@ -45,6 +49,30 @@ def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> 
     assert code == Exit.OK and trace["vars"][0] == "at" and trace["states"][0]["#meta"]["action"] == "initially"
 
 
+def test_each_question_of_a_proof_is_written_and_read_again_as_unsat(command: Command) -> None:
+    code, out, err = command("export", SERVER, "--to", "smt2", "--out", "questions")
+    assert code == Exit.OK, err
+    files = sorted(Path("questions").glob("*.smt2"))
+    assert out == f"{len(files)} questions in questions: unsat proves one; z3 refutes {len(files)}\n"
+    assert len(files) > 2
+    assert {_answer(file) for file in files} == {"unsat"}
+
+
+def test_a_question_that_a_mistake_leaves_open_has_a_model(command: Command) -> None:
+    code, out, err = command("export", *BROKEN, "--to", "smt2", "--out", "broken", "--property", "one_at_a_time")
+    assert code == Exit.OK, err
+    answers = [_answer(file) for file in Path("broken").glob("*_one_at_a_time.smt2")]
+    assert "sat" in answers
+    refuted = sum(_answer(file) == "unsat" for file in Path("broken").glob("*.smt2"))
+    assert out.endswith(f"z3 refutes {refuted}\n")
+
+
+def _answer(file: Path) -> str:
+    solver = load().Solver()
+    solver.from_file(str(file))
+    return str(solver.check())
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -52,6 +80,10 @@ def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> 
         ((*BROKEN, "--to", "tla", "--property", "one"), "no property 'one': Lock has"),
         ((*BROKEN, "--to", "itf"), "--to itf writes the run of one property: name it with --property, once"),
         ((*BROKEN, "--to", "itf", "--property", "deadlock_freedom"), "no run shows it: deadlock_freedom holds"),
+        ((SERVER, "--to", "smt2"), "--to smt2 writes one file for each question: name a folder with --out"),
+        ((SERVER, "--to", "smt2", "--out", "q", "--size", "client=3"), "of any size: leave --size out"),
+        ((SERVER, "--to", "smt2", "--out", "q", "--max-faults", "1"), "of any size: leave --max-faults out"),
+        ((SERVER, "--to", "smt2", "--out", HERE_FILE), f"cannot write {HERE_FILE}:"),
         ((*BROKEN, "--to", "spin"), "invalid choice: 'spin'"),
         ((*BROKEN, "--to", "promela", "--out", "."), "cannot write .:"),
     ],

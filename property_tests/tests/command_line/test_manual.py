@@ -52,7 +52,7 @@ def refuse_unknown(args: argparse.Namespace) -> None:
     """The names in a command line are known. Raises UsageError."""
     if args.command == "prove:prove":
         if args.system != PLACEHOLDER:
-            prove.chosen(args)
+            prove.chosen(args, args.only)
     elif getattr(args, "system", None) not in (None, PLACEHOLDER) or args.command == "verify:verify":
         for name in [args.system] if hasattr(args, "system") else args.systems:
             if name != PLACEHOLDER:

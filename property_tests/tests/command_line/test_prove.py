@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -107,25 +106,6 @@ def test_a_property_and_a_fault_that_there_is_not_are_refused(command: Command) 
     assert (code, "one_has_it" in err) == (Exit.USAGE, True), err
     code, _, err = command("prove", "rendezvous", "--fault", "crsh")
     assert (code, "crash" in err) == (Exit.USAGE, True), err
-
-
-def test_each_question_is_written_and_read_again_as_unsat(command: Command) -> None:
-    code, out, err = command("prove", LOCK, "--smt2", "questions")
-    assert code == Exit.OK, err
-    files = sorted(Path("questions").glob("*.smt2"))
-    assert f"{len(files)} questions in questions" in out
-    assert len(files) > 2
-    z3 = load()
-    for file in files:
-        solver = z3.Solver()
-        solver.from_file(str(file))
-        assert solver.check() == z3.unsat, file
-
-
-def test_a_folder_that_cannot_be_written_is_said(command: Command) -> None:
-    Path("taken").write_text("")
-    code, _, err = command("prove", LOCK, "--smt2", "taken")
-    assert (code, "--smt2 taken" in err, "internal" in err) == (Exit.USAGE, True, False), err
 
 
 def test_a_missing_solver_is_named_with_its_remedy(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
