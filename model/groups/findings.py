@@ -37,8 +37,10 @@ _FINDINGS = (
             "group reads their addresses.",
             "put the keys of each life below a prefix that its members have agreed on",
             "init_process_group raises 'Connection refused' or 'Connect timeout', although all processes run.",
-            "destroy_process_group, or a restart of a process, and then init_process_group with the same store.",
-            "Give each new group a new store, or PrefixStore(a name that all of them know, store)."),
+            "destroy_process_group, or a restart of a process, and then init_process_group with the same store; so do "
+            "the workers that torchrun --max-restarts starts again, which share the agent's store.",
+            "Give each new group a new store, or PrefixStore(a name that all of them know, store); for restarts of "
+            "torchrun set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."),
     Finding("local-names-differ", "P4",
             "With use_local_synchronization=True the name counts the groups of this process: members that are in "
             "different numbers of groups name a group differently, and it is never made.",
