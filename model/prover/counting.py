@@ -42,6 +42,8 @@ LAWS = {
     "ranks": "a rank is at least 0, at most |K|, less at members of K, and grows with each member of K before it",
     "first": "of a set with a member, one member has the rank 0",
     "segments": "as many members are before some member of a set as are before its last",
+    "below": "as many members have a rank below one of some numbers as the largest of these says, or all",
+    "members": "an index has a member; each number below that of its members is the rank of one",
     "prefixes": "of a subset of K at most s members have a rank below s",
     "same members": "two counts of the same members are equal",
     "opaque": "a count is not negative, and zero exactly if it has no member",
@@ -119,6 +121,23 @@ class Counting:
         v, x = loop_variable(index.sort), loop_variable(index.sort)
         return self._rank(v, TRUE, x, less(ordinal(v), ordinal(x)))(self.f(index))
 
+    def member(self, index: Sort, number: Expr) -> Term:
+        """The member of an index with so many before it; if there is none, any."""
+        z3, sort, at = self.f.z3, self.f.sort(index), self.f(number)
+        made = z3.Function(f"{index.name}!member", z3.IntSort(), sort)
+        v, x = loop_variable(index), loop_variable(index)
+        place = self._rank(v, TRUE, x, less(ordinal(v), ordinal(x)))
+        if ("member", index.name) not in self._known:
+            x = z3.Const(f"{index.name}!x", sort)
+            self._known["member", index.name] = made
+            self.f.law("members", z3.ForAll([x], made(place(x)) == x, patterns=[place(x)]))
+        if ("member", index.name, number) not in self._known:
+            self._known["member", index.name, number] = made
+            there = z3.And(at >= 0, at < self.f(members(index)))
+            around = tuple(x for x in self.f.in_order(number.free) if x.role is Role.LOOP)
+            self.f.law("members", self._for_all(around, z3.Implies(there, place(made(at)) == at)))
+        return made(at)
+
     def first(self, index: Sort) -> Term:
         """The first member of an index."""
         key = "first", index.name
@@ -161,7 +180,7 @@ class Counting:
             self._meanings[name] = v, here, slots
             some = self.f(close("any", v, here))
             self.f.law("opaque", self._for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
-            if not self._segments(v, here, slots, number):
+            if not (self._segments(v, here, slots, number) or self._below(v, here, slots, number)):
                 self._link(_Count(v, here, slots, number, "opaque"))
         found = self._known[key]
         return found(*(self.f(x) for x in around)) if around else found
@@ -181,6 +200,22 @@ class Counting:
         self.f.law("segments", self._for_all(slots, z3.And(most, reached)))
         return True
 
+    def _below(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
+        """`count(any(F(k) & ord(v) < g(k)))`: as many as the largest g(k) says, or all. F and `any` may be missing."""
+        k = loop_variable(body.args[0]) if body.op == "any" else None
+        conjuncts = _conjuncts(body if k is None else opened(body, k))
+        bounds = [c for c in conjuncts if v in c.free]
+        limits = [c.args[1] for c in bounds if c.op == "lt" and c.args[0] is ordinal(v) and v not in c.args[1].free]
+        if not len(bounds) == len(limits) == 1:
+            return False
+        z3, size, limit = self.f.z3, self.f(members(v.sort)), self.f(limits[0])
+        most, some = z3.If(limit < size, limit, size), self.f(and_(*(c for c in conjuncts if v not in c.free)))
+        within, reached = z3.Implies(some, most <= number), z3.And(some, most == number)
+        if k is not None:
+            within, reached = z3.ForAll([self.f(k)], within), z3.Exists([self.f(k)], reached)
+        self.f.law("below", self._for_all(slots, z3.And(within, z3.Or(number == 0, reached))))
+        return True
+
     def _sum(self, v: Expr, body: Expr) -> Term:
         key = "sum", close("count", v, body)
         if key not in self._known:
@@ -198,7 +233,7 @@ class Counting:
             self._meanings[name] = v, substitute(and_(among, before), {x: b}), (b,)
             ra, rb = made(self.f(a)), made(self.f(b))
             inside = self.f(substitute(among, {v: a}))
-            all_of_them = self.number(v, among) if among is not TRUE else self._all(v.sort)
+            all_of_them = self.number(v, among) if among is not TRUE else self.f(members(v.sort))
             less_ = self.f(substitute(before, {v: a, x: b}))
             bounds = z3.And(ra >= 0, ra <= all_of_them, z3.Implies(inside, ra < all_of_them))
             grows = z3.Implies(less_, z3.If(inside, ra < rb, ra <= rb))
@@ -211,13 +246,6 @@ class Counting:
             self.f.law("first", z3.Implies(some, at_zero))
             self._link(_Count(v, substitute(and_(among, before), {x: b}), (b,), rb, "rank"))
         return self._known[key]
-
-    def _all(self, index: Sort) -> Term:
-        size = self.f(members(index))
-        if ("all", index.name) not in self._known:
-            self._known["all", index.name] = size
-            self.f.law("cells", size >= 1)
-        return size
 
     def _for_all(self, variables: tuple[Expr, ...], formula: Term, *patterns: Term) -> Term:
         if not variables:

@@ -20,11 +20,11 @@ from typing import Any
 
 from ..errors import UnavailableError, UsageError
 from ..language import Expr, Sort
-from ..language.expressions import FALSE, Role, equal
+from ..language.expressions import FALSE, Role, equal, lift, subtract
 from ..language.fields import Slot
 from .conditions import inside
 from .counting import Counting
-from .sizes import MANY, is_fixed
+from .sizes import MANY, MEMBERS, is_fixed, members
 
 Term = Any  # an expression of z3, whose package has no types
 
@@ -138,7 +138,10 @@ class Formulas:
         if op == "read":
             places = [self(x) for x in args[1:]]
             if not places:
-                return z3.Const(tree.name, self.sort(tree.sort))
+                symbol = z3.Const(tree.name, self.sort(tree.sort))
+                if tree.name.endswith(MEMBERS):
+                    self.law("members", symbol >= 1)
+                return symbol
             return z3.Function(tree.name, *(x.sort() for x in places), self.sort(tree.sort))(*places)
         if op == "any":
             v, body = inside(tree)
@@ -167,6 +170,10 @@ class Formulas:
             if op == "eq":
                 return self(equal(a.args[0], b.args[0]))
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
+        if op == "eq":
+            for one, other in ((a, b), (b, a)):
+                if (found := self._placed(one, other)) is not None:
+                    return found
         zero, other = (a, b) if op == "lt" else (b, a)
         if other.op == "count" and zero.op == "const" and zero.value == 0:
             none = self.counting.none(*inside(other))
@@ -175,6 +182,15 @@ class Formulas:
             some = self(Expr("any", other.args, FALSE.sort))
             return some if op == "lt" else self.z3.Not(some)
         return None
+
+    def _placed(self, a: Expr, b: Expr) -> Term | None:
+        """`ord(x) + k == b`: x is the member with so many before it."""
+        place, offset = (a.args[0], a.args[1]) if a.op == "add" and a.args[1].op == "const" else (a, lift(0))
+        if place.op != "ord" or is_fixed(place.args[0].sort):
+            return None
+        index, number = place.args[0].sort, subtract(b, offset)
+        there = self.z3.And(self(number) >= 0, self(number) < self(members(index)))
+        return self.z3.And(there, self(place.args[0]) == self.counting.member(index, number))
 
     def _numbered(self, index: Expr) -> Term:
         """The number of a member of an index of a fixed size."""

@@ -26,6 +26,7 @@ from ..language.properties import Claim
 from ..language.sorts import int_sort
 from ..language.transitions import Rule
 
+MEMBERS = ".members"  # ends the name of the number of members of an index
 MANY = 10**6  # above every number in a declaration, so that no range folds
 
 
@@ -94,7 +95,7 @@ def is_fixed(index: Sort) -> bool:
 
 def members(index: Sort) -> Expr:
     """How many members an index has, as a tree."""
-    return read(f"{index.name}.members", (), int_sort(1, MANY))
+    return read(f"{index.name}{MEMBERS}", (), int_sort(1, MANY))
 
 
 def constants(system: System) -> list[str]:

@@ -70,7 +70,7 @@ class Finite:
         self.z3 = load()
         self.named = {str(formulas(p)): i for p, i in params.items()}
         self.symbols = formulas.counting.meanings()
-        self.wrong: dict[str, int] = {}  # symbol -> by how much its count is wrong
+        self.wrong: dict[str, int] = {}  # symbol -> by how much its count, or member, is wrong
         self._memo: dict[Any, Any] = {}
 
     def forget(self) -> None:
@@ -124,6 +124,8 @@ class Finite:
             return given[0] < given[1]
         if name.endswith(".members"):
             return self.size
+        if name.endswith("!member"):
+            return (given[0] + self.wrong.get(name, 0)) % self.size
         if name in self.named:
             return self.named[name]
         if name in self.state:

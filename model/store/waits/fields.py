@@ -14,7 +14,6 @@ is kept for the GET after it, and whether a GET of a missing key is answered.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...language import (
@@ -73,7 +72,6 @@ class Answer(enum.Enum):
 class Fields(System):
     """The fields of the system, and what its steps share."""
 
-    sizes_in_proofs: ClassVar[Mapping[str, int]] = {"value": 2}  # one after the other, again and again
     counts_together: ClassVar[bool] = False  # a wait ends when all its keys are there at once, not when each has been
     keeps_values: ClassVar[bool] = False  # a GET is answered with the value that satisfied the WAIT before it
     refuses_missing: ClassVar[bool] = False  # a GET of a missing key closes the connection

@@ -19,6 +19,11 @@ RESTING = (Waiter.IDLE, Waiter.SATISFIED, Waiter.TIMED_OUT)
 class Lemmas(Ours):
     """The edition TRYSTATE, with the lemmas of its proof."""
 
+    @always(witness="a_get_reads_a_value")
+    def a_key_holds_a_value(self, s: S) -> Any:
+        """What a key holds is one of the values, or none."""
+        return all_(s.holds[k] <= self.size_of("value") for k in s.key)
+
     @always(witness="a_waiter_is_lost")
     def the_lost_have_no_messages(self, s: S) -> Any:
         """Of a connection that is lost no message is on its way."""

@@ -99,7 +99,7 @@ def test_ours_is_proved_for_any_size(of: Proved) -> None:
 
 @pytest.mark.parametrize("of", SYSTEMS, ids=str)
 def test_each_step_is_possible_under_the_invariant(of: Proved) -> None:
-    found = dict(possible(Claims(whole(of)), EFFORT))
+    found = dict(possible(Claims(whole(of))))
     assert set(found) == {t.name for t in whole(of).transitions}
     assert set(found.values()) == {Answer.MODEL}
 
