@@ -6,10 +6,10 @@ test searches small systems for a state that violates one.
 
 from __future__ import annotations
 
-from ..language import SymbolicState, all_, always, any_, implies
+from ..language import Expr, SymbolicState, all_, always, any_, implies
 from ..rendezvous.vocabulary import Membership
 from .fields import PROCESSES, UP, Condition
-from .ours import Ours
+from .ours import SEATED, Ours
 from .vocabulary import Ending, Loop, Pace, Stopping, Verdict
 
 
@@ -75,3 +75,31 @@ class Lemmas(Ours):
     def the_stopped_have_not_left(self, s: SymbolicState) -> Condition:
         """An agent or node that is stopped is neither about to end nor has ended."""
         return all_((s.pace[j] == Pace.GOES_ON) | s.loop[j].isin(UP) for j in s.node)
+
+    @always(witness="two_run")
+    def the_earlier_are_expected(self, s: SymbolicState) -> Condition:
+        """A node with workers of an earlier round, or that starts some, is expected, or is out and stands still."""
+        return all_(
+            implies(
+                self.has_workers(s, j) & ~s.current[j],
+                (s.member[j] == Membership.EXPECTED)
+                | ((s.member[j] == Membership.OUTSIDE) & (s.pace[j] != Pace.GOES_ON) & ~self.runs(s, j)),
+            )
+            for j in s.node
+        )
+
+    def has_workers(self, s: SymbolicState, node: Expr) -> Condition:
+        """Worker processes exist, or are about to start."""
+        exist = s.workers[node].isin(PROCESSES) | (s.stopping[node] == Stopping.ASKED)
+        return exist | (s.loop[node] == Loop.STARTING)
+
+    @always(witness="two_run")
+    def a_complete_round_expects_nobody(self, s: SymbolicState) -> Condition:
+        """Only a complete round is the present one of a node, and no node is expected in it."""
+        complete = implies(any_(s.current), s.complete)
+        return complete & implies(s.complete, s.member.count(Membership.EXPECTED) == 0)
+
+    @always(witness="two_run")
+    def seats_are_kept(self, s: SymbolicState) -> Condition:
+        """No more nodes have a seat, or are expected to take theirs, than there are seats."""
+        return s.member.count(*SEATED) <= self.max_nodes

@@ -94,26 +94,38 @@ class Counting:
 
     def none(self, v: Expr, body: Expr) -> Term | None:
         """No v has `body`, where that is a rank: of a member before which none is."""
-        rank = self._ranked(v, body)
-        if rank is None:
+        found = self._ordered(v, body)
+        if found is None:
             return None
         z3 = self.f.z3
-        x = next(x for x in self.f.in_order(body.free) if x is not v and self._split(v, x, body)[0] is not None)
-        a = loop_variable(v.sort)
-        key = "none", close("any", v, substitute(body, {x: variable("%0", x.sort)}))
+        x, before, among = found
+        a, rank = loop_variable(v.sort), self._rank(v, among, x, before)
+        key = "none", close("any", v, _with(body, before, substitute(before, {x: variable("%0", x.sort)})))
         if key not in self._known:
-            self._known[key] = at = self._ranked(v, substitute(body, {x: a}))
-            some = self.f(close("any", v, substitute(body, {x: a})))
+            self._known[key] = at = rank(self.f(a))
+            some = self.f(close("any", v, _with(body, before, substitute(before, {x: a}))))
             self.f.law("cells", self._for_all((a,), (at == 0) == z3.Not(some), at))
-        return rank == 0
+        none: Term = rank(self.f(x)) == 0
+        return none
 
     def _ranked(self, v: Expr, body: Expr) -> Term | None:
         """The count as a rank, if it is one."""
+        found = self._ordered(v, body)
+        if found is None:
+            return None
+        x, before, among = found
+        return self._rank(v, among, x, before)(self.f(x))
+
+    def _ordered(self, v: Expr, body: Expr) -> tuple[Expr, Expr, Expr] | None:
+        """Of `body`: a member, the condition that v is before it in some order, and the others, if there is one.
+
+        The others may speak of that member too, if it is the step's own: as they do where the rank of another is asked.
+        """
         for x in self.f.in_order(body.free):
             if x is not v and x.sort.name == v.sort.name:
                 before, among = self._split(v, x, body)
                 if before is not None and not [y for y in among.free if y is not v and y.role is Role.LOOP]:
-                    return self._rank(v, among, x, before)(self.f(x))
+                    return x, before, among
         return None
 
     def place(self, index: Expr) -> Term:
@@ -230,7 +242,8 @@ class Counting:
         if key not in self._known:
             name, a, b = self._name("rank"), loop_variable(v.sort), loop_variable(v.sort)
             made = self._known[key] = z3.Function(name, self.f.sort(v.sort), z3.IntSort())
-            self._meanings[name] = v, substitute(and_(among, before), {x: b}), (b,)
+            here = and_(among, substitute(before, {x: b}))
+            self._meanings[name] = v, here, (b,)
             ra, rb = made(self.f(a)), made(self.f(b))
             inside = self.f(substitute(among, {v: a}))
             all_of_them = self.number(v, among) if among is not TRUE else self.f(members(v.sort))
@@ -244,7 +257,7 @@ class Counting:
                 [self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0)
             )
             self.f.law("first", z3.Implies(some, at_zero))
-            self._link(_Count(v, substitute(and_(among, before), {x: b}), (b,), rb, "rank"))
+            self._link(_Count(v, here, (b,), rb, "rank"))
         return self._known[key]
 
     def _for_all(self, variables: tuple[Expr, ...], formula: Term, *patterns: Term) -> Term:
@@ -428,6 +441,11 @@ def _outside(tree: Expr, old: Expr, new: Expr) -> Expr:
 
 def _conjuncts(tree: Expr) -> tuple[Expr, ...]:
     return tree.args if tree.op == "and" else (tree,)
+
+
+def _with(tree: Expr, old: Expr, new: Expr) -> Expr:
+    """A conjunction with another part in place of one."""
+    return and_(*(new if x is old else x for x in _conjuncts(tree)))
 
 
 def _addends(tree: Expr) -> Iterator[Expr]:

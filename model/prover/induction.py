@@ -2,8 +2,9 @@
 
 *Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need
 no induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
-negation of the goal. A solver that finds them inconsistent has proved the condition. It is asked twice: without
-the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, and then with all.
+negation of the goal. A solver that finds them inconsistent has proved the condition. It is asked several times: without
+the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, with flags in place of
+the long conditions of the goal, and then with all.
 
 A condition that is not proved takes its property out of the invariant, and the others are asked again without it, until
 nothing changes. So what is called proved stands on nothing that is not. The ranges of numbers are different: the
@@ -29,6 +30,7 @@ from typing import Any
 
 from ..language import Expr, System, not_
 from ..language.expressions import TRUE
+from .abbreviations import Abbreviations
 from .conditions import INIT, Claims, Condition
 from .counting import counted
 from .formulas import Formulas, load
@@ -44,17 +46,20 @@ class Attempt:
 
     effort: as a part of a question's. all_assumptions: also those that need ranks and opaque counts.
     without: laws. seed: of the solver's choices, since an unlucky one can take all its effort.
+    short: with flags in place of the long conditions of the goal; not asked where it has none.
     """
 
     effort: float
     all_assumptions: bool = False
     without: frozenset[str] = frozenset()
     seed: int = 0
+    short: bool = False
 
 
 FEW_LAWS = frozenset(("cells", "prefixes"))
 ATTEMPTS = (
     Attempt(0.1, without=FEW_LAWS),
+    Attempt(0.4, short=True),
     Attempt(0.2),
     Attempt(0.2, True),
     Attempt(0.2, True, FEW_LAWS),
@@ -243,16 +248,22 @@ class Prover:
                 self.proof.questions[condition.where, condition.what] = question
                 failed.add(condition.what)
                 continue
-            put: dict[bool, Base] = {}
+            put: dict[tuple[bool, bool], Base] = {}
+            abbreviated = Abbreviations()
+            goal = abbreviated(condition.goal)
+            meanings = abbreviated.meanings().values()
             for attempt in ATTEMPTS:
+                if attempt.short and not meanings:
+                    continue
                 everything = attempt.all_assumptions
-                key = condition.where, everything
+                key, way = (condition.where, everything), (everything, attempt.short)
                 if key not in bases:
                     bases[key] = self.base(condition, kept, () if everything else self._costly)
-                if everything not in put:
+                if way not in put:
                     own = () if everything or condition.what not in kept else (kept[condition.what],)
-                    put[everything] = bases[key].with_(*own, not_(condition.goal))
-                question = self.asked(put[everything], condition, attempt)
+                    asked = (not_(goal), *meanings) if attempt.short else (not_(condition.goal),)
+                    put[way] = bases[key].with_(*own, *asked)
+                question = self.asked(put[way], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
             self.proof.questions[condition.where, condition.what] = question

@@ -17,7 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Status
 from trystate.model.checker.walks import after
-from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
+from trystate.model.language import Expr, SymbolicState, System, environment, ite, may, transition
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -454,6 +454,48 @@ class CompletesWithoutTheExpected(Ours):
         self.settle(s, True)
 
 
+class MovesUpInTheSeatsOfTheExpected(Ours):
+    """Where a round is replaced, no seat is kept for the members of the old one."""
+
+    def move_up(self, s: S, when: Any) -> None:
+        """Fills all seats that no member has."""
+        expected = s.fork()
+        for j in s.node:
+            gone = when & (s.member[j] == Membership.EXPECTED)
+            s.member[j] = ite(gone, Membership.OUTSIDE, s.member[j])
+        Ours.move_up(self, s, when)
+        for j in s.node:
+            kept = when & (expected.member[j] == Membership.EXPECTED)
+            s.member[j] = ite(kept, Membership.EXPECTED, s.member[j])
+
+
+class JoinsInTheSeatOfTheExpected(Ours):
+    """A node that joins takes any seat that no member has."""
+
+    @transition(each="node")
+    def join(self, s: S, node: Expr) -> None:
+        """Looks at the members alone."""
+        self.acts(s, node, Loop.JOINING)
+        comes = ~s.complete & (self.members(s) < self.max_nodes)
+        listed = ite(comes, Membership.PARTICIPANT, ite(self.seats(s), Membership.WAITING, Membership.REDUNDANT))
+        s.when(self.is_open(s), s.member[node] != Membership.PARTICIPANT, s.member[node] != listed)
+        s.member[node] = listed
+        self.settle(s, self.is_full(s))
+
+
+class ExpelsTheSurvivorsToo(Ours):
+    """Where a member is lost, its whole round is taken off the lists: nobody waits until the others have stopped."""
+
+    @transition(each="node", moves=[*may(Verdict.NONE, Verdict.FAILED)])
+    def expel(self, s: S, node: Expr) -> None:
+        """Leaves nobody expected."""
+        before = s.fork()
+        Ours.expel.body(self, s, node)
+        for j in s.node:
+            lost = before.complete & ~s.complete & (s.member[j] == Membership.EXPECTED)
+            s.member[j] = ite(lost, Membership.OUTSIDE, s.member[j])
+
+
 class JoinsItsRoundAgain(Ours):
     """A member that restarts does not replace its round."""
 
@@ -562,6 +604,9 @@ ABLATIONS = (
     (WatchesNobody, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
     (ExpelsBeforeTheLeaseEnds, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
     (CompletesWithoutTheExpected, run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    (MovesUpInTheSeatsOfTheExpected, run(TRYSTATE, 3, 2, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    (JoinsInTheSeatOfTheExpected, run(TRYSTATE, 3, 2, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    (ExpelsTheSurvivorsToo, run(TRYSTATE, 2, 1, 2, ("crash", "newcomer")), ("one_group_in_the_job",)),
     (JoinsItsRoundAgain, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("a_restart_is_a_new_round",)),
     (HearsOnlyWhenItWaits, run(TRYSTATE, 2, 2, 2, ("worker_failure",), ends=0), ("the_verdict_reaches_everybody",)),
     (OverlooksWhoWaits, run(TRYSTATE, 2, 1, 2, (), ends=0),

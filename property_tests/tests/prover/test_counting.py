@@ -1,12 +1,16 @@
 """The laws of counting and the translation, on finite states: what the solver is told is true there."""
 
 from collections.abc import Callable
+from itertools import product
 from random import Random
 from types import MappingProxyType
 
 import pytest
+from trystate.model.agent import Agents
+from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.language import System
 from trystate.model.language.expressions import Expr
+from trystate.model.prover.abbreviations import Abbreviations
 from trystate.model.prover.conditions import Claims, Condition
 from trystate.model.prover.counting import counted
 from trystate.model.prover.formulas import Formulas
@@ -21,6 +25,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 STEPS = ("expel", "replace_round", "drain", "withdraw", "finish", "mark_complete", "add_to_participants")
 PROPERTIES = ("seats_are_kept", "ranks_are_dense", "the_first_is_master", "agree_on_world", "ranks_are_ordered")
 STEPS_OF_WAITS = ("set_key", "answer_get", "take_wait", "take_get_in_one", "time_out", "expires", "forget_connection")
+STEPS_OF_AGENTS = ("expel", "exit_round", "withdraw")
 STATES, LAWS = (300, 40) if NIGHTLY else (12, 8)  # states, and the laws of each that are looked at
 
 Case = tuple[Claims, list[Condition]]
@@ -48,7 +53,13 @@ def waits_with_two_values() -> Case:
     return claims, [c for c in claims.conditions() if c.where in STEPS_OF_WAITS and not c.trivial]
 
 
-@pytest.fixture(scope="module", params=[rendezvous, waits, waits_with_two_values])
+def agents() -> Case:
+    """Ranks among members of which the step's own is one by itself."""
+    claims = Claims(any_size(Agents, LemmasOfAgents, edition="TRYSTATE"))
+    return claims, [c for c in claims.conditions() if c.where in STEPS_OF_AGENTS and not c.trivial]
+
+
+@pytest.fixture(scope="module", params=[rendezvous, waits, waits_with_two_values, agents])
 def case(request: pytest.FixtureRequest) -> Case:
     claims, conditions = request.param()
     assert len(conditions) >= 20
@@ -109,6 +120,36 @@ def test_a_goal_is_its_property_in_the_state_after_the_step(case: Case) -> None:
             }
         said = value(claims.invariant[condition.what], after, env, size)
         assert value(condition.goal, state, env, size) == said
+
+
+def test_a_flag_stands_for_its_condition_and_its_meaning_says_so() -> None:
+    """Of all values of the flags one has its meaning, and with it the goal is the same."""
+    claims, conditions = agents()
+    conditions = [c for c in conditions if c.what in ("seats_are_kept", "a_complete_round_expects_nobody")]
+    random = Random(3)
+    meant = differ = 0
+    for _ in range(STATES):
+        condition, size = random.choice(conditions), random.choice((1, 2, 3))
+        short = Abbreviations()
+        goal = short(condition.goal)
+        ((name, meaning),) = short.meanings().items()
+        formulas = formulas_of(claims, condition)
+        formula = formulas(goal)
+        state, env = some_state(claims.system, size, random), params(condition, size, random)
+        said = value(condition.goal, state, env, size)
+        for flags in product((0, 1), repeat=size):
+            state[name] = {(k,): flag for k, flag in enumerate(flags)}
+            short_says = value(goal, state, env, size)
+            differ += short_says != said
+            if value(meaning, state, env, size):
+                meant += 1
+                assert short_says == said
+                finite = Finite(formulas, state, env, size)
+                assert finite(formula) == bool(said)
+                for law_name, law in random.sample(formulas.laws, min(LAWS, len(formulas.laws))):
+                    assert finite(law), (law_name, law)
+    assert meant == STATES
+    assert differ
 
 
 @pytest.mark.parametrize(

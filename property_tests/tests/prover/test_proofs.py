@@ -285,13 +285,20 @@ def test_each_step_of_the_rendezvous_is_possible_under_the_invariant() -> None:
 
 ASKED = """
 import hashlib, time
+from trystate.model.agent import Agents
+from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.prover.induction import Prover
 from trystate.model.prover.sizes import any_size
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
-system = any_size(Rendezvous, Lemmas, edition="TRYSTATE")
-asked = Prover(system, clock=time.monotonic, seconds=600, only=("rounds_are_counted",)).prove().asked
-digest = hashlib.sha256("".join(q.smt2 for q in asked).encode()).hexdigest(), len(asked)
+asked = []
+for of, lemmas, name, steps in (
+    (Rendezvous, Lemmas, "rounds_are_counted", ()),
+    (Agents, LemmasOfAgents, "seats_are_kept", ("expel",)),  # with a flag in place of a condition
+):
+    system = any_size(of, lemmas, edition="TRYSTATE")
+    asked += Prover(system, clock=time.monotonic, seconds=600, only=(name,), steps=steps).prove().asked
+digest = hashlib.sha256("".join(q.smt2 for q in asked).encode()).hexdigest(), len(asked), "flag!" in asked[-1].smt2
 """
 
 
@@ -301,9 +308,10 @@ def test_the_questions_of_a_proof_are_the_same_in_each_process() -> None:
     other = subprocess.run([sys.executable, "-c", f"{ASKED}print(*digest)"], env=env, capture_output=True, check=True)
     here: dict[str, Any] = {}
     exec(ASKED, here)  # after the other proofs of this module
-    digest, questions = here["digest"]
-    assert other.stdout.decode().split() == [digest, str(questions)]
-    assert questions > 3
+    digest, questions, flags = here["digest"]
+    assert other.stdout.decode().split() == [digest, str(questions), str(flags)]
+    assert questions > 4
+    assert flags
 
 
 def test_torchs_rendezvous_is_not_proved() -> None:

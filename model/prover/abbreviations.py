@@ -1,0 +1,68 @@
+"""A flag in place of a long condition on one member, so that a count is split by it once.
+
+*Theory of operation.* A count of members is split by each condition that is read in it (`counting`). Where a step
+chooses the value of a member by a condition on that member alone, `ite(c(k), x, y)`, each count after it has cells by
+all parts of c, and each part doubles them. Here a long c becomes a flag that no step has, and its meaning an
+assumption: for all k, the flag of k is c(k). Such a definition takes no model away and adds none, so that what is
+proved with it is proved without it.
+"""
+
+from __future__ import annotations
+
+from ..language import Expr, not_
+from ..language.expressions import QUANTIFIERS, TRUE, equal, read, rebuild, substitute, variable
+from ..language.quantifiers import close, loop_variable
+from .conditions import inside, parts
+
+READS_MIN = 3  # of a condition: the cells of a shorter one are few
+
+
+class Abbreviations:
+    """Flags for the conditions by which some trees choose; equal conditions have one flag."""
+
+    def __init__(self) -> None:
+        self._done: dict[Expr, Expr] = {}
+        self._flags: dict[Expr, str] = {}
+
+    def __call__(self, tree: Expr) -> Expr:
+        """The tree, with flags in place of conditions."""
+        found = self._done.get(tree)
+        if found is None:
+            found = self._done[tree] = self._short(tree)
+        return found
+
+    def meanings(self) -> dict[str, Expr]:
+        """Each flag, and its definition: what it means of every member."""
+        found = {}
+        for condition, name in self._flags.items():
+            (mine,) = condition.free
+            k = loop_variable(mine.sort)
+            differs = not_(equal(read(name, (k,), TRUE.sort), substitute(condition, {mine: k})))
+            found[name] = not_(close("any", k, differs))
+        return found
+
+    def _short(self, tree: Expr) -> Expr:
+        if tree.op in ("const", "var"):
+            return tree
+        if tree.op in QUANTIFIERS:
+            v, body = inside(tree)
+            return close(tree.op, v, self(body))
+        first, *others = tree.args
+        if tree.op == "ite" and _is_long(first):
+            first = self._flag(first)
+        args = (first, *others)
+        return rebuild(tree, tuple(self(x) if isinstance(x, Expr) else x for x in args))
+
+    def _flag(self, condition: Expr) -> Expr:
+        (member,) = condition.free
+        key = substitute(condition, {member: variable("%0", member.sort)})
+        name = self._flags.setdefault(key, f"flag!{len(self._flags) + 1}")
+        return read(name, (member,), TRUE.sort)
+
+
+def _is_long(condition: Expr) -> bool:
+    """Does it read much, of one member, and count nothing?"""
+    if len(condition.free) != 1 or next(iter(condition.free)).sort.kind != "index":
+        return False
+    found = [*parts(condition)]
+    return sum(e.op == "read" for e in found) >= READS_MIN and not any(e.op in QUANTIFIERS for e in found)
