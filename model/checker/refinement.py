@@ -38,11 +38,13 @@ class Refinement:
     broken: tuple[str, ...]
 
 
-def refines(fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None) -> Refinement:
+def refines(
+    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, together: int = 1
+) -> Refinement:
     """Check every step of the finer system's whole graph.
 
     `mapping` gives fields of the coarser system as trees over the finer state (with `@0`, `@1` for indices);
-    fields left out keep their initial value.
+    fields left out keep their initial value. A finer step may be at most `together` coarser ones.
 
     Raises:
         LimitReached: the finer system has not been explored completely.
@@ -63,12 +65,9 @@ def refines(fine: System, coarse: System, mapping: Mapping[str, Expr], limits: L
         _, first = np.unique(before[moved] * len(images.states) + after[moved], return_index=True)
         for row in moved[first]:
             pairs.setdefault((int(before[row]), int(after[row])), (number, int(origins[row])))
-    steps = Interpreter(coarse)
-    known: dict[int, set[State]] = {}
+    steps = _Steps(coarse)
     for (a, b), (number, origin) in pairs.items():
-        if a not in known:
-            known[a] = {after for _, after in steps.successors(images.states[a])}
-        if images.states[b] not in known[a]:
+        if not steps.lead(images.states[a], images.states[b], together):
             label = engine.kernel.instances[number].label
             broken.append(_describe(coarse, label, images.states[a], images.states[b]) + f" (finer state {origin})")
     return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken))
@@ -98,6 +97,27 @@ class _Images:
         if number == len(self.states):
             self.states.append(image)
         return number
+
+
+class _Steps:
+    """The steps of the coarser system, from each state that was asked for."""
+
+    def __init__(self, coarse: System) -> None:
+        self._steps = Interpreter(coarse)
+        self._known: dict[State, set[State]] = {}
+
+    def lead(self, before: State, after: State, together: int) -> bool:
+        """Is there a row of so many steps at most, each of which gives what it changes its value of the end?"""
+        if before not in self._known:
+            self._known[before] = {found for _, found in self._steps.successors(before)}
+        nearer = self._known[before]
+        if after in nearer:
+            return True
+        return together > 1 and any(
+            self.lead(found, after, together - 1)
+            for found in nearer
+            if found != before and all(x in (y, z) for x, y, z in zip(found, before, after, strict=True))
+        )
 
 
 def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
