@@ -44,6 +44,11 @@ def coarse(fine: Backward) -> Coarse:
     return Coarse(worker=fine.shape.workers, call=kinds * max(1, len(fine.pairs())))
 
 
+def steps_together(target: Coarse) -> int:
+    """How many coarser steps a finer one may be: each call may be sent, and one is taken in or heard before."""
+    return 1 + target.sizes["call"]
+
+
 def mapping(fine: Backward, target: Coarse, attempt: int = 0) -> dict[str, Expr]:
     """For each field of the coarser system, its value as an expression over the finer state, in one of its passes."""
     s = SymbolicState(fine, frozen="the refinement map")

@@ -1,4 +1,4 @@
-"""Our waits, watches and agents are proved for any size; torch's, and ours with a mistake, are not."""
+"""Our waits, watches, agents and ends of passes are proved for any size; torch's, and ours with a mistake, are not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ import pytest
 from trystate.model.agent import Agents
 from trystate.model.agent import Ours as OurAgents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
+from trystate.model.autograd.engagement import Engagements
+from trystate.model.autograd.lemmas import Lemmas as LemmasOfEngagements
 from trystate.model.checker.check import check
 from trystate.model.language import Form, System
 from trystate.model.prover.conditions import Claims
@@ -23,6 +25,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Mutant, violated
 from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
 from trystate.property_tests.tests.agent import test_model as test_model_agents
+from trystate.property_tests.tests.autograd import test_engagements
 from trystate.property_tests.tests.store import test_model_waits, test_model_watches
 
 EFFORT = 1_000_000
@@ -77,7 +80,11 @@ AGENTS = Proved(
     # Its proof needs a count that the solver does not find: docs/proofs.md.
     frozenset(("one_group_in_the_job",)),
 )  # fmt: skip
-SYSTEMS = (WAITS, WATCHES, AGENTS)
+ENGAGEMENTS = Proved(
+    Engagements, Engagements, LemmasOfEngagements, test_engagements.MUTANTS,
+    ("take", "come_home", "AnswersBeforeItsChildren", "SwallowsErrors"), 5,
+)  # fmt: skip
+SYSTEMS = (WAITS, WATCHES, AGENTS, ENGAGEMENTS)
 
 
 @cache
@@ -117,6 +124,8 @@ SEARCHES: tuple[Callable[[], System], ...] = (
     lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
     lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
     lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
+    lambda: LemmasOfEngagements(worker=3, call=2, faults=("fail", "die", "lose", "again")),
+    lambda: LemmasOfEngagements(worker=2, call=3, faults=("fail", "die", "lose")),
     lambda: LemmasOfAgents(node=3, min_nodes=2, max_nodes=2, faults=("signal", "worker_failure")),
 )
 
