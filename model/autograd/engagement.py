@@ -313,7 +313,7 @@ class Engagements(System):
 
     # ---- the end
 
-    @always(witness="it_returns", cite="Dijkstra and Scholten 1980: Termination detection for diffusing computations")
+    @always(witness="it_returns")
     def the_root_returns_last(self, s: S) -> Condition:
         """When backward() has returned, no worker is engaged, and no call is under way or held."""
         return implies(s.outcome == Pass.RETURNED, self.is_quiet(s))

