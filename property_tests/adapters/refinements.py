@@ -28,9 +28,9 @@ RUNS: tuple[tuple[Edition, int, int, tuple[str, ...]], ...] = (
 FAULTS = ("error", "late", "lose", "copy", "die", "leave")
 PASSES: tuple[tuple[AutogradEdition | Mode, str, tuple[str, ...]], ...] = (
     (AutogradEdition.TRYSTATE, "note", FAULTS),
-    (AutogradEdition.TRYSTATE, "diamond", ("error",)),
+    (AutogradEdition.TRYSTATE, "chain-3", ("error",)),
     (AutogradEdition.TRYSTATE, "joined", ("late",)),
-    (Mode.SMART, "served", ()),
+    (Mode.SMART, "nested", ()),
 )
 
 
