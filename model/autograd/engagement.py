@@ -148,7 +148,7 @@ class Engagements(System):
             s.state[c] = ite(self.holds(s, c, worker), answer, s.state[c])
 
     def fails(self, s: S, worker: Expr) -> None:
-        """A worker's part is dropped; it answers what it holds, and as the root tells all others."""
+        """A worker's part is dropped; it answers what it holds, and the root tells all others."""
         tells = s.root[worker] & s.engaged[worker]
         for j in s.worker:
             s.cancel[j] = ite(tells & (j != worker), Cancel.OUT, s.cancel[j])

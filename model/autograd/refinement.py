@@ -44,13 +44,8 @@ def coarse(fine: Backward) -> Coarse:
     return Coarse(worker=fine.shape.workers, call=kinds * max(1, len(fine.pairs())))
 
 
-def steps_together(target: Coarse) -> int:
-    """How many coarser steps a finer one may be: each call may be sent, and one is taken in or heard before."""
-    return 1 + target.sizes["call"]
-
-
 def mapping(fine: Backward, target: Coarse, attempt: int = 0) -> dict[str, Expr]:
-    """For each field of the coarser system, its value as an expression over the finer state, in one of its passes."""
+    """For each field of the coarser system, its value as an expression over the finer state, for one of its passes."""
     s = SymbolicState(fine, frozen="the refinement map")
     t = SymbolicState(target)
     calls = [(cells[attempt, p], *fine.shape.ends(p)) for cells in fine.requests(s) for p in fine.pairs()]
@@ -84,13 +79,13 @@ def is_engaged(fine: Backward, s: S, w: int, attempt: int) -> Condition:
 
 
 def has_failed(fine: Backward, s: S, w: int, attempt: int) -> Condition:
-    """Is the pass over on this worker, but for a good end?"""
+    """Is the worker dead, or its part dropped, or does it know that the pass is over?"""
     over = fine.is_over(s, w, attempt) if isinstance(fine, Ours) else s.released[w]
     dropped = s.phase[w].isin((Part.FAILED, Part.CANCELLED))
     return or_(over, ~s.alive[w], and_(fine.here(s, w, attempt), dropped))
 
 
-def translated(value: Expr, names: Mapping[enum.Enum, enum.Enum], other: enum.Enum) -> Condition:
+def translated(value: Expr, names: Mapping[Any, enum.Enum], other: enum.Enum) -> Condition:
     """The coarser name of a value."""
     found: Condition = other
     for finer, coarser in names.items():

@@ -45,7 +45,7 @@ def refinement(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -
 def pass_refinement(fine: Backward, attempt: int = 0) -> Refinement:
     """Map every step of a pass over one graph, and look for it in the system of a pass over any graph."""
     target = passes.coarse(fine)
-    return refines(fine, target, passes.mapping(fine, target, attempt), together=passes.steps_together(target))
+    return refines(fine, target, passes.mapping(fine, target, attempt), several=True)
 
 
 def _check(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Check:
