@@ -17,7 +17,8 @@ over one graph to this system, and `trystate verify` looks for each step of it h
 
 Abstractions. One pass: later ones on its context have numbers of their own, and are other systems. A call that is over
 is free to be another one, so that there may be any number of them in turn. Calls may overtake each other. A worker may
-come to rest as soon as its calls are answered, whether it has work left or not.
+come to rest as soon as its calls are answered, whether it has work left or not; which gradients are missing then, and
+that the pass fails of it, is left out.
 """
 
 from __future__ import annotations
