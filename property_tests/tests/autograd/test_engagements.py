@@ -305,9 +305,9 @@ def test_a_mistake_about_the_end_breaks_the_refinement(
     assert broken(cls, edition, graph, faults, attempts)
 
 
-@pytest.mark.parametrize("fault", ["error", "late", "lose", "copy", "die", "leave"])
-def test_torchs_passes_refine_it_without_faults_only(fault: str) -> None:
-    """With one they raise before the others have ended, and engage a worker of a failed pass again."""
+@pytest.mark.parametrize("fault", EVERY)
+def test_torchs_passes_refine_it_without_faults_and_not_with_one(fault: str) -> None:
+    """With one they raise before the others have ended, or engage a worker of a failed pass again."""
     assert not broken(Torch, Edition.TORCH, "note", ())
     assert broken(Torch, Edition.TORCH, "note", (fault,))
 
