@@ -20,6 +20,7 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
+from trystate.model.autograd.engagement import Engagements
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.initialisation import CONTAINERS
@@ -60,8 +61,8 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
-    "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
-    "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
+    "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
+    "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -116,12 +117,14 @@ DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
     from trystate.model.agent.lemmas import Lemmas as OfAgents
+    from trystate.model.autograd.lemmas import Lemmas as OfEngagements
     from trystate.model.rendezvous.lemmas import Lemmas as OfRendezvous
     from trystate.model.store.waits.lemmas import Lemmas as OfWaits
     from trystate.model.store.watches.lemmas import Lemmas as OfWatches
 
     known: Mapping[type[System], type[System]] = {
         Rendezvous: OfRendezvous, Agents: OfAgents, Waits: OfWaits, Watches: OfWatches,
+        Engagements: OfEngagements,
     }  # fmt: skip
     return known.get(cls)
 

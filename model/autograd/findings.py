@@ -15,6 +15,7 @@ from ..checker.expectations import Finding, Run, explained
 from ..language.systems import System
 from .backward import Backward
 from .contexts import Contexts
+from .engagement import Engagements
 from .examples import NUMBER
 from .ids import Ids
 from .meeting import Meetings
@@ -330,4 +331,8 @@ REFERENCES: tuple[Run, ...] = (
     _run(References, TRYSTATE, "crash"),
     _run(References, TRYSTATE, "owner_crash"),
 )  # fmt: skip
-PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES + MEETINGS
+ENGAGEMENTS: tuple[Run, ...] = (
+    _run(Engagements, TRYSTATE, sizes={"worker": 3, "call": 3}, idle=("it_raises",)),
+    _run(Engagements, TRYSTATE, "fail", "die", "lose", "again", sizes={"worker": 3, "call": 2}),
+)  # fmt: skip
+PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES + MEETINGS + ENGAGEMENTS

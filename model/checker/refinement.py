@@ -4,8 +4,12 @@ Theory of operation (Abadi and Lamport, "The existence of refinement mappings", 
 coarser system as an expression over the state of the finer one, so each finer state has an image, a coarser state. The
 finer system is explored completely. Its initial states must have initial images; and a finer step must leave the image
 as it is, or move it as some step of the coarser system does. Each pair of images is looked up once, whichever finer
-steps make it. A property of coarser steps and states that holds there then holds of the images as well. That is safety
-only: fairness is not compared, nor is it asked whether the finer system makes every coarser step.
+steps make it. A property of coarser steps and states that holds there then holds of the images as well. That is
+safety only: fairness is not compared, nor is it asked whether the finer system makes every coarser step.
+
+With `several`, a finer step may also be several coarser ones in a row (a forward simulation: Lynch and Vaandrager,
+"Forward and backward simulations", 1995). Looked for are rows in which each step gives all that it changes the value of
+the end: that may miss a row, and then says that the finer step is broken.
 
 Called by `trystate verify` (property_tests/adapters/refinements.py), in one thread. Two things can go wrong: a limit
 ends the search before all is seen (LimitReached: nothing is said), and an image is broken, which is a result: `broken`
@@ -38,11 +42,13 @@ class Refinement:
     broken: tuple[str, ...]
 
 
-def refines(fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None) -> Refinement:
+def refines(
+    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, several: bool = False
+) -> Refinement:
     """Check every step of the finer system's whole graph.
 
     `mapping` gives fields of the coarser system as trees over the finer state (with `@0`, `@1` for indices);
-    fields left out keep their initial value.
+    fields left out keep their initial value. With `several`, a finer step may be several coarser ones.
 
     Raises:
         LimitReached: the finer system has not been explored completely.
@@ -63,12 +69,9 @@ def refines(fine: System, coarse: System, mapping: Mapping[str, Expr], limits: L
         _, first = np.unique(before[moved] * len(images.states) + after[moved], return_index=True)
         for row in moved[first]:
             pairs.setdefault((int(before[row]), int(after[row])), (number, int(origins[row])))
-    steps = Interpreter(coarse)
-    known: dict[int, set[State]] = {}
+    steps = _Steps(coarse)
     for (a, b), (number, origin) in pairs.items():
-        if a not in known:
-            known[a] = {after for _, after in steps.successors(images.states[a])}
-        if images.states[b] not in known[a]:
+        if not steps.lead(images.states[a], images.states[b], several):
             label = engine.kernel.instances[number].label
             broken.append(_describe(coarse, label, images.states[a], images.states[b]) + f" (finer state {origin})")
     return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken))
@@ -98,6 +101,33 @@ class _Images:
         if number == len(self.states):
             self.states.append(image)
         return number
+
+
+class _Steps:
+    """The steps of the coarser system, from each state that was asked for."""
+
+    def __init__(self, coarse: System) -> None:
+        self._steps = Interpreter(coarse)
+        self._known: dict[State, set[State]] = {}
+
+    def lead(self, before: State, after: State, several: bool) -> bool:
+        """Is there a step, or a row of steps each of which gives what it changes its value of the end?"""
+        todo, seen = [before], {before}
+        while todo:
+            here = todo.pop()
+            found = self._from(here)
+            if after in found:
+                return True
+            if several:
+                nearer = {one for one in found if all(x in (y, z) for x, y, z in zip(one, here, after, strict=True))}
+                todo += nearer - seen
+                seen |= nearer
+        return False
+
+    def _from(self, state: State) -> set[State]:
+        if state not in self._known:
+            self._known[state] = {found for _, found in self._steps.successors(state)}
+        return self._known[state]
 
 
 def _initial(images: _Images, fine: System, coarse: System) -> list[State]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Callable
 
-from trystate.model.checker.refinement import refines
+from trystate.model.autograd import refinement as passes
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.examples import NUMBER
+from trystate.model.autograd.vocabulary import Edition as AutogradEdition
+from trystate.model.autograd.vocabulary import Mode
+from trystate.model.checker.refinement import Refinement, refines
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.refinement import coarse, mapping
 from trystate.model.rendezvous.vocabulary import Edition
@@ -19,6 +25,13 @@ RUNS: tuple[tuple[Edition, int, int, tuple[str, ...]], ...] = (
     (Edition.TORCH, 1, 1, ("worker_failure",)),
     (Edition.SEED, 1, 2, ()),
 )
+FAULTS = ("error", "late", "lose", "copy", "die", "leave")
+PASSES: tuple[tuple[AutogradEdition | Mode, str, tuple[str, ...]], ...] = (
+    (AutogradEdition.TRYSTATE, "note", FAULTS),
+    (AutogradEdition.TRYSTATE, "chain-3", ("error",)),
+    (AutogradEdition.TRYSTATE, "joined", ("late",)),
+    (Mode.SMART, "nested", ()),
+)
 
 
 def refinement(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Outcome:
@@ -26,16 +39,37 @@ def refinement(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -
     started = time.perf_counter()
     fine = Holders(node=2, min_nodes=low, max_nodes=high, rounds=2, edition=edition, faults=faults)
     target = coarse(fine)
-    seen = refines(fine, target, mapping(fine, target))
-    return Outcome(seen.fine_steps, "steps", seen.broken, time.perf_counter() - started)
+    return _outcome(refines(fine, target, mapping(fine, target)), started)
+
+
+def pass_refinement(fine: Backward, attempt: int = 0) -> Refinement:
+    """Map every step of a pass over one graph, and look for it in the system of a pass over any graph."""
+    target = passes.coarse(fine)
+    return refines(fine, target, passes.mapping(fine, target, attempt), several=True)
 
 
 def _check(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Check:
     def run(report: Callable[[str], None]) -> Outcome:
         return refinement(edition, low, high, faults)
 
-    with_faults = f" with {', '.join(faults)}" if faults else ""
-    return Check(f"state holders refine the rendezvous: 2 nodes, {low}:{high} {edition.name}{with_faults}", run)
+    label = f"state holders refine the rendezvous: 2 nodes, {low}:{high} {edition.name}{_with(faults)}"
+    return Check(label, run)
 
 
-REFINEMENTS: tuple[Check, ...] = tuple(_check(*run) for run in RUNS)
+def _check_of_passes(edition: enum.Enum, graph: str, faults: tuple[str, ...]) -> Check:
+    def run(report: Callable[[str], None]) -> Outcome:
+        started = time.perf_counter()
+        return _outcome(pass_refinement(Backward(edition=edition, faults=faults, graph=NUMBER[graph])), started)
+
+    return Check(f"a backward pass refines that over any graph: {graph} {edition.name}{_with(faults)}", run)
+
+
+def _with(faults: tuple[str, ...]) -> str:
+    return f" with {', '.join(faults)}" if faults else ""
+
+
+def _outcome(seen: Refinement, started: float) -> Outcome:
+    return Outcome(seen.fine_steps, "steps", seen.broken, time.perf_counter() - started)
+
+
+REFINEMENTS: tuple[Check, ...] = (*(_check(*run) for run in RUNS), *(_check_of_passes(*run) for run in PASSES))

@@ -1,4 +1,4 @@
-"""Our waits, watches and agents are proved for any size; torch's, and ours with a mistake, are not."""
+"""Our waits, watches, agents and ends of passes are proved for any size; torch's, and ours with a mistake, are not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from trystate.model.agent import Agents
 from trystate.model.agent import Ours as OurAgents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.agent.ours import SEATED
+from trystate.model.autograd.engagement import Engagements
+from trystate.model.autograd.lemmas import Lemmas as LemmasOfEngagements
 from trystate.model.checker.check import check
 from trystate.model.language import Form, SymbolicState, System, all_, always, implies
 from trystate.model.prover.conditions import Claims
@@ -26,6 +28,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Mutant, violated
 from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
 from trystate.property_tests.tests.agent import test_model as test_model_agents
+from trystate.property_tests.tests.autograd import test_engagements
 from trystate.property_tests.tests.store import test_model_waits, test_model_watches
 
 EFFORT = 1_000_000
@@ -75,7 +78,11 @@ AGENTS = Proved(
     tuple((name, cls, "", ()) for cls, _, names in test_model_agents.ABLATIONS for name in names),
     ("mark_done", "expel", "error_closed", "SignalsWaitForTheBarrier", "ExpelsTheSurvivorsToo"), 15,
 )  # fmt: skip
-SYSTEMS = (WAITS, WATCHES, AGENTS)
+ENGAGEMENTS = Proved(
+    Engagements, Engagements, LemmasOfEngagements, test_engagements.MUTANTS,
+    ("take", "come_home", "AnswersBeforeItsChildren", "SwallowsErrors"), 5,
+)  # fmt: skip
+SYSTEMS = (WAITS, WATCHES, AGENTS, ENGAGEMENTS)
 
 
 @cache
@@ -93,11 +100,20 @@ def test_ours_is_proved_for_any_size(of: Proved) -> None:
     assert not proof.out_of_time
 
 
-@pytest.mark.parametrize("of", SYSTEMS, ids=str)
+@pytest.mark.parametrize("of", (WAITS, WATCHES, AGENTS), ids=str)
 def test_each_step_is_possible_under_the_invariant(of: Proved) -> None:
     found = dict(possible(Claims(whole(of))))
     assert set(found) == {t.name for t in whole(of).transitions}
     assert set(found.values()) == {Answer.MODEL}
+
+
+def test_each_step_of_engagements_is_taken_where_the_invariant_holds() -> None:
+    """The solver gives up on a state for most of them, and refutes none; a search takes them all."""
+    assert Answer.REFUTED not in dict(possible(Claims(whole(ENGAGEMENTS)), EFFORT // 10)).values()
+    found = check(LemmasOfEngagements(worker=3, call=2, faults=("fail", "die", "lose", "again")))
+    assert violated(found) == set()
+    assert {t.name for t in found.system.transitions} == {t.name for t in whole(ENGAGEMENTS).transitions}
+    assert not found.coverage.never_fired
 
 
 WAITS_FAULTS, WATCHES_FAULTS = (
@@ -113,6 +129,8 @@ SEARCHES: tuple[Callable[[], System], ...] = (
     lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
     lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
     lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
+    lambda: LemmasOfEngagements(worker=2, call=3, faults=("fail", "die", "lose")),
+    lambda: LemmasOfEngagements(worker=3, call=3, faults=("lose",)),
     lambda: LemmasOfAgents(node=3, min_nodes=2, max_nodes=2, faults=("signal", "worker_failure")),
 )
 

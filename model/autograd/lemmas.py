@@ -1,0 +1,95 @@
+"""Lemmas of the proof of the end of a backward pass, and the history that they are about.
+
+`trystate prove engagements` proves them together with the properties. Two fields are histories: steps write them and
+none reads them, so that they change nothing that can happen (Abadi and Lamport 1991). `above` has the workers that were
+above a worker in the tree when it was engaged: the sender of the call that engaged it, and those above that. With it no
+lemma follows the tree up to the root, and none says that the tree has no cycle.
+"""
+
+from __future__ import annotations
+
+from ..language import Expr, all_, always, any_, flag, implies, ite
+from .engagement import Call, Cancel, Condition, Engagements, Pass, S
+
+
+class Lemmas(Engagements):
+    """The edition TRYSTATE, with the lemmas of its proof."""
+
+    above = flag(per=("worker", "worker"), doc="history: the second was above the first when that was engaged")
+    broke_off = flag(per="worker", doc="history: it failed while it was engaged")
+
+    def engages(self, s: S, worker: Expr, call: Expr) -> None:
+        for v in s.worker:
+            higher = any_(s.sent_by[call, w] & ((v == w) | s.above[w, v]) for w in s.worker)
+            s.above[worker, v] = ite(s.engaged[worker], s.above[worker, v], higher)
+        super().engages(s, worker, call)
+
+    def rests(self, s: S, worker: Expr) -> None:
+        for v in s.worker:
+            s.above[worker, v] = False
+        super().rests(s, worker)
+
+    def drops(self, s: S, worker: Expr) -> None:
+        s.broke_off[worker] = s.broke_off[worker] | s.engaged[worker]
+        super().drops(s, worker)
+
+    @always(witness="a_worker_is_engaged")
+    def a_pass_has_one_root(self, s: S) -> Condition:
+        """A pass that runs or has returned has one root; one that is not called has none, and engages no worker."""
+        one = all_((v == w) | ~(s.root[v] & s.root[w]) for v in s.worker for w in s.worker)
+        begun = any_(s.root) == s.outcome.isin((Pass.RUNNING, Pass.RETURNED))
+        return one & begun & implies(s.outcome == Pass.AWAITED, self.is_quiet(s) & ~any_(s.broke_off))
+
+    @always(witness="a_worker_is_engaged")
+    def a_call_has_two_ends(self, s: S) -> Condition:
+        """A call that is not free has one sender and one taker, and a free one has none."""
+        return all_(self.has_one_end(s, c, s.sent_by) & self.has_one_end(s, c, s.sent_to) for c in s.call)
+
+    def has_one_end(self, s: S, call: Expr, ends: Condition) -> Condition:
+        one = all_((v == w) | ~(ends[call, v] & ends[call, w]) for v in s.worker for w in s.worker)
+        return one & ((s.state[call] != Call.FREE) == any_(ends[call, w] for w in s.worker))
+
+    @always(witness="a_worker_is_engaged")
+    def the_failed_are_not_engaged(self, s: S) -> Condition:
+        """A worker that has failed is not engaged; one that is neither is below no other."""
+        below = all_(implies(s.above[w, v], s.engaged[w] | s.failed[w]) for w in s.worker for v in s.worker)
+        return below & all_(ite(s.failed[w], ~s.engaged[w], ~s.broke_off[w]) for w in s.worker)
+
+    @always(witness="a_worker_is_engaged")
+    def the_root_is_above_all(self, s: S) -> Condition:
+        """The root is above every other worker that is engaged, waits for an answer, or failed while engaged."""
+        return all_(
+            implies(s.root[r] & (s.engaged[w] | s.broke_off[w] | self.waits(s, w)), (w == r) | s.above[w, r])
+            for w in s.worker
+            for r in s.worker
+        )
+
+    @always(witness="a_worker_is_engaged")
+    def those_above_wait(self, s: S) -> Condition:
+        """A worker that is above another, and has not failed, waits for a call that leads to that, or is no good."""
+        return all_(
+            implies(s.above[w, v] & ~s.failed[v], any_(self.leads_to(s, c, v, w) for c in s.call))
+            for w in s.worker
+            for v in s.worker
+        )
+
+    def leads_to(self, s: S, call: Expr, sender: Expr, worker: Expr) -> Condition:
+        """Is the call one of the sender's, and engages the worker or one above it, or has failed or is lost?"""
+        engages = any_(self.holds(s, call, u) & ((u == worker) | s.above[worker, u]) for u in s.worker)
+        return s.sent_by[call, sender] & (engages | s.state[call].isin((Call.FAILED, Call.LOST)))
+
+    @always(witness="it_returns")
+    def no_failure_is_swallowed(self, s: S) -> Condition:
+        """backward() does not return if a worker has failed while it was engaged."""
+        return implies(s.outcome == Pass.RETURNED, ~any_(s.broke_off))
+
+    @always(witness="it_raises")
+    def the_told_have_failed(self, s: S) -> Condition:
+        """A worker that has answered CANCEL has failed; in an unsure context it may not."""
+        told = (Cancel.DONE, Cancel.OVER)
+        return s.unsure | all_(implies(s.cancel[w].isin(told), s.failed[w]) for w in s.worker)
+
+    @always(witness="it_raises")
+    def where_it_raised_all_have_failed(self, s: S) -> Condition:
+        """When backward() has raised, all workers have failed, or the pass has not begun."""
+        return implies((s.outcome == Pass.RAISED) & ~s.unsure, all_(s.failed) | self.is_quiet(s))
