@@ -6,8 +6,8 @@ request without an answer is recorded when it is passed on, all others by their 
 read this version, a wait goes on. The recorder has the values of the state keys as they were last seen. A value that no
 request here has written came past the proxy, or was there before it, and is an `unseen` write.
 
-Two things can go wrong, and then the connection is not followed any more, with a line that says why: bytes are no
-request or no answer of the protocol, or one of them is larger than LIMITS.
+Three things can go wrong, and then the connection is not followed any more, with a line that says why: bytes are no
+request or no answer of the protocol, one of them is larger than LIMITS, or a write comes behind a request that waits.
 
 Rule: it changes no byte, and holds none back but those of a request that has not arrived whole.
 """
@@ -135,7 +135,12 @@ class Passage:
     def forwarded(self, request: Request) -> None:
         """It is passed on now."""
         if self.followed and request.silent:
-            if self._wanted(request):
+            if not self._wanted(request):
+                return
+            # Torch's clients send nothing behind a wait. Torch's server would write at once, ours after the wait.
+            if any(one.blocks for one in self.expected):
+                self.give_up(f"request: {request.kind} behind one that waits: servers differ in it")
+            else:
                 Heard(self, request).says(None)
         elif self.followed:
             self.expected.append(request)

@@ -10,7 +10,6 @@ Left out: `freeze`, and on torch's server, which lives in the process of its mas
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from multiprocessing.connection import wait as readable
 from typing import Any
 
 from trystate.impl.store.tcp import TCPStore
@@ -87,7 +87,7 @@ class Constructor:
             if time.monotonic() > ends:
                 return False
             ready = [end for end in (self._listener, *self._pairs) if end is not None and end not in self._held]
-            for end in select.select(ready, (), (), 0.002)[0]:
+            for end in readable(ready, 0.002):
                 if end is self._listener:
                     self._accept()
                 elif end in self._pairs:

@@ -6,9 +6,9 @@ Source: torch/csrc/distributed/c10d/TCPStoreBackend.hpp (numbers), TCPStore.cpp 
 
 from __future__ import annotations
 
-import select
 import socket
 from contextlib import AbstractContextManager
+from multiprocessing.connection import wait as readable
 from types import TracebackType
 
 from trystate.impl.store.wire import I64, STOP_WAITING, U64, blob, blobs, counted
@@ -88,7 +88,7 @@ class Peer(AbstractContextManager["Peer"]):
         self.send(data)
         with Peer(self._port) as later:
             later.sync()
-        if select.select([self._socket], [], [], 0)[0]:
+        if readable([self._socket], 0):
             raise AssertionError("the server answered at once, or hung up")
 
     def wait(self, *keys: str) -> None:

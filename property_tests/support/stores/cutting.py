@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-import select
 import socket
 import struct
 import threading
+from multiprocessing.connection import wait as readable
 from types import TracebackType
 from typing import Self
 
@@ -53,7 +53,7 @@ class CuttingProxy:
             for sock in other:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._over:
-                for sock in select.select([client, server], [], [], ALIVE_SECONDS)[0]:
+                for sock in readable([client, server], ALIVE_SECONDS):
                     data = sock.recv(1 << 16)
                     if chance.random() < 0.05:
                         threading.Event().wait(chance.uniform(0, DELAY_SECONDS_MAX))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import wait as readable
 
 from ....adapters.torch_store.server import START_S, OurServer, Server, TorchLegacyServer, TorchServer, freeze
 
@@ -46,7 +46,6 @@ def kill(server: Served) -> None:
     descriptor = os.pidfd_open(server.pid)
     try:
         os.kill(server.pid, signal.SIGKILL)
-        over, _, _ = select.select([descriptor], [], [], START_S)
-        assert over, f"process {server.pid} was killed, and still runs after {START_S:g} s"
+        assert readable([descriptor], START_S), f"process {server.pid} was killed, and still runs after {START_S:g} s"
     finally:
         os.close(descriptor)

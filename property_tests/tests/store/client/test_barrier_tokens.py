@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from multiprocessing.connection import wait as readable
 
 import pytest
 from trystate.impl.store.client.barrier_tokens import LEFT_MAX, BarrierTokens
@@ -86,9 +86,9 @@ def losing_the_first_barrier(port: int) -> Iterator[int]:
     def carry(connection: socket.socket) -> None:
         ways.append(way := socket.create_connection((HOST, port)))
         while True:
-            readable, _, _ = select.select([connection, way], [], [])
+            ready = readable([connection, way])
             for source, other in ((connection, way), (way, connection)):
-                data = source.recv(1 << 16) if source in readable else None
+                data = source.recv(1 << 16) if source in ready else None
                 if data is not None:
                     other.sendall(data)
                     if not data or (len(ways) == 1 and source is connection and data[0] == Extension.BARRIER):

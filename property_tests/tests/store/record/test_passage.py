@@ -159,6 +159,7 @@ def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
         (VALIDATE, b"HTTP", "answer: it was asked nothing"),
         (VALIDATE + get(STATE), b"\xff" * 8, "answer: it announced a value of"),
         (VALIDATE + wait(STATE), b"\x07", "answer: 7 to a wait that was not cancelled"),
+        (VALIDATE + wait(STATE) + set_(STATE, b"v"), b"", "request: set behind one that waits: servers differ in it"),
     ],
 )
 def test_bytes_that_cannot_be_followed_are_passed_on_and_said(sent: bytes, back: bytes, why: str) -> None:
