@@ -142,16 +142,17 @@ class KeepsTheRest(files.Ours):
         pass
 
 
-TOLD: dict[type[Files], tuple[str, ...]] = {
-    NeverDeletes: (),
-    KeepsTheFile: ("another_job", "die"),
-    KeepsTheRest: ("die",),
+TOLD: dict[type[Files], tuple[int, tuple[str, ...]]] = {  # processes, faults
+    NeverDeletes: (2, ()),
+    KeepsTheFile: (2, ("another_job", "die")),
+    KeepsTheRest: (3, ("die",)),  # one dies, one lives, and so the file is not begun anew when the third opens it
 }
 
 
 @pytest.mark.parametrize("mutant", TOLD if NIGHTLY else (NeverDeletes,))
 def test_a_mutant_of_the_model_is_told_from_our_file_store(mutant: type[Files]) -> None:
-    system = mutant(edition=TRYSTATE, faults=TOLD[mutant])
+    processes, faults = TOLD[mutant]
+    system = mutant(edition=TRYSTATE, process=processes, faults=faults)
     with FilesSubject(system) as subject:
         assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements
 
