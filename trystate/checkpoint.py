@@ -1,17 +1,17 @@
 """Sorted keys in files, and a directory of such files from which a search is resumed.
 
 *Theory of operation.* A file has the keys of packed states (`model/checker/explicit/packing`), sorted and without
-repetitions, in blocks: each block is read on its own. In a block each word is the difference to
-that of the key before; the differences are cut into planes (all lowest bytes, all second bytes, ...), planes of zeros
-are dropped, and the others are deflated. Sets of states are dense: the reachable states of a protocol take 0.1 to 0.6
-bytes each, where a word takes 8, and a block is read at 8 ns a key. An index stands at the end.
+repetitions, in blocks: each block is read on its own. In a block each word is the difference to that of the key before;
+the differences are cut into planes (all lowest bytes, all second bytes, ...), planes of zeros are dropped, and the
+others are deflated. Sets of states are dense: the reachable states of a protocol take 0.1 to 0.6 bytes each, where a
+word takes 8, and a block is read at 8 ns a key. An index stands at the end.
 
     MAGIC | block, block, ... | index: offset, bytes, keys, checksum and first key of each block | its place, MAGIC
 
 `Directory` has the files of one search, and the manifest: a fingerprint of the search, the content that the caller
 saves, and size and digest of each file. A manifest takes the place of the one before it in one step, after everything
 that it names is on the disk: a process may be killed, or the power may fail, at any time. Files that it does not name
-are removed when the directory is opened, and after each `save` those of them that no `KeysFile` is of.
+are removed when the directory is opened, and after each `save`, unless a `KeysFile` still uses them.
 
 Four things can go wrong. The directory is of another search, or of another process, or of something else (`UsageError`:
 it is left as it was). A file is not as it was written: sizes and the index are compared when it is opened

@@ -53,27 +53,29 @@ Without arguments: check the small plan, in about a minute. It has, for each
 system and edition, the smallest runs that show its known defects, or that it
 has none, and compares a sample with the torch that is installed (skipped, and
 said so, if there is none). --all checks the whole plan, compares everything,
-and looks for transitions and moves that no run covered: about ten minutes.
+and looks for transitions and moves that no run covered: about four minutes on
+two cores.
 
 A property holds, is violated, or is not decided: a limit was reached. A
 violation that is a known defect is named (R3), and does not fail the command;
 a new one does, and so does a known one that is not found.
 
 With a system, or any option that chooses one: check that system alone. If the
-plan has it, it is judged as there; if not, what the plan knows of its edition
-and any of its faults may be found, but need not be. --expect adds to that.
+plan has this run, it is judged as in the plan. If not, it may show the findings
+that the plan has of the edition with any of the faults, but need not. --expect
+adds to them.
 
-Searches run beside each other (--jobs); one that runs alone uses all cores
-(--cores), and says the same. So does one on a GPU (--device cuda), which pays
-beyond some million states. With --spill one that does not fit the memory keeps
-its states in a directory, and the same command goes on with it after a limit,
-Ctrl-C or a crash.
+Searches run in parallel (--jobs); one that runs alone uses all cores (--cores).
+A GPU (--device cuda) pays beyond some million states. With --spill a search
+that does not fit the memory keeps its states in a directory, and the same
+command resumes it after a limit, Ctrl-C or a crash. None of these changes the
+report.
 
-With --ray the searches and comparisons are done by the workers of a Ray cluster,
-as many at a time as it has CPUs, and the report is the same: docs/scale.md.
+With --ray the workers of a Ray cluster do the searches and comparisons, as many
+at a time as it has CPUs, with the same report: docs/scale.md.
 
-A report with every counterexample is written to a directory. Interrupted, the
-report has what was done until then, and says so.
+A report with every counterexample is written to a directory. If the command is
+interrupted, the report has the results until then, and says so.
 """,
         examples="""\
   trystate verify
@@ -101,14 +103,14 @@ Check one system with the engine explicit, its states held by several processes:
 torchrun, or trystate run, starts this command on each of them. The report is that
 of `trystate verify SYSTEM`, and the first rank prints and writes it.
 
-Each rank holds the states that hash to it: so many ranks hold so many times the
-states. Where liveness is asked for, the first rank gathers all of them; if they do
-not fit there, it is not decided. With --checkpoint the states that have no room in
-memory are in a directory that all hosts share, and the same command goes on from
-there, on any number of ranks.
+Each rank holds the states that hash to it, so N ranks hold N times the states.
+For liveness the first rank gathers all states; if they do not fit there, it is
+not decided. With --checkpoint states that do not fit the memory are in a
+directory that all hosts share, and the same command resumes the search, on any
+number of ranks.
 
-A limit that one rank reaches, or a signal, ends the search on all of them, with
-what was found. A rank that is lost ends it without: docs/scale.md.
+A limit that one rank reaches, or a signal, ends the search on all ranks, with a
+report of what was found. A lost rank ends it without one: docs/scale.md.
 """,
         examples="""\
   torchrun --nproc-per-node 2 -m trystate search rendezvous --nodes 3
@@ -117,7 +119,8 @@ what was found. A rank that is lost ends it without: docs/scale.md.
       -m trystate search rendezvous --nodes 4 --fault crash --max-memory 16000
 """,
         exits={
-            Exit.OK: "the first rank: everything was decided, and each violation is a known defect; others: it is told",
+            Exit.OK: "the first rank: everything was decided, and each violation is a known defect; "
+            "other ranks: the search has ended",
             Exit.FAILED: "a violation that is not known, a known one that was not found, or a wrong declaration",
             Exit.INCOMPLETE: "something was not decided: a limit was reached, a rank is lost, or a package is missing",
             Exit.INTERRUPTED: "interrupted; the report has the results until then",
@@ -128,10 +131,10 @@ what was found. A rank that is lost ends it without: docs/scale.md.
         summary="prove the safety of a system for any size",
         description="""\
 Prove the safety properties of a system by induction, for any number of members
-of its indices, all values of its constants that make sense, and any number of
-each of its faults. The conditions are made from the declarations, and given to
-the solver z3. Says what was proved, with which lemmas, and on which laws of
-counting the proof stands; docs/proofs.md proves these.
+of its indices, all allowed values of its constants, and any number of each of
+its faults. The conditions are made from the declarations, and given to the
+solver z3. Says what was proved, with which lemmas, and which laws of counting
+the proof uses; docs/proofs.md proves these laws.
 
 A property that is not proved may hold all the same: a counterexample to
 induction is a state that satisfies all that was assumed, and need not be
@@ -153,16 +156,16 @@ reachable. Liveness is not asked: trystate verify searches for that.
         summary="walk the states of a system",
         description="""\
 Show a state of a system as a tree, with a star at each value that the last step
-changed; the steps that it enables, and for each other one the part of its guard
-that fails; and each property: it holds, is violated, or waits. Take a step, go
-back and forward, jump to any state of the walk, take random steps, or follow a
-counterexample.
+changed; the steps that it enables, and for each other step the part of its
+guard that fails; and each property: it holds, is violated, or waits. Take a
+step, go back and forward, jump to any state of the walk, take random steps, or
+follow a counterexample.
 
 On a terminal this is a screen, if Textual is installed: pip install
-'trystate[explore]'. With --web it is a page for the browser. Elsewhere, and with
---lines, commands are read from standard input, one a line; h lists them. At the
-end the command is printed that begins where the walk has ended: its steps are
-spelled as counterexamples spell them.
+'trystate[explore]'. With --web it is a page for the browser. Elsewhere, and
+with --lines, commands are read from standard input, one a line; h lists them.
+At the end it prints the command that begins where this walk ended, with the
+steps named as in counterexamples.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2
@@ -182,8 +185,8 @@ Write one HTML file that needs no other file and no network. It has an overview,
 a player for each counterexample, an explorer that computes in the browser what
 can happen and why something cannot, and the findings with their symptoms and
 remedies. Without --report, the small plan is searched now, in about half a
-minute; nothing is compared with torch. With it, the report that trystate verify
---all has written is shown.
+minute; nothing is compared with torch. With it, the page shows the report that
+trystate verify --all has written.
 """,
         examples="""\
   trystate page page.html
@@ -193,15 +196,15 @@ minute; nothing is compared with torch. With it, the report that trystate verify
     "diagram": Page(
         summary="draw systems, tables, walks, findings and witnesses",
         description="""\
-Write the pictures (.dot, .svg) and pages (.md) of what is named, or of every
+Write the pictures (.dot, .svg) and pages (.md) of the named things, or of every
 system, table, walk, structure and known finding. A walk is the sequence of an
-article's figure, as steps of a model; a structure has the classes of the runtime,
-read from their source. The findings' counterexamples are searched for anew,
-which takes some minutes.
+article's figure, as steps of a model; a structure has the classes of the
+runtime, read from their source. The findings' counterexamples are searched for
+anew, which takes some minutes.
 
 With --witness: the shortest run to a state that a `sometimes` of a system asks
-for. The edition and the faults without which it is not asked for are chosen, if
-none are given. --list prints the names of all that can be drawn.
+for. If no edition and faults are given, those that the `sometimes` needs are
+chosen. --list prints the names of all that can be drawn.
 """,
         examples="""\
   trystate diagram
@@ -232,8 +235,8 @@ Markdown anywhere else.
     "export": Page(
         summary="write a system for Spin, TLC or SMT solvers, or a run as a trace",
         description="""\
-Write a system for another checker, which then judges ours: the states that it
-counts and its verdicts must be the same. promela: a model for Spin, with the
+Write a system for another checker, to compare: its count of states and its
+verdicts must be the same as ours. promela: a model for Spin, with the
 properties of safety as assertions that name them. tla: a TLA+ module for TLC,
 and beside --out NAME.tla its configuration, NAME.cfg. smt2: the questions of
 the proof for any size, a file each in the folder --out; a solver proves one by
@@ -242,8 +245,8 @@ itf: the run that shows the verdict of --property, a counterexample or the
 witness of a `sometimes`, in the trace format of Apalache. docs/export.md has
 the commands of each tool.
 
-Properties of liveness are not exported: their fairness is of single steps, and
-other checkers have that of processes.
+Properties of liveness are not exported: our fairness is per step, that of other
+checkers per process.
 """,
         examples="""\
   trystate export rendezvous --nodes 2 --max 2 --fault crash --to promela --out rendezvous.pml
@@ -319,9 +322,9 @@ again by themselves. One server at a time uses a DIR.
     "store proxy": Page(
         summary="record a store that another server serves",
         description="""\
-Listen, and pass every byte between each client and the server at --to on as it
-is, torch's own server or this package's, until SIGINT or SIGTERM. The record is
-that of trystate store serve --record. Requests on the state of a rendezvous are
+Listen, and pass every byte unchanged between each client and the server at
+--to, torch's own or this package's, until SIGINT or SIGTERM. The record is that
+of trystate store serve --record. Requests on the state of a rendezvous are
 passed on one at a time, so that the record has the server's order. A connection
 that cannot be followed is passed on all the same, and the record says so.
 
@@ -375,7 +378,7 @@ docs/explain.md shows it on jobs that hang.
 torchrun's options and PET_ variables, with this package's rendezvous and agent:
 one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
---scale-up-interval SECONDS lets nodes that come wait so long after a round is
+--scale-up-interval SECONDS lets newcomers wait that long after a round is
 complete; a failure takes them in at once.
 --health-check CMD runs before this node joins a round; a node that fails it
 leaves, or stands by (--health-failed spare), and the others go on.
@@ -385,8 +388,8 @@ a file; torchrun too, where this package is installed. docs/deploy.md goes from
 here to a supervised job.
 
 While a node waits it says on stderr for whom, and for how long at most: at the
-start, at each change, and once a minute. An endpoint that it cannot use is said
-within two seconds. LOGLEVEL=WARNING leaves that out.
+start, at each change, and once a minute. An endpoint that it cannot use is
+reported within two seconds. LOGLEVEL=WARNING leaves that out.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
@@ -406,13 +409,13 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
     "watch": Page(
         summary="follow a running job: rounds, members, heartbeats, warnings",
         description="""\
-One screen of a job's rendezvous, ours or torch's c10d, until it is closed: round,
-members and ranks, who waits, heartbeats, the last changes, and a warning where
-nothing has moved for longer than the protocol allows. Where the output is no
-terminal, a line for each change. An observer of any store reads it every second and writes nothing;
-what passed between two reads is said to be unseen. The FILE of a record
-(trystate store serve --record) has all of it, and lost writes, waits that were
-not woken and wrong answers of the store as well.
+One screen of a job's rendezvous, ours or torch's c10d, until it is closed:
+round, members and ranks, who waits, heartbeats, the last changes, and a warning
+where nothing has moved for longer than the protocol allows. Where the output is
+no terminal, it prints a line for each change. The command reads any store every
+second and writes nothing; changes between two reads are reported as unseen. The
+FILE of a record (trystate store serve --record) has all changes, and lost
+writes, waits that were not woken and wrong answers of the store as well.
 
 docs/watch.md says what each warning means.
 """,
@@ -429,12 +432,12 @@ docs/watch.md says what each warning means.
     "status": Page(
         summary="say where a running job's rendezvous stands",
         description="""\
-Read the shared state of a job from the store at its endpoint, a few times within
-some seconds, and say it once: round, members with their ranks, who waits, spares,
-the age of each heartbeat, what the round waits for, and by whom and why it was
-closed. Both our rendezvous and torch's c10d; on our server and on torch's.
-Nothing is written, and no clocks of two machines are compared: an age counts
-from when this command saw the heartbeat change.
+Read the shared state of a job from the store at its endpoint, a few times
+within some seconds, and print it once: round, members with their ranks, who
+waits, spares, the age of each heartbeat, what the round waits for, and by whom
+and why it was closed. Both our rendezvous and torch's c10d; on our server and
+on torch's. Nothing is written, and no clocks of two machines are compared: an
+age counts from when this command saw the heartbeat change.
 """,
         examples="""\
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
@@ -466,8 +469,8 @@ torch's c10d rendezvous cannot be closed from outside.
 Mark a node of a job of `trystate run`, or of torchrun with
 --rdzv-backend=trystate: a new round begins without it, its agent stops its
 workers in the ordinary way, leaves, says that it was drained, and exits with 0.
-The others go on; a waiting node or a spare takes the seat. Waits until that has
-happened. Several nodes may be drained, one after the other.
+The others go on; a waiting node or a spare takes the seat. Waits until the new
+round is complete. Several nodes may be drained, one after the other.
 
 A name that several nodes have is refused, with the candidates. So is a node
 without which the job would have fewer nodes than its minimum, or whose job is

@@ -6,11 +6,11 @@
     DIR/ranks.json               how many ranks the checkpoint is of
 
 The file names one group of parts, once all ranks have saved theirs: parts that it does not name are left over, and are
-removed. A group of the same size goes on with its parts. One of another size begins anew beside them, shares the states
-out, and saves; then the first rank writes the file again, and each rank removes the parts that it has read. A process
-may be killed at any time between.
+removed. A group of the same size goes on with its parts. A group of another size writes new parts beside them,
+redistributes the states, and saves; then the first rank writes the file again, and each rank removes the parts that it
+has read. A process may be killed at any time between.
 
-Where ranks were killed while they saved, some parts have a level more than others: the search goes on from the last
+Where ranks were killed while they saved, some parts have a level more than others: the search resumes from the last
 level that all have (`PartitionedEngine`).
 """
 

@@ -1,13 +1,13 @@
 """The ranks of a search over torch.distributed: processes that torchrun or `trystate run` has started.
 
-*Theory of operation.* The launcher gives each process its rank and an address in the environment; with these the
-process group is made, of gloo, which needs no GPU. A note is JSON in a frame of fixed size, and a longer one has a
+*Theory of operation.* The launcher gives each process its rank and an address in the environment; from these the
+process group is made, with gloo, which needs no GPU. A note is JSON in a frame of fixed size, and a longer one takes a
 second collective; states are words, which gloo takes as int64, in pieces. No rank sends code or pickles. Each
 collective has the timeout of the group: a rank that is gone is noticed at once where its machine closes its
 connections, and else when the timeout is over; both are `RankLost`.
 
-A signal sets a flag, which the search asks for once a round. The launcher hears the signal too, and kills its
-processes half a minute later: no second signal is needed, and none makes a difference.
+A signal sets a flag, which the search reads once a round. The launcher gets the signal too, and kills its processes
+half a minute later; a second signal makes no difference.
 """
 
 from __future__ import annotations

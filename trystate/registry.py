@@ -9,6 +9,7 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 
 from trystate.diagrams.structure import Structure
@@ -29,7 +30,7 @@ from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
-from trystate.model.errors import UsageError
+from trystate.model.errors import TrystateError, UsageError
 from trystate.model.groups.creation import Groups
 from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
@@ -213,6 +214,12 @@ def _imported(name: str) -> type[System]:
         found: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"no system {name!r}: {error}; give module:Class as Python would import it") from error
+    except TrystateError:  # a declaration that is refused names its own place
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if isinstance(error, SyntaxError) else f", at {place.filename}:{place.lineno}"
+        raise UsageError(f"no system {name!r}: importing {module} raises {error!r}{at}: correct it there") from error
     if not (isinstance(found, type) and issubclass(found, System)):
         raise UsageError(f"{name} is not a system: give a class that derives from trystate.System")
     return found

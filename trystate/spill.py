@@ -2,8 +2,8 @@
 
 *Theory of operation.* `Spill` is the storage of one search at a time (`model/checker/explicit/storage`), on the files
 of `checkpoint`. A file has one run, or a few small levels one after the other. A search saves every `SAVE_SECONDS`, and
-when it ends, however it does; one that is killed loses the work since then. The directory is locked from the beginning
-of the search until `close`.
+when it ends for any reason; a search that is killed loses the work since its last save. The directory is locked from
+the beginning of the search until `close`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 *Theory of operation.* A count of members is split by each condition that is read in it (`counting`). Where a step
 chooses the value of a member by a condition on that member alone, `ite(c(k), x, y)`, each count after it has cells by
-all parts of c, and each part doubles them. Here a long c becomes a flag that no step has, and its meaning an
-assumption: for all k, the flag of k is c(k). Such a definition takes no model away and adds none, so that what is
-proved with it is proved without it.
+all parts of c, and each part doubles them. Here a long c becomes a new flag, and its definition an assumption: for all
+k, the flag of k is c(k). Such a definition takes no model away and adds none, so a proof with it is a proof without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The conditions of a proof by induction, as trees: no solver is needed to make it.
 
 *Theory of operation.* The invariant is the conjunction of the `always` properties, of lemmas, and of the ranges of the
-numbers with constant bounds. There are three kinds of conditions:
+numbers with constant bounds. There are two kinds of conditions:
 
     init      a property holds in the initial states
     a step    where the invariant and the step's guard hold, the property holds after the step; a `step` property holds
@@ -11,8 +11,8 @@ The state after a step is not a second state: the property is taken as a tree, a
 replaced by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the
 language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
 
-A fault's counter only says how often it may still happen. Here it may any number of times: its guard is always true.
-A quantifier over an index of one size (`sizes_in_proofs`) is written out, over its members.
+A fault's counter says how often the fault may still happen. Here it may happen any number of times: the guard on its
+counter is always true. A quantifier over an index of one size (`sizes_in_proofs`) is written out, over its members.
 """
 
 from __future__ import annotations

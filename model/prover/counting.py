@@ -1,4 +1,4 @@
-"""Laws of counting: what a solver is told of the sizes of finite sets. `docs/proofs.md` proves each.
+"""Laws of counting: the assumptions of a solver on the sizes of finite sets. `docs/proofs.md` proves each.
 
 *Theory of operation.* A count of members with a condition becomes one of three things:
 
@@ -11,7 +11,7 @@
               of K at most s members have a rank below s
     opaque    any other: a number, or a function of the indices around it, not negative, zero exactly if empty
 
-Two counts with the same members are equal; that is said of each pair of which one is opaque or a rank.
+Two counts with the same members are equal; a law says so of each pair of which one is opaque or a rank.
 
 An order is recognised by its properties: a condition on two members is one if the solver finds that it is irreflexive,
 transitive and total, whatever the state is.

@@ -1,12 +1,12 @@
-"""Trees as formulas of a solver: nodes without number, fields as functions, quantifiers as quantifiers.
+"""Trees as formulas of a solver: any number of nodes, fields as functions, quantifiers as quantifiers.
 
 *Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally:
 its members may be of any finite number. An index of a fixed size becomes a sort with so many values. A field becomes a
 function of its indices, an enum a sort with as many values, `any` an existential quantifier, `ord` the number of
 members before one. Numbers are integers without bound. Counts are the one thing that first-order formulas cannot say;
 `counting.py` replaces each by symbols, and adds laws about them, which are true of finite sets. So a formula that the
-solver refutes has no model among finite sets; one that it does not may have a model that no finite set is, or none at
-all.
+solver refutes has no model among finite sets; a formula that it does not refute may have infinite models only, or none
+at all.
 
 A law that is added is kept beside its name, so that a proof can say on which laws it stands.
 """

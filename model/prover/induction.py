@@ -1,4 +1,4 @@
-"""A proof by induction: each condition given to a solver, and what is said of a property in the end.
+"""A proof by induction: each condition given to a solver, and the answer for each property.
 
 *Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need
 no induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
@@ -7,8 +7,8 @@ the assumptions that need ranks or opaque counts, which are seldom needed and ma
 the long conditions of the goal, and then with all.
 
 A condition that is not proved takes its property out of the invariant, and the others are asked again without it, until
-nothing changes. So what is called proved stands on nothing that is not. The ranges of numbers are different: the
-trees themselves rely on them, so that nothing is proved if a number may leave its range. A property is
+nothing changes. So a proved property depends on proved ones only. The ranges of numbers are different: the trees
+themselves rely on them, so that nothing is proved if a number may leave its range. A property is
 
     proved        all its conditions are, or it follows from properties that are
     not proved    the solver has a model of a condition's negation, a counterexample to induction; it may not be

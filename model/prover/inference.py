@@ -1,17 +1,18 @@
-"""Lemmas that nobody has written: candidates of one form, dropped and weakened until the rest is inductive.
+"""Lemmas that are not declared: candidates of one form, dropped and weakened until the rest is inductive.
 
 *Theory of operation.* A candidate says of up to three conditions that they never hold together, for all members that
 differ: `f[a] is x and g[b] is not y`. The conditions are those of flags and enums. Three stages follow each other.
 
-    seen      the first states of small systems, breadth first: a candidate of which one is an example against it goes
+    seen      the first states of small systems, breadth first: a candidate that is false in one of them is dropped
     kept      all candidates are assumed, with the properties of the system, and the solver is asked for a step that
-              breaks one (Houdini: Flanagan and Leino 2001). The ones that its model breaks go, until no step breaks any
-    weakened  a candidate that another implies is not asked; when the stronger one goes, it is
+              breaks one (Houdini: Flanagan and Leino 2001). The candidates that its model breaks are dropped, until no
+              step breaks any
+    weakened  a candidate that another implies is asked only when the stronger one is dropped
 
-Nothing here is believed: `induction` proves the properties and all that is kept, together. Then the lemmas on which no
-property depends are left out. A property that needs a number, a count or more conditions is not proved so. Each stage
-has a part of the time. Where that ends first, fewer states are seen, fewer candidates are asked, or the proof is tried
-with those that are left.
+This search is not trusted: `induction` proves the properties and all that is kept, together. Then the lemmas on which
+no property depends are left out. A property that needs a number, a count or more conditions is not proved in this way.
+Each stage has a part of the time. Where that ends first, fewer states are seen, fewer candidates are asked, or the
+proof is tried with those that are left.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ pointers (`paths`), and builds the graph only when a liveness property asks for 
 
 The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
 all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
-the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: once a level is
-large the search goes on with those, and comes back when it is over. The searches of one kernel share what is compiled
-(`Compiled`). With a `storage` memory is no limit: states that have no room are kept there, and so is the search itself,
-at the end of a level, for one that goes on from it; the outcome is the same. Five things can go wrong: a limit ends the
-search between two chunks, an allocation fails, a worker is lost, the storage fails (in these cases `stopped` says so,
-and what was found stays), and an effect leaves its field's range (the step is watched, and the state after it is not
-one).
+the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: the search moves
+to those with the first large level, and comes back when it is over. The searches of one kernel share what is compiled
+(`Compiled`). With a `storage` states that do not fit the memory are kept there, and the search is saved there at the
+end of a level, for a later one to resume it; the outcome is the same. Five things can go wrong: a limit ends the search
+between two chunks, an allocation fails, a worker is lost, the storage fails (in these cases `stopped` says so, and what
+was found stays), and an effect leaves its field's range (a watch reports the step; the state after it does not count).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 few dozen steps, and runs twice over the states of a chunk: first it counts the successors of each state, then it
 writes them, from where those of the states before it end.
 
-A kernel answers no watch. It marks those that occur, and steps that are met for the first time: such a step is run over
-the arrays of this chunk as well, and so the finds are the same.
+A kernel only marks the watches that occur, and the steps that are met for the first time. Such a step is run over the
+arrays of this chunk as well, so that the finds are the same.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A set of states is one sortable array of *keys*; evaluation works on its *column
 word. Keys are compared whole: nothing is hashed, so no state can be taken for another.
 
 - One word: the key is the word, an int64.
-- Two words: the key is the pair seen as a complex128, which NumPy sorts lexicographically and fast. Each
-  half is then compared as a float. Floats that are positive and normal are ordered and told apart as their
-  bits are, so every word carries the bit MARK (an exponent neither zero nor all ones) and leaves those above
-  it clear. That a thread may flush subnormals to zero does no harm.
+- Two words: the key is the pair seen as a complex128, which NumPy sorts lexicographically and fast. Each half is then
+  compared as a float. Floats that are positive and normal are ordered and told apart as their bits are, so every word
+  carries the bit MARK (an exponent neither zero nor all ones) and leaves those above it clear. A thread that flushes
+  subnormals to zero does no harm.
 - More words: the key is all of them, seen as a string of two characters a word. NumPy has a stable sort of
   strings of its own, which compares characters as numbers; bytes (void) go through a function for each
   comparison, and take 1.7 times as long. No key is ever read as text: most halves of a word are no

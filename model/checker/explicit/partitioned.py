@@ -3,12 +3,12 @@
 *Theory of operation.* Each rank expands the states of a level that it owns, in rounds. In a round it expands chunks
 until it has `BATCH` successors, sorts them and drops repetitions, and sends each to its owner, which keeps what is new.
 The level is over for all ranks when no rank has more to expand; the search, when no rank has a new state. At the end of
-a level the ranks tell each other how many states are new, which watches were found, and which steps were met: from
-there on all know the same, and of several finds of a watch all take the same one.
+a level the ranks tell each other how many states are new, which watches were found, and which steps were met. So all
+ranks know the same, and of several finds of a watch all take the same one.
 
-Whether to stop is told at the beginning of a round. One rank that has a reason (a limit, a signal, no more memory)
-stops all of them there, with its reason, and what was found stays. A rank that is gone ends the search with `RankLost`:
-without its states no path can be found.
+The ranks decide at the beginning of a round whether to stop. One rank that has a reason (a limit, a signal, no more
+memory) stops all of them there, with its reason, and what was found stays. A rank that is gone ends the search with
+`RankLost`: without its states no path can be found.
 
 A path is found by all ranks together (`_SharedTrails`): each makes the same guesses of a predecessor, and looks up
 those in its part of the level before. Where liveness is asked for, the states are gathered on the first rank, if they

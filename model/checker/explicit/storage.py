@@ -2,11 +2,11 @@
 
 *Theory of operation.* A search with a storage holds each level as a `Run` in it: sorted keys in blocks that are read
 when they are needed, so that memory has a few blocks of each. `union` merges runs block by block, and `Run.has` looks
-sorted keys up in the blocks that can have them: a run is read from its begin to its end, at most once for each level.
+sorted keys up in the blocks that can have them: a run is read from beginning to end, at most once for each level.
 
 At the end of a level, where the storage says that it is time, the search saves its levels and what it has found
-(`Saved`). A search that begins with a storage in which one like it was saved goes on from there. The same search is one
-with the same `fingerprint`: states of another system, or of another layout, would be read as other states.
+(`Saved`). A search whose storage has a saved one with the same `fingerprint` resumes that: the states of another
+system, or of another layout, would be misread.
 
 `trystate/spill.py` has the storage that keeps runs in files. This module does no I/O.
 """

@@ -3,9 +3,9 @@
 Successors and runs are cut into ranges of keys before they are sorted, merged or looked up (`workers`). Equal keys are
 in one range, so no range needs another, and the results of all ranges stand one after the other in order.
 
-With a `storage`, memory has a share of the set and of the level that is gathered; the rest is in runs there. New states
-are compared with those late: once for a level, if it has room in memory. Of the memory, `Visited` takes up to a fifth,
-and half while it merges; `NextLevel` up to a tenth, and a third while it sorts.
+With a `storage`, memory has a share of the set and of the level that is gathered; the rest is in runs of the storage.
+New states are compared with these runs only once for a level, if the level fits in memory. Of the memory, `Visited`
+takes up to a fifth, and half while it merges; `NextLevel` up to a tenth, and a third while it sorts.
 """
 
 from __future__ import annotations

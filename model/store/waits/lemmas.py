@@ -21,7 +21,7 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_key_holds_a_value(self, s: S) -> Any:
-        """What a key holds is one of the values, or none."""
+        """A key holds one of the values, or none."""
         return all_(s.holds[k] <= self.size_of("value") for k in s.key)
 
     @always(witness="a_waiter_is_lost")

@@ -60,6 +60,24 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(command: Command, argv: st
     assert err.splitlines()[-1].startswith("trystate: ")
 
 
+@pytest.mark.parametrize(
+    ("module", "text", "said"),
+    [
+        ("without_a_witness", "@always()\ndef holds(self, s): ...", "'witness'\"), at {}/without_a_witness.py:2: "),
+        ("not_python", "def f(:", "importing not_python raises SyntaxError("),
+        ("out_of_order", "class Mine(System):\n    a = integer(3, 1)", "{}/out_of_order.py:3: a: no value"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch, module: str, text: str, said: str
+) -> None:
+    Path(f"{module}.py").write_text(f"from trystate.language import System, always, integer\n{text}\n")
+    monkeypatch.syspath_prepend(Path.cwd())
+    code, _, err = command("verify", f"{module}:Mine")
+    assert code in (Exit.USAGE, Exit.FAILED)  # the last is of a declaration
+    assert said.format(Path.cwd()) in err.splitlines()[-1]
+
+
 def test_a_report_that_cannot_be_written_is_a_usage_error(command: Command) -> None:
     Path("taken").write_text("")
     code, _, err = command("verify", HERE, "--edition", "MENDED", "--out", "taken")
