@@ -49,6 +49,7 @@ class Side:
     leased: Callable[[Any, float], bool]  # at this moment of its clock the node may take itself for a member
     closed: Callable[[dict[str, bytes]], bool]
     looks: float  # seconds after which its agents know at the latest what is known to it
+    closed_by_member: Callable[[dict[str, bytes]], bool] = lambda data: False
 
 
 class Witness(Protocol):

@@ -13,7 +13,7 @@ from functools import partial
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import Settings
+from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import TrystateError
 
@@ -50,16 +50,29 @@ def _our_round(handler: DynamicRendezvousHandler) -> object:
     return joined.state.round
 
 
-def _we_are_closed(data: dict[str, bytes]) -> bool:
+def _state(data: dict[str, bytes]) -> State | None:
     state = data.get(f"trystate/{RUN_ID}/state")
-    return state is not None and decode(state).closed is not None
+    return None if state is None else decode(state)
+
+
+def _we_are_closed(data: dict[str, bytes]) -> bool:
+    state = _state(data)
+    return state is not None and state.closed is not None
 
 
 def _leased(handler: DynamicRendezvousHandler, now: float) -> bool:
     return handler._part.engine.lease.holds(now)
 
 
-OURS = Side("ours", _ours, _our_round, _leased, _we_are_closed, looks=0.0)
+def _closed_by_member(data: dict[str, bytes]) -> bool:
+    """Was the rendezvous closed by a member, or by one that is expected? Such a node may, as in the swarm of agents."""
+    state = _state(data)
+    if state is None or state.closed is None:
+        return False
+    return any(str(one.node) == state.closed.by for one in (*state.participants, *state.expected))
+
+
+OURS = Side("ours", _ours, _our_round, _leased, _we_are_closed, looks=0.0, closed_by_member=_closed_by_member)
 SIDES = {side.name: side for side in (OURS, TORCH)}
 
 
@@ -112,8 +125,8 @@ class World:
     def __init__(self, schedule: Schedule, side: Side) -> None:
         self.schedule, self.side = schedule, side
         self.time = Time()
-        self.outcomes = Outcomes(self.time, side)
         self.server, network = Server(self.time), Network(self.time)
+        self.outcomes = Outcomes(self.time, side, self.server.data)
         endpoint = network.listen("endpoint", 29_400, self.server)
         self.nodes = {
             host.number: Node(host, schedule, self.time, network, endpoint, side, self.outcomes)

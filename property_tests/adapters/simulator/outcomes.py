@@ -27,8 +27,9 @@ CLOSED = (RendezvousClosedError, RendezvousGracefulExitError)
 class Outcomes:
     """The events of a run so far, and the violations among them."""
 
-    def __init__(self, time: Time, side: Side) -> None:
-        self._time, self._overlap = time, OVERLAP_SECONDS + side.looks
+    def __init__(self, time: Time, side: Side, data: dict[str, bytes]) -> None:
+        self._time, self._side, self._data = time, side, data
+        self._overlap = OVERLAP_SECONDS + side.looks
         self.agents: list[Agent] = []
         self.log: list[Event] = []
         self.violations: dict[str, Violation] = {}  # the first one of each property
@@ -100,7 +101,7 @@ class Outcomes:
         met = not isinstance(error, StoreTimeout)
         self.demand(met, "members_learn_the_master", f"{agent.name} is in a round, and waits in vain: {error}")
         if isinstance(error, CLOSED):
-            self.demand(self.earned, "closing_is_earned", f"{agent.name} finds the rendezvous closed")
+            self.demand(self._may_close, "closing_is_earned", f"{agent.name} finds the rendezvous closed")
 
     def lost(self, agent: Agent, error: Exception) -> None:
         self.demand(False, "threads_go_on", f"a thread of {agent.name} has died of {type(error).__name__}: {error}")
@@ -110,9 +111,11 @@ class Outcomes:
     def closed(self) -> None:
         """The shared state says that the rendezvous is closed."""
         self.over = True
-        self.demand(
-            self.earned, "closing_is_earned", "the rendezvous is closed, and no member's workers have succeeded"
-        )
+        self.demand(self._may_close, "closing_is_earned", "no member has closed it, and no workers have succeeded")
+
+    @property
+    def _may_close(self) -> bool:
+        return self.earned or self._side.closed_by_member(self._data)
 
     def look(self) -> None:
         """Whether two groups run, or somebody who may be no member any more."""
