@@ -246,7 +246,7 @@ class Layout:
     def columns(self, keys: Keys) -> Columns:
         if self.words == 1:
             return (keys,)
-        table = self._table(keys)
+        table = self.table(keys)
         return tuple(np.ascontiguousarray(table[:, j]) for j in range(self.words))
 
     def words_of(self, keys: Keys, row: int) -> tuple[int, ...]:
@@ -256,7 +256,7 @@ class Layout:
         """Elementwise, which keys are not equal."""
         if self.words <= 2:
             return np.not_equal(a, b)
-        ours, others = self._table(a), self._table(b)
+        ours, others = self.table(a), self.table(b)
         differs: Mask = ours[:, 0] != others[:, 0]
         for j in range(1, self.words):
             differs |= ours[:, j] != others[:, j]
@@ -287,7 +287,8 @@ class Layout:
         at[at == len(sorted_keys)] = 0
         return at, ~self.differ(sorted_keys[at], keys)
 
-    def _table(self, keys: Keys) -> NDArray[np.int64]:
+    def table(self, keys: Keys) -> NDArray[np.int64]:
+        """Keys as a row of words for each state."""
         return np.ascontiguousarray(keys).view(np.int64).reshape(-1, self.words)
 
 
