@@ -42,9 +42,10 @@ def offset(values: Any, low: int, high: int) -> NDArray[np.int64]:
 
 
 NUMPY = Arrays(
-    where=np.where, take=np.ndarray.take, flatnonzero=np.flatnonzero, every=lambda array: np.arange(array.size),
-    falses=lambda array: np.zeros(len(array), np.bool_), wide=lambda array: array.astype(np.int64),
-    byte=lambda array: array.view(np.int8), minimum=np.minimum, maximum=np.maximum,
+    where=np.where, take=np.ndarray.take, flatnonzero=lambda mask: mask.nonzero()[0],
+    every=lambda array: np.arange(array.size), falses=lambda array: np.zeros(len(array), np.bool_),
+    wide=lambda array: array.astype(np.int64), byte=lambda array: array.view(np.int8),
+    minimum=np.minimum, maximum=np.maximum,
 )  # fmt: skip
 
 

@@ -18,14 +18,15 @@ again, from the levels: with other codes, or without.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .levels import Levels
-from .packing import CHUNK, Column, Columns, Keys, Layout, Mask, Rows
+from .packing import CHUNK, Column, Columns, Keys, Layout, Rows
 from .storage import Level
-from .visited import NextLevel, Visited
+from .visited import NextLevel, Successors, Visited
 from .workers import Workers
 
 SHARE = 4  # states for each value: the tables then take less memory than the codes save
@@ -193,45 +194,57 @@ class Codes:
                 words[start : start + CHUNK, j] = table.values.take((part >> table.shift) & table.ones)
         return keys
 
-    def successors(self, columns: Columns, outputs: Sequence[Output]) -> tuple[Column, Keys, int]:
-        """The codes of the states after some steps from a chunk; those that are novel; the bytes taken at a time."""
-        base = np.zeros(len(columns[0]), np.int64)
-        for table, column in zip(self.tables, columns, strict=True):
-            base |= table.codes(column)[0]
-        ends = np.cumsum([0, *(len(after[0]) for _, _, after in outputs)]).tolist()
-        codes = np.zeros(ends[-1], np.int64)
-        for k, (rows, before, after) in enumerate(outputs):
-            if rows is not None:
-                same = sum(t.mask for t, a, b in zip(self.tables, after, before, strict=True) if a is b)
-                np.bitwise_and(base.take(rows), same, out=codes[ends[k] : ends[k + 1]])
-        novel: Mask | None = None
-        for j, table in enumerate(self.tables):
-            written = [k for k, (_, before, after) in enumerate(outputs) if not before or after[j] is not before[j]]
+
+class CodedSuccessors(Successors):
+    """Gathers them as codes."""
+
+    def __init__(self, codes: Codes, columns: Columns) -> None:
+        super().__init__(codes.layout)
+        self._tables = codes.tables
+        self._base = np.zeros(len(columns[0]), np.int64)
+        for table, column in zip(self._tables, columns, strict=True):
+            self._base |= table.codes(column)[0]
+        self._codes: list[Column] = []  # of the words that a step does not write
+        self._written: list[list[int]] = [[] for _ in self._tables]  # for each word, the numbers of the steps
+
+    def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
+        same = 0
+        for j, table in enumerate(self._tables):
+            if before and after[j] is before[j]:
+                same |= table.mask
+            else:
+                self._written[j].append(len(self._after))
+        self._codes.append(np.zeros(len(after[0]), np.int64) if rows is None else self._base.take(rows) & same)
+        self._after.append(after)
+
+    def finish(self) -> tuple[Column, Keys, int]:
+        ends = np.cumsum([0, *map(len, self._codes)]).tolist()
+        codes = np.concatenate([*self._codes, np.zeros(0, np.int64)])
+        self._codes.clear()
+        lacking: list[Rows] = []
+        for j, table in enumerate(self._tables):
+            written = self._written[j]
             if not written:
                 continue
-            column = np.concatenate([outputs[k][2][j] for k in written], dtype=np.int64, casting="unsafe")
+            column = np.concatenate([self._after[k][j] for k in written], dtype=np.int64, casting="unsafe")
             found, missing = table.codes(column)
-            lacks = np.zeros(len(column), np.bool_) if len(missing) else None
-            if lacks is not None:
-                lacks[missing] = True
-                novel = np.zeros(len(codes), np.bool_) if novel is None else novel
-            start = 0
+            starts = [0]
             for k in written:
-                stop = start + ends[k + 1] - ends[k]
-                codes[ends[k] : ends[k + 1]] |= found[start:stop]
-                if lacks is not None and novel is not None:
-                    novel[ends[k] : ends[k + 1]] |= lacks[start:stop]
-                start = stop
-        parts: list[Columns] = []
-        if novel is not None:
-            for k, (_, _, after) in enumerate(outputs):
-                rows = np.flatnonzero(novel[ends[k] : ends[k + 1]])
-                if len(rows):
-                    parts.append(tuple(column[rows] for column in after))
-            codes = codes[~novel]
+                starts.append(starts[-1] + ends[k + 1] - ends[k])
+                codes[ends[k] : ends[k + 1]] |= found[starts[-2] : starts[-1]]
+            if len(missing):
+                at = np.searchsorted(starts, missing, side="right") - 1
+                lacking.append(missing + (np.array(ends)[written] - np.array(starts[:-1]))[at])
+        held = (len(self._tables) + TEMPORARIES) * codes.nbytes
+        novel: list[Columns] = []
+        if lacking:
+            rows = np.unique(np.concatenate(lacking))
+            for k, (start, stop) in enumerate(pairwise(np.searchsorted(rows, ends).tolist())):
+                if start < stop:
+                    novel.append(tuple(column.take(rows[start:stop] - ends[k]) for column in self._after[k]))
+            codes = np.delete(codes, rows)
         codes.sort()
-        held = (len(columns) + TEMPORARIES) * 8 * ends[-1]
-        return _ONE_WORD.sort_unique(codes), self.layout.sort_unique(self.layout.joined(parts)), held
+        return _ONE_WORD.sort_unique(codes), self._layout.sort_unique(self._layout.joined(novel)), held
 
 
 class Coded(Visited):

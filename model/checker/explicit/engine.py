@@ -32,15 +32,15 @@ from ...language.expressions import FALSE, TRUE, Expr
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
-from .codes import Codes, Output, renewed
+from .codes import CodedSuccessors, Codes, renewed
 from .graph import Explored, Graph, fair_region, fair_run
 from .levels import Levels
-from .packing import CHUNK, Keys, Layout, Layouts, Mask
+from .packing import CHUNK, Columns, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
 from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
-from .visited import NextLevel, Visited
+from .visited import NextLevel, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
@@ -229,9 +229,7 @@ class ExplicitEngine:
         gathered = NextLevel(self.layout, self.visited, self.limits.states, self._workers)
         states = self.kernel.initial_states()
         while batch := list(islice(states, CHUNK)):
-            columns = self.layout.pack(batch)
-            if self.symmetry is not None:
-                columns = self.symmetry.canonical(columns)
+            columns = self._canonical(self.layout.pack(batch))
             gathered.add(self.layout.sort_unique(self.layout.keys(columns)))
             if len(batch) == CHUNK:
                 self._check_limits(gathered)
@@ -271,8 +269,11 @@ class ExplicitEngine:
         found_before = len(watching.found)
         watching.begin(columns, level)
         together = self.layout.together(columns, self.steps, watching)
-        edges = together.edges if together else 0
-        outputs: list[Output] = [(None, (), together.after)] if together else []
+        gathered = Successors(self.layout) if self._codes is None else CodedSuccessors(self._codes, columns)
+        edges = 0
+        if together:
+            edges = together.edges
+            gathered.add(self._canonical(together.after))
         for number in together.open if together else range(len(self.steps)):
             taken = self.steps[number].run(columns)
             if taken is None:
@@ -281,20 +282,18 @@ class ExplicitEngine:
             if together and number in together.taken:
                 continue
             edges += len(taken.rows)
-            if taken.inside is not None and not taken.inside.all():
-                outputs.append((None, (), tuple(c[taken.inside] for c in taken.after)))
+            if self.symmetry is None and (taken.inside is None or taken.inside.all()):
+                gathered.add(taken.after, taken.rows, taken.before)
             else:
-                outputs.append((taken.rows, taken.before, taken.after))
-        if self.symmetry is not None:
-            outputs = [(None, (), self.symmetry.canonical(after)) for _, _, after in outputs]
+                inside = slice(None) if taken.inside is None else taken.inside
+                gathered.add(self._canonical(tuple(c[inside] for c in taken.after)))
         watching.end()
         finds = dict(islice(watching.found.items(), found_before, None))
         met = [number for number in unmet if self.steps[number].met]
-        if self._codes is not None:
-            return Expansion(edges, finds, met, *self._codes.successors(columns, outputs))
-        joined = self.layout.joined([after for _, _, after in outputs])
-        held = 2 * joined.nbytes
-        return Expansion(edges, finds, met, self.layout.sort_unique(joined), joined[:0], held)
+        return Expansion(edges, finds, met, *gathered.finish())
+
+    def _canonical(self, columns: Columns) -> Columns:
+        return columns if self.symmetry is None else self.symmetry.canonical(columns)
 
     def _learn(self, news: Any) -> None:
         """In a worker: what it is told of codes."""

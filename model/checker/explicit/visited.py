@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .packing import Keys, Layout
+from .packing import Columns, Keys, Layout, Rows
 from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
@@ -145,6 +145,30 @@ def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
     while len(runs) > 1 and len(runs[-2]) < RUN_RATIO * len(runs[-1]):
         runs[-2:] = storage.write([union(layout, runs[-2:])])
     return runs
+
+
+class Successors:
+    """Gathers the states after the steps that are taken from the states of one chunk."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._after: list[Columns] = []
+
+    def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
+        """Add the states after a step. With the rows of the chunk and the states there, a word that stays is one array.
+
+        Args:
+            after: the words after the step.
+            rows: from which states of the chunk.
+            before: their words.
+        """
+        self._after.append(after)
+
+    def finish(self) -> tuple[Keys, Keys, int]:
+        """All of them, sorted; beside codes, those that have none, sorted; and how many bytes were in memory."""
+        joined = self._layout.joined(self._after)
+        held = 2 * joined.nbytes
+        return self._layout.sort_unique(joined), joined[:0], held
 
 
 class NextLevel:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from trystate.model.checker.explicit import codes, packing, visited
-from trystate.model.checker.explicit.codes import Coded, Codes, NextCodes, Table
+from trystate.model.checker.explicit.codes import Coded, CodedSuccessors, Codes, NextCodes, Table
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import MARK, Layout
 from trystate.model.checker.explicit.workers import Workers
@@ -171,11 +171,10 @@ MISTAKES: dict[str, Mutant] = {
     "the halves of a word stand as they are": replaced(codes, "_ordered", lambda words, _: words.view(np.uint64)),
     "ranks are not made again": rewritten(Table.add, "self.ranks[self._numbers] = np", "self.ranks[:] = np"),
     "tables have room for any value": rewritten(Table.has_room, "<= self.ones + 1", ">= 0"),
-    "a written word keeps its number": rewritten(Codes.successors, "if a is b", "if True"),
-    "novel states are forgotten": rewritten(Codes.successors, "parts.append", "list"),
-    "novel states are no successors of a later step": rewritten(
-        Codes.successors, "novel[ends[k] : ends[k + 1]] |= lacks", "novel[ends[k] : ends[k + 1]] = lacks"
-    ),
+    "a written word keeps its number": rewritten(CodedSuccessors.add, "after[j] is before[j]", "True"),
+    "novel states are forgotten": rewritten(CodedSuccessors.finish, "novel.append", "list"),
+    "novel states are those of another step": rewritten(CodedSuccessors.finish, "[at])", "[at * 0])"),
+    "a novel state has a code as well": rewritten(CodedSuccessors.finish, "np.delete(codes, rows)", "codes"),
     "the workers are not told": replaced(Cores, "tell", Workers.tell),
     "codes of novel states are not in the set": rewritten(NextCodes._numbered, "known = _ONE_WORD", "_ = _ONE_WORD"),
     "a limit looks at the known states only": replaced(NextCodes, "count", visited.NextLevel.count),
