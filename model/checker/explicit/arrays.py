@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,6 @@ def leaves_int64(lines: Iterable[str]) -> bool:
 def built(arrays: Arrays, name: str, head: Sequence[str], lines: Sequence[str]) -> Callable[..., Any]:
     """The function of the given parameters and body."""
     source = "\n".join([f"def {name}({', '.join(head)}):", *lines])
-    scope: dict[str, Any] = {**asdict(arrays), "big": big, "offset": offset}
+    scope: dict[str, Any] = {name: getattr(arrays, name) for name in Arrays.__slots__} | {"big": big, "offset": offset}
     exec(compile(source, f"<generated {name}>", "exec"), scope)
     return scope[name]  # type: ignore[no-any-return]

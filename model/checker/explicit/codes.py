@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .levels import Levels
-from .packing import CHUNK, Column, Columns, Keys, Layout, Rows
+from .packing import CHUNK, Column, Columns, Keys, Layout, Rows, sort_words
 from .storage import Level
 from .visited import NextLevel, Successors, Visited
 from .workers import Workers
@@ -175,7 +175,7 @@ class Codes:
         for start in range(0, len(keys), CHUNK):
             for table, column in zip(self.tables, self.layout.columns(keys[start : start + CHUNK]), strict=True):
                 codes[start : start + CHUNK] |= table.codes(column)[0]
-        codes.sort()
+        sort_words(codes)
         return codes
 
     def keys(self, codes: Column) -> Keys:
@@ -185,7 +185,7 @@ class Codes:
             part, out = codes[start : start + CHUNK], ranks[start : start + CHUNK]
             for table in self.tables:
                 out |= table.ranks.take((part >> table.shift) & table.ones) << table.shift
-        ranks.sort()
+        sort_words(ranks)
         keys = np.empty(len(codes), self.layout.dtype)
         words = self.layout.table(keys)
         for start in range(0, len(codes), CHUNK):
@@ -243,7 +243,6 @@ class CodedSuccessors(Successors):
                 if start < stop:
                     novel.append(tuple(column.take(rows[start:stop] - ends[k]) for column in self._after[k]))
             codes = np.delete(codes, rows)
-        codes.sort()
         return _ONE_WORD.sort_unique(codes), self._layout.sort_unique(self._layout.joined(novel)), held
 
 

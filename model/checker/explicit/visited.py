@@ -65,8 +65,7 @@ class Visited:
         for run in reversed(self._runs):  # the latest run first: most repetitions are near
             if not len(keys):
                 break
-            _, seen = self._layout.find(keys, run)
-            keys = keys[~seen]
+            keys = keys[~self._layout.seen(keys, run)]
         return keys
 
     def not_stored(self, keys: Keys) -> Keys:
