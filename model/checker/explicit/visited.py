@@ -167,7 +167,7 @@ class Successors:
         """All of them, sorted; beside codes, those that have none, sorted; and how many bytes were in memory."""
         joined = self._layout.joined(self._after)
         held = 2 * joined.nbytes
-        return self._layout.sort_unique(joined), joined[:0], held
+        return self._layout.sort_unique(joined), self._layout.concatenated([]), held
 
 
 class NextLevel:
