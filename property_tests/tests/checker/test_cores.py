@@ -154,7 +154,7 @@ def nothing(level: int, chunk: Any) -> Expansion:
 @contextmanager
 def begun(count: int, expand: Any = nothing) -> Iterator[Workers]:
     with Cores(count) as shared:
-        shared.begin(expand, 0, list)
+        shared.begin(expand, 0, lambda news: None)
         yield shared
 
 
