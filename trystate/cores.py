@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from trystate.model.checker.explicit.packing import Keys
-from trystate.model.checker.explicit.workers import Expand, Expansion, Piece, Result, WorkerLost, Workers
+from trystate.model.checker.explicit.workers import Expand, Expansion, Learn, Piece, Result, WorkerLost, Workers
 from trystate.model.errors import UsageError
 
 CORES_MAX = 64  # each process has a chunk of successors in memory
@@ -83,7 +83,7 @@ class Cores(Workers):
             self._pool.shutdown(cancel_futures=True)
         self._begun, self._pool = False, None
 
-    def begin(self, expand: Expand, chunk_bytes: int) -> None:
+    def begin(self, expand: Expand, chunk_bytes: int, learn: Learn) -> None:
         if self._begun or self._cores == 1:
             return
         self._begun = True
@@ -92,7 +92,7 @@ class Cores(Workers):
             if "fork" in get_all_start_methods() and not current_process().daemon:  # a daemon may have no children
                 with _signals_wait():
                     for _ in range(self._cores):
-                        self._fork(expand)
+                        self._fork(expand, learn)
             self._pool = self._threads()
         except (OSError, RuntimeError, MemoryError):  # a limit of this process, on memory, processes or threads
             self._kill()
@@ -113,13 +113,13 @@ class Cores(Workers):
             raise
         return pool
 
-    def _fork(self, expand: Expand) -> None:
+    def _fork(self, expand: Expand, learn: Learn) -> None:
         context = get_context("fork")
         ours, theirs = context.Pipe()
         memory = mmap(-1, SLOTS * self._slot_bytes)
         inherited = [ours, *(one.pipe for one in self._processes)]
         process = context.Process(
-            target=_work, args=(expand, theirs, memory, self._slot_bytes, inherited), daemon=True, name="explore"
+            target=_work, args=(expand, learn, theirs, memory, self._slot_bytes, inherited), daemon=True, name="explore"
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: see above
@@ -146,13 +146,13 @@ class Cores(Workers):
         if not self._processes or len(chunks) < 2:
             yield from super().expanded(expand, level, chunks)
             return
-        given, dtype = 0, chunks[0].dtype
+        given = 0
         try:
             for taken in range(len(chunks)):
                 while given < min(len(chunks), taken + self.chunks):
                     self._give(given, level, chunks[given])
                     given += 1
-                yield self._taken(taken, dtype)
+                yield self._taken(taken)
         finally:
             if given and taken + 1 < given:  # nobody will ask for the others
                 self._kill()
@@ -170,7 +170,14 @@ class Cores(Workers):
         except OSError:
             raise self._lost(one) from None
 
-    def _taken(self, number: int, dtype: np.dtype[Any]) -> Expansion:
+    def tell(self, news: Any) -> None:
+        for one in self._processes:
+            try:
+                one.pipe.send((news,))
+            except OSError:
+                raise self._lost(one) from None
+
+    def _taken(self, number: int) -> Expansion:
         one, start = self._place(number)
         try:
             if not one.pipe.poll(ANSWER_SECONDS):
@@ -182,7 +189,7 @@ class Cores(Workers):
         if isinstance(answer, Exception):
             raise answer
         if in_slot:
-            return replace(answer, after=np.frombuffer(one.memory, dtype, in_slot, start).copy())
+            return replace(answer, after=np.frombuffer(one.memory, answer.after.dtype, in_slot, start).copy())
         return answer
 
     def _lost(self, one: _Process) -> WorkerLost:
@@ -223,7 +230,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _work(
-    expand: Expand, pipe: Connection, memory: mmap, slot_bytes: int, inherited: Sequence[Connection]
+    expand: Expand, learn: Learn, pipe: Connection, memory: mmap, slot_bytes: int, inherited: Sequence[Connection]
 ) -> None:  # fmt: skip
     """In a forked process: expand the chunks that come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the caller decides
@@ -233,12 +240,16 @@ def _work(
         other.close()
     try:
         while True:
-            level, start, count, dtype = pipe.recv()
-            answer = _answer(expand, level, np.frombuffer(memory, dtype, count, start))
+            about, *given = pipe.recv()
+            if not given:
+                learn(about)
+                continue
+            start, count, dtype = given
+            answer = _answer(expand, about, np.frombuffer(memory, dtype, count, start))
             if isinstance(answer, Exception) or answer.after.nbytes > slot_bytes:
                 pipe.send((answer, 0))
                 continue
-            np.frombuffer(memory, dtype, len(answer.after), start)[:] = answer.after
+            np.frombuffer(memory, answer.after.dtype, len(answer.after), start)[:] = answer.after
             pipe.send((replace(answer, after=answer.after[:0]), len(answer.after)))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         os._exit(0)

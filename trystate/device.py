@@ -252,6 +252,9 @@ class TensorLayout(Layout):
             differs |= a[:, j] != b[:, j]
         return differs
 
+    def seen(self, keys: Tensor, run: Tensor) -> Tensor:
+        return self.find(keys, run)[1]
+
     def sort(self, keys: Tensor) -> Tensor:
         if len(keys) > SORT_MAX:
             raise MemoryError(f"torch sorts {SORT_MAX:,} keys at a time, and these are {len(keys):,}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,10 @@ def offset(values: Any, low: int, high: int) -> NDArray[np.int64]:
 
 
 NUMPY = Arrays(
-    where=np.where, take=np.ndarray.take, flatnonzero=np.flatnonzero, every=lambda array: np.arange(array.size),
-    falses=lambda array: np.zeros(len(array), np.bool_), wide=lambda array: array.astype(np.int64),
-    byte=lambda array: array.view(np.int8), minimum=np.minimum, maximum=np.maximum,
+    where=np.where, take=np.ndarray.take, flatnonzero=lambda mask: mask.nonzero()[0],
+    every=lambda array: np.arange(array.size), falses=lambda array: np.zeros(len(array), np.bool_),
+    wide=lambda array: array.astype(np.int64), byte=lambda array: array.view(np.int8),
+    minimum=np.minimum, maximum=np.maximum,
 )  # fmt: skip
 
 
@@ -57,6 +58,6 @@ def leaves_int64(lines: Iterable[str]) -> bool:
 def built(arrays: Arrays, name: str, head: Sequence[str], lines: Sequence[str]) -> Callable[..., Any]:
     """The function of the given parameters and body."""
     source = "\n".join([f"def {name}({', '.join(head)}):", *lines])
-    scope: dict[str, Any] = {**asdict(arrays), "big": big, "offset": offset}
+    scope: dict[str, Any] = {name: getattr(arrays, name) for name in Arrays.__slots__} | {"big": big, "offset": offset}
     exec(compile(source, f"<generated {name}>", "exec"), scope)
     return scope[name]  # type: ignore[no-any-return]

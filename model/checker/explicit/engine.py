@@ -31,14 +31,15 @@ from ...language.expressions import FALSE, TRUE, Expr
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
+from .codes import CodedSuccessors, Codes, renewed
 from .graph import Explored, Graph, fair_region, fair_run
 from .levels import Levels
-from .packing import CHUNK, Keys, Layout, Layouts, Mask
+from .packing import CHUNK, Columns, Keys, Layout, Layouts, Mask
 from .paths import Trail, Trails, Words
 from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
-from .visited import NextLevel, Visited
+from .visited import NextLevel, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
@@ -128,6 +129,7 @@ class ExplicitEngine:
         self.on_progress = on_progress
         self._workers = workers or Workers()
         self._storage = storage
+        self._codes: Codes | None = None
         self.visited = Visited(self.layout, self._workers, storage)
         self.levels = Levels()
         self._whole = self._saved = Whole()
@@ -186,6 +188,9 @@ class ExplicitEngine:
             if layouts is not None and self.layout is self.compiled.layout:
                 self._move(layouts)
                 level, watching = self.layout.sent(level[:]), self._watching(watches, finds)
+            if self.layout is self.compiled.layout and not self.visited.pays:
+                self.visited = renewed(self.visited, self.layout, self.levels, self._workers) or self.visited
+                self._codes = self.visited.codes
             level = self._successors(level, watching)
             self._add(level, finds)
 
@@ -199,6 +204,7 @@ class ExplicitEngine:
             if here.met:
                 there.meet()
         self._use(moved)
+        self._codes = None
         self.visited = Visited(self.layout, self._workers)
         for level in self.levels:
             self.visited.add(self.layout.sent(level[:]))
@@ -222,9 +228,7 @@ class ExplicitEngine:
         gathered = NextLevel(self.layout, self.visited, self.limits.states, self._workers)
         states = self.kernel.initial_states()
         while batch := list(islice(states, CHUNK)):
-            columns = self.layout.pack(batch)
-            if self.symmetry is not None:
-                columns = self.symmetry.canonical(columns)
+            columns = self._canonical(self.layout.pack(batch))
             gathered.add(self.layout.sort_unique(self.layout.keys(columns)))
             if len(batch) == CHUNK:
                 self._check_limits(gathered)
@@ -235,11 +239,11 @@ class ExplicitEngine:
     def _successors(self, level: Level, watching: Watching) -> Level:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
-        following = NextLevel(self.layout, self.visited, room, self._workers)
+        following = self.visited.next_level(room)
         chunks = Chunks(level, CHUNK * self.layout.chunks)
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
-            self._workers.begin(expand, chunks[0].nbytes)
+            self._workers.begin(expand, chunks[0].nbytes, self._learn)
         self._chunks = min(len(chunks), self._workers.chunks)
         for expansion in self._workers.expanded(expand, len(self.levels) - 1, chunks):
             self.edges += expansion.edges
@@ -250,6 +254,8 @@ class ExplicitEngine:
             self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
             if len(expansion.after):
                 following.add(expansion.after)
+            if len(expansion.novel):
+                following.add_novel(expansion.novel)
             self._check_limits(following)
             if self.stopped:
                 break
@@ -262,7 +268,11 @@ class ExplicitEngine:
         found_before = len(watching.found)
         watching.begin(columns, level)
         together = self.layout.together(columns, self.steps, watching)
-        edges, outputs = (together.edges, [together.after]) if together else (0, [])
+        gathered = Successors(self.layout) if self._codes is None else CodedSuccessors(self._codes, columns)
+        edges = 0
+        if together:
+            edges = together.edges
+            gathered.add(self._canonical(together.after))
         for number in together.open if together else range(len(self.steps)):
             taken = self.steps[number].run(columns)
             if taken is None:
@@ -271,22 +281,30 @@ class ExplicitEngine:
             if together and number in together.taken:
                 continue
             edges += len(taken.rows)
-            after = taken.after
-            if taken.inside is not None and not taken.inside.all():
-                after = tuple(c[taken.inside] for c in after)
-            outputs.append(after)
-        if self.symmetry is not None:
-            outputs = [self.symmetry.canonical(after) for after in outputs]
+            if self.symmetry is None and (taken.inside is None or taken.inside.all()):
+                gathered.add(taken.after, taken.rows, taken.before)
+            else:
+                inside = slice(None) if taken.inside is None else taken.inside
+                gathered.add(self._canonical(tuple(c[inside] for c in taken.after)))
         watching.end()
-        joined = self.layout.joined(outputs)
-        held = 2 * joined.nbytes
         finds = dict(islice(watching.found.items(), found_before, None))
         met = [number for number in unmet if self.steps[number].met]
-        return Expansion(edges, finds, met, self.layout.sort_unique(joined), held)
+        return Expansion(edges, finds, met, *gathered.finish())
+
+    def _canonical(self, columns: Columns) -> Columns:
+        return columns if self.symmetry is None else self.symmetry.canonical(columns)
+
+    def _learn(self, news: Any) -> None:
+        """In a worker: what it is told of codes."""
+        if isinstance(news, list):
+            assert self._codes is not None
+            self._codes.add(news)
+        else:
+            self._codes = news
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count
-        self.stopped = self._clock.stop_reason(distinct, self._memory(following.held))
+        self.stopped = self._clock.stop_reason(distinct, self._memory(following.bytes))
         pause = self._pause
         if pause and not self.stopped and (distinct > pause.states or self._clock.seconds > pause.seconds):
             self._pause = None
@@ -295,13 +313,8 @@ class ExplicitEngine:
         self._progress("exploring", distinct)
 
     def _memory(self, successors: int) -> int:
-        """The bytes in memory with so many successors; 0 if the limit does not count, for a storage keeps to it."""
-        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
-        # states are held three times: in batches, joined, and in the workspace of the sort.
-        # A storage keeps these, and the levels, to their shares of the memory.
-        set_ = self.visited.count * 7 // 2 if self._storage is None else self.visited.held * 5 // 2
-        keys = set_ + 3 * successors
-        memory = self._workers.memory(keys * self.layout.state_bytes + self._chunks * self._chunk_bytes)
+        """The bytes in memory with those of successors; 0 if the limit does not count, for a storage keeps to it."""
+        memory = self._workers.memory(self.visited.bytes + successors + self._chunks * self._chunk_bytes)
         self._peak_bytes = max(self._peak_bytes, memory)
         return memory if self._storage is None else 0
 

@@ -205,7 +205,7 @@ class PartitionedEngine(ExplicitEngine):
 
     def _agree(self, more: bool, waiting: int, following: NextLevel) -> bool:
         """Tell the others how far this rank is; whether any has more, and in `stopped` why all stop."""
-        memory = self._memory(following.held + waiting)
+        memory = self._memory(following.bytes + 3 * waiting * self.layout.state_bytes)
         reason = self._full or self._ranks.stop_reason() or self._clock.stop_reason(0, memory)
         notes = self.told("round", more, reason, self.visited.count + following.count)
         distinct = sum(count for _, _, count in notes)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import iand
 from typing import Any
 
-from ...language.expressions import FALSE, TRUE, Expr, equal, substitute
+from ...language.expressions import FALSE, TRUE, Expr, and_, equal, not_, substitute
 from ...language.sorts import Sort
 from ..kernel import Instance, Kernel
 from .packing import Columns, Layout, Mask, Place, Rows
@@ -131,11 +131,17 @@ class Emitter:
         if found is None:
             text, kind = getattr(self, f"_{expr.op}")(expr)
             if kind != _CONST and (self._uses.get(expr, 0) > 1 or text.count("(") > NESTING_MAX):
-                self._names += 1
-                self.assign(f"t{self._names}", text)
-                text = f"t{self._names}"
+                text = self.named(text)
             found = self._texts[expr] = text, kind
         return found
+
+    def named(self, text: str) -> str:
+        """A name for a value that is used more than once."""
+        if "(" not in text:
+            return text
+        self._names += 1
+        self.assign(f"t{self._names}", text)
+        return f"t{self._names}"
 
     def _const(self, expr: Expr) -> tuple[str, str]:
         return str(expr.value), _CONST
@@ -156,13 +162,29 @@ class Emitter:
         return self._compare(expr, "<"), _BOOL
 
     def _not(self, expr: Expr) -> tuple[str, str]:
-        (inner,) = expr.args
-        if inner.op in ("eq", "lt") and self._uses.get(inner, 0) < 2:
-            return self._compare(inner, {"eq": "!=", "lt": ">="}[inner.op]), _BOOL
+        return self._not_text(expr.args[0]), _BOOL
+
+    def _not_text(self, inner: Expr) -> str:
+        if self._is_once(inner, "eq", "lt"):
+            return self._compare(inner, {"eq": "!=", "lt": ">="}[inner.op])
         if inner.op == "read":
             p = self.layout.place(inner)
-            return f"((w{p.word} & {p.mask}) == 0)", _BOOL
-        return f"({self.negation}{self.condition(inner)})", _BOOL
+            return f"((w{p.word} & {p.mask}) == 0)"
+        if self._is_once(inner, "and"):
+            return self._none_of(inner)
+        return f"({self.negation}{self.condition(inner)})"
+
+    def _none_of(self, expr: Expr) -> str:
+        """The negation of a conjunction: a disjunction of what is denied, if that takes no more operations."""
+        facts, others = self._parted(expr)
+        changes = [-1 if self._is_once(x, "not") else 0 if self._is_once(x, "eq", "lt") else 1 for x in others]
+        if sum(changes) > 1:
+            return f"({self.negation}{self.condition(expr)})"
+        texts = [self._text(x.args[0])[0] if self._is_once(x, "not") else self._not_text(x) for x in others]
+        return f"({' | '.join([*self.masked(facts, '!='), *texts])})"
+
+    def _is_once(self, expr: Expr, *ops: str) -> bool:
+        return expr.op in ops and self._uses.get(expr, 0) < 2
 
     def _compare(self, expr: Expr, sign: str) -> str:
         a, b = expr.args
@@ -176,19 +198,24 @@ class Emitter:
         return f"({self._text(a)[0]} {sign} {self._text(b)[0]})"
 
     def _and(self, expr: Expr) -> tuple[str, str]:
+        facts, others = self._parted(expr)
+        return f"({' & '.join([*self.masked(facts), *map(self.condition, others)])})", _BOOL
+
+    def _parted(self, expr: Expr) -> tuple[dict[Expr, Expr], list[Expr]]:
+        """A conjunction as the cells that it fixes, each once, and the rest."""
         facts: dict[Expr, Expr] = {}
         others = []
         for part in expr.args:
             found = literal(part)
             if found is None or found.read in facts:
-                others.append(self.condition(part))
+                others.append(part)
             else:
                 facts[found.read] = found.value
-        return f"({' & '.join([*self.masked(facts), *others])})", _BOOL
+        return facts, others
 
-    def masked(self, facts: dict[Expr, Expr]) -> list[str]:
-        """Conditions that together say what the cells are."""
-        return [f"((w{word} & {mask}) == {pattern})" for word, mask, pattern in self.layout.masked(facts)]
+    def masked(self, facts: dict[Expr, Expr], sign: str = "==") -> list[str]:
+        """Conditions that together say what the cells are; with `!=`, of which one holds if they are not that."""
+        return [f"((w{word} & {mask}) {sign} {pattern})" for word, mask, pattern in self.layout.masked(facts)]
 
     def _ite(self, expr: Expr) -> tuple[str, str]:
         c, *sides = expr.args
@@ -288,7 +315,7 @@ class Step:
     def run(self, columns: Columns) -> Taken | None:
         if not self.met:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
-            if holds and not reduce(and_, holds).any():
+            if holds and not reduce(iand, holds).any():
                 return None
             self.meet()
         if self._run is None and self.effects:
@@ -328,12 +355,28 @@ class Step:
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
         """Lines that compute each changed word; and whether an effect may leave its field's range."""
-        values = list(self.effects.items())
-        emitter.count(value for _, value in values)
+        kept: dict[tuple[Expr, bool, int], tuple[int, int]] = {}  # (condition, as it is, word) -> mask, pattern if not
+        values = []
+        for k, value in self.effects.items():
+            condition, constant = _kept(self.known(self.kernel.cell_read(*self.kernel.cells[k].key)), value)
+            p = self.layout.places[k]
+            if condition is None or not p.low <= constant <= p.high:
+                values.append((k, value))
+                continue
+            denied = condition.op == "not"
+            key = condition.args[0] if denied else condition, not denied, p.word
+            mask, pattern = kept.get(key, (0, 0))
+            kept[key] = mask | p.mask, pattern | p.pattern(constant)
+        emitter.count([*(value for _, value in values), *(condition for condition, _, _ in kept)])
         clear: dict[int, int] = {}
         fixed: dict[int, int] = {}
         moving: dict[int, list[str]] = {}
         outside: list[str] = []
+        for (condition, holds, word), (mask, pattern) in kept.items():
+            clear[word] = clear.get(word, 0) | mask
+            sides = [f"w{word} & {mask}", str(pattern)]
+            one, other = sides if holds else sides[::-1]
+            moving.setdefault(word, []).append(f"where({emitter.condition(condition)}, {one}, {other})")
         for k, value in values:
             p = self.layout.places[k]
             clear[p.word] = clear.get(p.word, 0) | p.mask
@@ -344,17 +387,31 @@ class Step:
                     outside.append("True")
                 continue
             text = emitter.number(value)
-            moving.setdefault(p.word, []).append(_shifted(text, p, is_big(value)))
             if value.sort.low < p.low or value.sort.high > p.high:
-                outside.append(f"({text} < {p.low}) | ({text} > {p.high})")
+                text = emitter.named(text)
+                outside += [f"({text} < {p.low})"] if value.sort.low < p.low else []
+                outside += [f"({text} > {p.high})"] if value.sort.high > p.high else []
+            moving.setdefault(p.word, []).append(_shifted(text, p, is_big(value)))
         names = {}
         for word in sorted(clear):
             parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
             emitter.assign(f"v{word}", " | ".join([*parts, *moving.get(word, [])]))
             names[word] = f"v{word}"
         if outside:
-            emitter.assign("outside", f"{' | '.join(outside)} | falses(w0)")
+            emitter.assign("outside", " | ".join(outside + ["falses(w0)"] * ({*outside} == {"True"})))
         return names, bool(outside)
+
+
+def _kept(read: Expr, value: Expr) -> tuple[Expr | None, int]:
+    """The condition under which a cell keeps its value, and the constant that it has otherwise; None: it is no such."""
+    if value.op == "ite":
+        condition, *sides = value.args
+        for side, other, holds in ((*sides, condition), (*sides[::-1], not_(condition))):
+            if side is read and other.op == "const":
+                return holds, other.value
+    if value.op == "and" and any(part is read for part in value.args):
+        return and_(*(part for part in value.args if part is not read)), 0
+    return None, 0
 
 
 def _shifted(text: str, p: Place, value_is_big: bool) -> str:

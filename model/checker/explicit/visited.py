@@ -10,15 +10,18 @@ takes up to a fifth, and half while it merges; `NextLevel` up to a tenth, and a 
 
 from __future__ import annotations
 
+import sys
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from .packing import Keys, Layout
+from .packing import Columns, Keys, Layout, Rows
 from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
 RUN_RATIO = 6  # a run at least this much longer than the next: few runs to search, each state merged few times
+CODED_MIN = 1 << 16  # states of a search that gets codes (`codes`): below, the tables cost more than they save
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
 
 
@@ -33,6 +36,24 @@ class Visited:
         self.stored: list[Run] = []  # of the first states that were added
         self.keys_max = storage.memory_bytes // layout.state_bytes // 5 if storage is not None else 0
         self.count = 0
+        self.codes: Any = None
+        self.codes_min = CODED_MIN if layout.words > 2 and storage is None else sys.maxsize
+
+    @property
+    def pays(self) -> bool:
+        """Is the set to be held as it is, and not in another way?"""
+        return self.count < self.codes_min
+
+    @property
+    def bytes(self) -> int:
+        """Taken by the states."""
+        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. A storage
+        # keeps the levels to their share of the memory.
+        return (self.count * 7 // 2 if self.storage is None else self.held * 5 // 2) * self._layout.state_bytes
+
+    def next_level(self, room: int) -> NextLevel:
+        """For the successors of a level, of which so many may be new."""
+        return NextLevel(self._layout, self, room, self._workers)
 
     @property
     def held(self) -> int:
@@ -44,8 +65,7 @@ class Visited:
         for run in reversed(self._runs):  # the latest run first: most repetitions are near
             if not len(keys):
                 break
-            _, seen = self._layout.find(keys, run)
-            keys = keys[~seen]
+            keys = keys[~self._layout.seen(keys, run)]
         return keys
 
     def not_stored(self, keys: Keys) -> Keys:
@@ -126,6 +146,30 @@ def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
     return runs
 
 
+class Successors:
+    """Gathers the states after the steps that are taken from the states of one chunk."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._after: list[Columns] = []
+
+    def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
+        """Add the states after a step. With the rows of the chunk and the states there, a word that stays is one array.
+
+        Args:
+            after: the words after the step.
+            rows: from which states of the chunk.
+            before: their words.
+        """
+        self._after.append(after)
+
+    def finish(self) -> tuple[Keys, Keys, int]:
+        """All of them, sorted; beside codes, those that have none, sorted; and how many bytes were in memory."""
+        joined = self._layout.joined(self._after)
+        held = 2 * joined.nbytes
+        return self._layout.sort_unique(joined), self._layout.concatenated([]), held
+
+
 class NextLevel:
     """Gathers the successors of one level, and keeps only those that are new."""
 
@@ -142,6 +186,16 @@ class NextLevel:
         self._waiting = 0
 
     @property
+    def waiting(self) -> int:
+        """Successors that have not been compared with the set yet."""
+        return self._waiting
+
+    @property
+    def bytes(self) -> int:
+        """Taken by the successors: they are held in batches, joined, and in the workspace of the sort."""
+        return 3 * self.held * self._layout.state_bytes
+
+    @property
     def count(self) -> int:
         """New states so far; with a storage, while there is room, some of them may not be new."""
         return sum(map(len, self._new)) + sum(map(len, self._batches))
@@ -156,10 +210,14 @@ class NextLevel:
         self._pending.append(keys)
         self._waiting += len(keys)
         # Comparing in large batches saves searches; near the limit every batch counts.
-        if self._waiting > PENDING_MIN or self.count + self._waiting > self._room:
+        if self._waiting > PENDING_MIN or self.count + self.waiting > self._room:
             self._settle()
         if self._visited.storage is not None:
             self._keep_within(self._visited.storage)
+
+    def add_novel(self, keys: Keys) -> None:
+        """Add sorted keys that no code has."""
+        raise NotImplementedError
 
     def finish(self) -> Level:
         """The new states, sorted."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,16 +37,19 @@ class WorkerLost(LimitReached):
 class Expansion:
     """The result of one chunk: how many steps, the finds of the watches, and the states after, sorted.
 
-    `met` has the numbers of the steps that were met first here; `bytes` were in memory at a time.
+    `met` has the numbers of the steps that were met first here; `bytes` were in memory at a time. Where states have
+    codes (`codes`), `after` has these, and `novel` the states that have none yet.
     """
 
     edges: int
     finds: dict[WatchKey, Find]
     met: list[int]
     after: Keys
+    novel: Keys
     bytes: int
 
 
+Learn = Callable[[Any], None]
 Expand = Callable[[int, Keys], Expansion]  # (number of the level, chunk)
 
 
@@ -59,13 +62,17 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End the work, also where an exception is on its way."""
 
-    def begin(self, expand: Expand, chunk_bytes: int) -> None:
+    def begin(self, expand: Expand, chunk_bytes: int, learn: Learn) -> None:
         """Share the work from now on.
 
         Args:
             expand: its chunks may be expanded by copies of the engine.
             chunk_bytes: of the largest chunk.
+            learn: takes what a copy is told.
         """
+
+    def tell(self, news: Any) -> None:
+        """Let every copy of the engine know, before its next chunk."""
 
     def layouts(self, states: int) -> Layouts | None:
         """The layouts with which a search goes on whose level has so many states; None: those that it has."""

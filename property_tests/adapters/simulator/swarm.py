@@ -18,8 +18,8 @@ from .schedule import Fault, Schedule, draw
 from .store import Store
 
 REST_SECONDS = 3.0  # a run is over when nothing has been wrong for so long
-# After the last fault: whatever is wrong then is a violation. A node that comes too late for a round is in the next one,
-# some ten seconds later, where another may be late: several in a row are seldom.
+# After the last fault: whatever is wrong then is a violation. A node that comes too late for a round is in the next
+# one, some ten seconds later, where another may be late: several in a row are seldom.
 SETTLE_SECONDS = 120.0
 SHRINK_RUNS_MAX = 400
 

@@ -154,7 +154,7 @@ def nothing(level: int, chunk: Any) -> Expansion:
 @contextmanager
 def begun(count: int, expand: Any = nothing) -> Iterator[Workers]:
     with Cores(count) as shared:
-        shared.begin(expand, 0)
+        shared.begin(expand, 0, lambda news: None)
         yield shared
 
 
@@ -183,7 +183,7 @@ def test_ranges_of_many_keys_are_of_about_the_same_size() -> None:
 def number_of(level: int, chunk: Any) -> Expansion:
     """Takes longest of the first chunk; `edges` is the number that is in the chunk, `bytes` the process."""
     time.sleep(0.03 * (chunk[0] == 0))
-    return Expansion(int(chunk[0]), {}, [], chunk + 1, os.getpid())
+    return Expansion(int(chunk[0]), {}, [], chunk + 1, chunk[:0], os.getpid())
 
 
 def slower_first(number: int) -> int:
@@ -295,8 +295,8 @@ def test_a_process_that_is_stopped_ends_the_search(monkeypatch: pytest.MonkeyPat
 def test_ctrl_c_while_processes_are_forked_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Cores._fork
 
-    def fork(self: Cores, expand: Any) -> None:
-        right(self, expand)
+    def fork(self: Cores, expand: Any, learn: Any) -> None:
+        right(self, expand, learn)
         with suppress(KeyboardInterrupt):  # as Python does around a fork
             signal.raise_signal(signal.SIGINT)
 

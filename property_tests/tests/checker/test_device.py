@@ -38,7 +38,7 @@ from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Kernel, Lasso, Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
-from trystate.model.language import Form, System, flag, transition
+from trystate.model.language import Form, System, flag, integer, transition
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
@@ -156,6 +156,19 @@ class Negated(System):
     """Conditions that are negated as a whole."""
 
     a, b, c = flag(), flag(), flag()
+    m, n = integer(0, 2), integer(0, 2)
+
+    @transition()
+    def differ(self, s: Any) -> None:
+        """Two flags are set where two numbers are not the same."""
+        s.a = s.a | (s.m != s.n)
+        s.b = s.b | (s.m != s.n)
+
+    @transition()
+    def count(self, s: Any) -> None:
+        """Both numbers, one behind the other."""
+        s.when(s.m < 2)
+        s.m, s.n = s.m + 1, s.m
 
     @transition()
     def turn(self, s: Any) -> None:

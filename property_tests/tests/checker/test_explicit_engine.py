@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import Progress, quiet
+from trystate.model.checker.explicit import packing, vectorise
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.symmetry import sorting_network
+from trystate.model.checker.explicit.vectorise import Emitter, Step
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey, WatchKind
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
-from trystate.model.language import Expr, Form, SymbolicState, System, flag, index, integer, ord_, transition
-from trystate.property_tests.support.mutants import rewritten, survives
+from trystate.model.language import Expr, Form, SymbolicState, System, flag, index, integer, ite, ord_, transition
+from trystate.property_tests.support.mutants import rewritten, survives, survivors
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run
 from trystate.property_tests.support.systems.engine_samples import (
     Numbered,
@@ -110,6 +112,88 @@ def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
 def test_keys_that_are_compared_without_their_last_word_are_noticed() -> None:
     mutant = rewritten(Layout.differ, "range(1, self.words)", "range(1, self.words - 1)")
     assert not survives(mutant, lambda: test_keys_of_any_bits_are_told_apart_and_found(3))
+
+
+def assert_words_are_sorted_and_seen() -> None:
+    """In blocks of five keys, from none to all of which are in the run."""
+    rng = random.Random(5)
+    layout = Layout(TwoPhaseCommit(rm=3).cells)
+    for size in [*range(1, 40), 1_000]:
+        values = [rng.getrandbits(rng.choice((3, 10, 61))) for _ in range(size)]
+        keys = layout.sort_unique(np.array(values, np.int64))
+        assert keys.tolist() == sorted(set(values))
+        run = np.unique([*rng.choices(values, k=1 + size // 4), rng.getrandbits(10)]).astype(np.int64)
+        assert layout.seen(keys, run).tolist() == np.isin(keys, run).tolist()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "BLOCK", 5)
+    monkeypatch.setattr(packing, "QUICK_MIN", 2)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_words_are_sorted_in_any_way_and_looked_up_in_blocks(
+    quick: bool, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "quick_is_fast", lambda: quick)
+    assert_words_are_sorted_and_seen()
+
+
+def test_mistakes_of_blocks_are_noticed(small_blocks: None) -> None:
+    mutants = {
+        "the last key of a window is left out": rewritten(Layout.seen, "last + 1", "last"),
+        "a window begins one late": rewritten(Layout.seen, "min(first,", "min(first + 1,"),
+        "the last block is not looked at": rewritten(Layout.seen, "*np.searchsorted", "*0 * np.searchsorted"),
+        "half of the words are sorted": rewritten(packing.sort_words, "keys.sort()", "keys[::2].sort()"),
+    }
+    assert survivors(mutants, assert_words_are_sorted_and_seen) == []
+
+
+class Keeping(System):
+    """Effects that keep cells under conditions, some of which share one, and a negation that two of them share."""
+
+    a, b, c = flag(), flag(), flag()
+    m, n = integer(0, 5), integer(-2, 3)
+
+    @transition()
+    def clear(self, s: Any) -> None:
+        """Where two numbers differ, flags go; where they do not, numbers begin anew."""
+        s.c = ~(s.a & s.b & (s.m != s.n) & ~s.c)
+        s.a, s.b = s.a & (s.m == s.n), s.b & (s.m == s.n)
+        s.m, s.n = ite(s.m == s.n, 3, s.m), ite(s.m != s.n, s.n, 1)
+
+    @transition()
+    def set(self, s: Any) -> None:
+        """Flags come back."""
+        s.when(~(s.a & (s.m < 3)) | s.c)
+        s.a, s.b, s.c = ~s.c, True, s.a
+
+    @transition()
+    def count(self, s: Any) -> None:
+        """Numbers rise to their ends."""
+        s.when((s.m < 5) & ~(s.b & (s.n == 3)))
+        s.m, s.n = s.m + 1, ite(s.n < 2, s.n + 2, s.n)
+
+
+def test_cells_that_keep_their_values_are_those_of_the_reference() -> None:
+    assert_same(Keeping())
+
+
+def test_mistakes_in_the_text_of_a_step_are_noticed() -> None:
+    mutants = {
+        "a cell is kept where it is not": rewritten(vectorise._kept, "return holds,", "return not_(holds),"),
+        "sides are not exchanged": rewritten(Step._emit_effects, "sides if holds else sides[::-1]", "sides"),
+        "what is kept is not cleared": rewritten(Step._emit_effects, "clear.get(word, 0) | mask", "clear.get(word, 0)"),
+        "one pattern takes the place of another": rewritten(
+            Step._emit_effects, "pattern | p.pattern(constant)", "pattern"
+        ),
+        "a disjunction denies the wrong part": rewritten(
+            Emitter._none_of, "self._text(x.args[0])[0]", "self._text(x)[0]"
+        ),
+        "cells that are fixed stay so in a negation": rewritten(Emitter._none_of, "facts, '!='", "facts, '=='"),
+    }
+    assert survivors(mutants, test_cells_that_keep_their_values_are_those_of_the_reference) == []
 
 
 @pytest.mark.parametrize("seed", range(40))
