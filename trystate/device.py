@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -31,6 +32,7 @@ from trystate.model.checker.explicit.packing import CHUNK, Layout, Layouts, Toge
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
+from trystate.model.checker.kernel import Limits
 from trystate.model.errors import UsageError
 from trystate.model.language.fields import Cell
 
@@ -90,6 +92,9 @@ class Device(Workers):
         if not (self._measured and self._moved):
             return estimate
         return max(0, torch.cuda.max_memory_allocated(self.device) - self._base)
+
+    def afterwards(self, limits: Limits) -> Limits:
+        return replace(limits, memory_bytes=int(SHARE * available_bytes())) if self._measured else limits
 
     @property
     def crowded(self) -> bool:

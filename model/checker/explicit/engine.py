@@ -471,7 +471,7 @@ class ExplicitEngine:
 
     @cached_property
     def _graph(self) -> Graph:
-        self._clock = Clock(self.limits)
+        self._clock = Clock(self._workers.afterwards(self.limits))
         self._reported = 0.0
         return Graph(self.layout, self.steps, self._states, self._tick)
 

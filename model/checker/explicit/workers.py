@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import LimitReached
-from ..kernel import WatchKey
+from ..kernel import Limits, WatchKey
 from .packing import Keys, Layouts
 from .watch_evaluation import Find
 
@@ -81,6 +81,10 @@ class Workers:
     def memory(self, estimate: int) -> int:
         """The bytes that a search has taken, where that is known better than by the estimate."""
         return estimate
+
+    def afterwards(self, limits: Limits) -> Limits:
+        """The limits of liveness and of the whole graph, which the caller decides when the search is over."""
+        return limits
 
     @property
     def chunks(self) -> int:

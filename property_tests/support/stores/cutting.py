@@ -53,7 +53,8 @@ class CuttingProxy:
             for sock in other:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._over:
-                for sock in readable([client, server], ALIVE_SECONDS):
+                ready = readable([client, server], ALIVE_SECONDS)
+                for sock in (end for end in other if end in ready):
                     data = sock.recv(1 << 16)
                     if chance.random() < 0.05:
                         threading.Event().wait(chance.uniform(0, DELAY_SECONDS_MAX))

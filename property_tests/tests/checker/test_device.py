@@ -249,6 +249,14 @@ def test_memory_and_seconds_stop_a_search_on_a_device(name: str, limits: Limits)
     assert "MiB (limit 0 MiB" in stopped if limits.seconds else "s (limit 0 s" in stopped
 
 
+def test_liveness_after_a_search_on_a_gpu_has_the_memory_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, found = replace(MANY, memory_bytes=1 << 9), Device("torch-cpu")
+    assert found.afterwards(small) == small
+    monkeypatch.setattr(found, "_measured", True)
+    monkeypatch.setattr("trystate.device.available_bytes", lambda: 1 << 30)
+    assert found.afterwards(small) == replace(small, memory_bytes=3 << 28)
+
+
 @on_each_device
 def test_memory_that_ends_on_a_device_is_a_limit(name: str) -> None:
     right, calls = TensorLayout.find, iter(range(40))
