@@ -35,8 +35,8 @@ _ticks = itertools.count()
 class StillDate(datetime):
     """The wall clock all but stands still: heartbeats age by being written back in time.
 
-    Two readings differ by a microsecond, so that no two time stamps are the same by chance. All are within a second, less
-    than any age, however many readings a process has made.
+    Two readings differ by a microsecond, so that no two time stamps are the same by chance. All are within a second,
+    less than any age, however many readings a process has made.
     """
 
     @classmethod
