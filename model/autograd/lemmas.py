@@ -66,7 +66,7 @@ class Lemmas(Engagements):
 
     @always(witness="a_worker_is_engaged")
     def those_above_wait(self, s: S) -> Condition:
-        """A worker that is above another, and has not failed, waits for a call that leads to that, or is no good."""
+        """A worker above another has failed, or waits for a call that leads to the other, has failed or is lost."""
         return all_(
             implies(s.above[w, v] & ~s.failed[v], any_(self.leads_to(s, c, v, w) for c in s.call))
             for w in s.worker
@@ -74,7 +74,7 @@ class Lemmas(Engagements):
         )
 
     def leads_to(self, s: S, call: Expr, sender: Expr, worker: Expr) -> Condition:
-        """Is the call one of the sender's, and engages the worker or one above it, or has failed or is lost?"""
+        """Does the sender wait for this call, which engages the worker or one above it, has failed or is lost?"""
         engages = any_(self.holds(s, call, u) & ((u == worker) | s.above[worker, u]) for u in s.worker)
         return s.sent_by[call, sender] & (engages | s.state[call].isin((Call.FAILED, Call.LOST)))
 

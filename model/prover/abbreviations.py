@@ -31,7 +31,7 @@ class Abbreviations:
         return found
 
     def meanings(self) -> dict[str, Expr]:
-        """Each flag, and its definition: what it means of every member."""
+        """The name of each flag, and its definition: the flag of every member is the condition on that member."""
         found = {}
         for condition, name in self._flags.items():
             (mine,) = condition.free

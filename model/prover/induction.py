@@ -249,20 +249,21 @@ class Prover:
                 failed.add(condition.what)
                 continue
             put: dict[tuple[bool, bool], Base] = {}
-            abbreviated = Abbreviations()
-            goal = abbreviated(condition.goal)
-            meanings = abbreviated.meanings().values()
             for attempt in ATTEMPTS:
-                if attempt.short and not meanings:
-                    continue
+                goal, meanings = condition.goal, dict[str, Expr]()
+                if attempt.short:
+                    abbreviated = Abbreviations()
+                    goal = abbreviated(goal)
+                    meanings = abbreviated.meanings()
+                    if not meanings:
+                        continue
                 everything = attempt.all_assumptions
                 key, way = (condition.where, everything), (everything, attempt.short)
                 if key not in bases:
                     bases[key] = self.base(condition, kept, () if everything else self._costly)
                 if way not in put:
                     own = () if everything or condition.what not in kept else (kept[condition.what],)
-                    asked = (not_(goal), *meanings) if attempt.short else (not_(condition.goal),)
-                    put[way] = bases[key].with_(*own, *asked)
+                    put[way] = bases[key].with_(*own, not_(goal), *meanings.values())
                 question = self.asked(put[way], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
