@@ -169,6 +169,8 @@ class Histories:
             case "wait":
                 missing = [] if line.get("more") else [str(key) for key in line["missing"]]
                 keys = tuple(map(str, line["keys"] if "keys" in line else [line["key"]]))
+                if not missing and not line.get("more"):
+                    keys = ()  # the wait of a barrier, whose name is no key of the store
                 if not (line.get("again") and c in self._waits):
                     self._waits[c] = Waiting(number, self._now, keys, set(missing))
                     self._count("wait", bool(missing))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from hypothesis import given, settings
+from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.server.recording import RecordingService
 from trystate.model.errors import UsageError
@@ -23,6 +24,7 @@ from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.stores.besieged import Siege, Step
 from trystate.property_tests.support.stores.recorded import Command, recorder
+from trystate.property_tests.support.stores.rooms import Room, barrier
 from trystate.property_tests.tests.store.test_fuzz import sieges
 
 from trystate.store import TCPStore, TCPStoreServer
@@ -189,6 +191,18 @@ def test_a_wait_whose_keys_were_not_all_there_is_not_accused() -> None:
 def test_a_wait_that_goes_on_too_early_is_found() -> None:
     (found,) = waits(WAIT, SETS[0], {"op": "go", "t": 2.0, "key": "x"})
     assert (found.check, found.key) == ("woken_early", "y")
+
+
+def test_a_barrier_that_opens_wakes_nobody_too_early() -> None:
+    """Its name is no key of the store: no key has to be there when an arrival goes on."""
+    sink, made = recorder(Keys.ALL)
+    room = Room(limits=Limits(), kind=partial(RecordingService, made))
+    for peer in [room.peer() for _ in range(2)]:
+        peer(barrier(b"/b", 2))
+    made.flush()
+    lines = [{**line, "t": at / 1000} for at, line in enumerate(sink.take())]
+    assert [line["op"] for line in lines].count("go") == 2
+    assert list(check([SERVER, *lines])) == []
 
 
 WATCH = {"op": "watch", "t": 1.0, "key": "x"}
