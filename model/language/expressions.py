@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ from . import source
 from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
 
 QUANTIFIERS = ("any", "count")
+MEMBERS = ".members"  # ends the name of the symbol for the number of members of an index
 
 
 class Role(enum.Enum):
@@ -159,6 +161,12 @@ class Expr:
     def __invert__(self) -> Expr:
         return not_(self)
 
+    def __index__(self) -> int:
+        source.refuse(
+            f"the symbolic value {self} was used as a Python number: "
+            "write any_(), all_() or count() over an index instead of a loop over a range"
+        )
+
     def isin(self, values: Iterable[Any]) -> Expr:
         """True where this equals one of `values`."""
         return or_(*(self == value for value in values))
@@ -187,7 +195,7 @@ def lift(value: Any) -> Expr:
 
 def _lift(value: Any, like: Sort) -> Expr:
     if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
-        if not like.low <= value <= like.high:
+        if not like.least <= value <= like.most:
             source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")
         return const(value, like)
     return lift(value)
@@ -201,7 +209,8 @@ def _boolean(value: Any, what: str) -> Expr:
 
 
 def _same_sort(a: Expr, b: Expr, what: str) -> None:
-    if a.sort.kind != b.sort.kind or (a.sort.kind in ("enum", "index") and a.sort.name != b.sort.name):
+    alike = a.sort.name == b.sort.name if a.sort.kind == "index" else a.sort is b.sort or a.sort.kind == "int"
+    if a.sort.kind != b.sort.kind or not alike:
         source.refuse(f"cannot {what} {a} ({a.sort.name}) and {b} ({b.sort.name})")
 
 
@@ -214,7 +223,7 @@ def equal(a: Expr, b: Expr) -> Expr:
     if a.op == "const" or (b.op != "const" and a.serial > b.serial):
         a, b = b, a
     if b.op == "const":
-        if not a.sort.low <= b.args[0] <= a.sort.high:
+        if not a.sort.least <= b.args[0] <= a.sort.most:
             return FALSE
         if a.sort.kind == "bool":
             return a if b.args[0] else not_(a)
@@ -227,9 +236,9 @@ def less(a: Expr, b: Expr) -> Expr:
     _same_sort(a, b, "order")
     if a.op == b.op == "const":
         return TRUE if a.args[0] < b.args[0] else FALSE
-    if a.sort.high < b.sort.low:
+    if a.sort.most < b.sort.least:
         return TRUE
-    if a is b or a.sort.low >= b.sort.high:
+    if a is b or a.sort.least >= b.sort.most:
         return FALSE
     return Expr("lt", (a, b), BOOL)
 
@@ -247,7 +256,7 @@ def add(a: Expr, b: Expr) -> Expr:
     for x, y in ((a, b), (b, a)):
         if x.op == "const" and x.args[0] == 0:
             return y
-    return Expr("add", (a, b), int_sort(a.sort.low + b.sort.low, a.sort.high + b.sort.high))
+    return Expr("add", (a, b), int_sort(a.sort.least + b.sort.least, a.sort.most + b.sort.most))
 
 
 def subtract(a: Expr, b: Expr) -> Expr:
@@ -256,7 +265,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
         return lift(a.args[0] - b.args[0])
     if b.op == "const" and b.args[0] == 0:
         return a
-    return Expr("sub", (a, b), int_sort(a.sort.low - b.sort.high, a.sort.high - b.sort.low))
+    return Expr("sub", (a, b), int_sort(a.sort.least - b.sort.most, a.sort.most - b.sort.least))
 
 
 def not_(value: Any) -> Expr:
@@ -307,7 +316,7 @@ def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
         return or_(and_(c, a), and_(not_(c), b))
     if c.op == "not":
         c, a, b = c.args[0], b, a
-    sort = a.sort if a.sort.kind != "int" else int_sort(min(a.sort.low, b.sort.low), max(a.sort.high, b.sort.high))
+    sort = a.sort if a.sort.kind != "int" else int_sort(min(a.sort.least, b.sort.least), max(a.sort.most, b.sort.most))
     return Expr("ite", (c, a, b), sort)
 
 
@@ -321,7 +330,7 @@ def ord_(index: Expr) -> Expr:
     """The number of an index (which node of 0 .. n-1), for fields that refer to one. Breaks symmetry."""
     if index.op == "const":
         return lift(int(index.args[0]))
-    return Expr("ord", (index,), int_sort(index.sort.low, index.sort.high))
+    return Expr("ord", (index,), int_sort(index.sort.least, index.sort.most))
 
 
 def named(label: str, value: Any) -> Expr:
@@ -356,8 +365,18 @@ def bind(op: str, over: Sort, body: Expr) -> Expr:
     if body.op == "const":
         if op == "any":
             return body
-        return lift(over.size * body.args[0])
-    return Expr(op, (over, body), BOOL if op == "any" else int_sort(0, over.size))
+        return members(over) if body is TRUE else lift(0)
+    return Expr(op, (over, body), BOOL if op == "any" else int_sort(0, members(over).sort.most))
+
+
+def symbol(name: str, least: int = 0) -> Expr:
+    """A number of which a proof knows no more than the least that it can be."""
+    return read(name, (), int_sort(least, math.inf))
+
+
+def members(index: Sort) -> Expr:
+    """The number of members of an index: a constant, or its symbol where a proof leaves the number open."""
+    return symbol(f"{index.name}{MEMBERS}", 1) if index.is_open else lift(index.size)
 
 
 _BUILD: dict[str, Callable[..., Expr]] = {

@@ -10,7 +10,7 @@ from . import source
 from .expressions import Expr, lift, placeholder, read
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
-Bound = int | str  # a number, or the name of a constant or an index of the system
+Bound = int | str | Expr  # a number, or the name of a constant or an index of the system; in a proof also its symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,23 @@ def constant(default: int, doc: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A field of a system of a given size."""
+    """A field of a system of a given size.
+
+    bounds: its lowest and its highest value. In a proof for any size a bound may be a symbol, and an initial value too.
+    """
 
     name: str
     sort: Sort
     dims: tuple[Sort, ...]
-    initial: tuple[int, ...]
+    bounds: tuple[Expr, Expr]
+    begins: tuple[Expr, ...]
     doc: str
     at: str
+
+    @property
+    def initial(self) -> tuple[int, ...]:
+        """The values that it may begin with."""
+        return tuple(v.value for v in self.begins)
 
     def placeholders(self) -> tuple[Expr, ...]:
         """The variables that stand for the indices in the body of an effect."""
@@ -137,11 +146,11 @@ class Cell:
         return self.slot.name, self.indices
 
 
-def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str, Sort]) -> Slot:
+def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str, Sort]) -> Slot:
     """Resolve a field's bounds, dimensions and initial values against the sizes of a system."""
 
-    def number(bound: Bound) -> int:
-        if isinstance(bound, int):
+    def number(bound: Any) -> Any:
+        if not isinstance(bound, str) or isinstance(bound, enum.Enum):
             return bound
         if bound not in sizes:
             source.refuse(
@@ -155,20 +164,19 @@ def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str,
                 f"{name}: per={dim!r} is not an index of the system ({', '.join(dims) or 'it has none'})",
                 at=declared.at,
             )
+    bounds = lift(number(declared.low)), lift(number(declared.high))
     if declared.members is not None:
         sort = enum_sort(declared.members)
     elif declared.kind == "bool":
         sort = BOOL
     else:
-        sort = int_sort(number(declared.low), number(declared.high))
-        if sort.low > sort.high:
-            source.refuse(f"{name}: no value from {sort.low} to {sort.high}", at=declared.at)
-    begins = [lift(number(v) if isinstance(v, str) else v) for v in declared.initial]
+        sort = int_sort(bounds[0].sort.least, bounds[1].sort.most)
+        if sort.least > sort.most:
+            source.refuse(f"{name}: no value from {sort.least} to {sort.most}", at=declared.at)
+    begins = tuple(dict.fromkeys(lift(number(v)) for v in declared.initial))
     for v in begins:
         if v.sort.kind != sort.kind or (sort.kind == "enum" and v.sort is not sort):
             source.refuse(f"{name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=declared.at)
-    initial = tuple(dict.fromkeys(v.value for v in begins))
-    for value in initial:
-        if not sort.low <= value <= sort.high:
-            source.refuse(f"{name}: initial value {value} is outside {sort.low}..{sort.high}", at=declared.at)
-    return Slot(name, sort, tuple(dims[d] for d in declared.per), initial, declared.doc, declared.at)
+        if v.op == "const" and not sort.least <= v.value <= sort.most:
+            source.refuse(f"{name}: initial value {v} is outside {sort.span}", at=declared.at)
+    return Slot(name, sort, tuple(dims[d] for d in declared.per), bounds, begins, declared.doc, declared.at)

@@ -77,6 +77,7 @@ def close(op: str, loop: Expr, body: Expr) -> Expr:
 
 def opened(quantifier: Expr, index: Expr) -> Expr:
     """The body of a quantifier for one index: a member, or a loop variable that `close` binds again."""
+    assert quantifier.reach == 0, f"{quantifier} was taken out of a quantifier: open that first"
 
     def place(expr: Expr, level: int) -> Expr | None:
         if expr.reach <= level:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 from dataclasses import dataclass
 from typing import Literal
+
+from . import source
 
 SortKind = Literal["bool", "int", "enum", "index"]
 
@@ -14,19 +17,48 @@ SortKind = Literal["bool", "int", "enum", "index"]
 class Sort:
     """A finite set of consecutive ints, and how they are written. Made once: two sorts are the same or differ.
 
-    `low` and `high` bound the values (both inclusive). For an enum they are ordinals in declaration
+    `least` and `most` bound the values (both inclusive). For an enum they are ordinals in declaration
     order; for an index they count the members of an index set; for a bool they are 0 and 1.
+
+    A sort is *open* if a proof leaves a bound of it open: `most` is then infinite (`least` only of a difference).
+    Nothing can compute with an open bound: `low`, `high` and `size` are refused, and comparisons with infinity decide
+    nothing that is not true of every size.
     """
 
     kind: SortKind
     name: str
-    low: int
-    high: int
+    least: float  # a whole number, or minus infinity
+    most: float  # a whole number, or infinity
     labels: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return math.inf in (-self.least, self.most)
+
+    @property
+    def low(self) -> int:
+        return self._known(self.least)
+
+    @property
+    def high(self) -> int:
+        return self._known(self.most)
 
     @property
     def size(self) -> int:
         return self.high - self.low + 1
+
+    def _known(self, bound: float) -> int:
+        if not isinstance(bound, int):
+            source.refuse(
+                f"the number of values of {self.name} was used as a Python number, but a proof holds for any: "
+                "write size_of() in a condition, and any_(), all_() or count() instead of a loop"
+            )
+        return bound
+
+    @property
+    def span(self) -> str:
+        """The values, for a message: `0..3`, or `0..` where the last is open."""
+        return f"{_shown(self.least)}..{_shown(self.most)}"
 
     def show(self, value: int) -> str:
         """Write one value of this sort as a reader expects it."""
@@ -35,12 +67,16 @@ class Sort:
         return self.labels[value] if self.labels else str(value)
 
 
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else ""
+
+
 BOOL = Sort("bool", "bool", 0, 1)
 
 
 @functools.cache
-def int_sort(low: int, high: int) -> Sort:
-    return Sort("int", "int", low, high)
+def int_sort(least: float, most: float) -> Sort:
+    return Sort("int", "int", least, most)
 
 
 @functools.cache
@@ -50,7 +86,7 @@ def enum_sort(cls: type[enum.Enum]) -> Sort:
 
 
 @functools.cache
-def index_sort(name: str, size: int) -> Sort:
+def index_sort(name: str, size: float) -> Sort:
     return Sort("index", name, 0, size - 1)
 
 

@@ -126,9 +126,9 @@ class ArrayView:
             source.refuse(f"{self._slot.name} wants {len(dims)} indices, got {len(keys)}")
         out = []
         for k, dim in zip(keys, dims, strict=True):
-            expr = const(k, dim) if isinstance(k, int) and dim.low <= k <= dim.high else k
+            expr = const(k, dim) if isinstance(k, int) and dim.least <= k <= dim.most else k
             if not isinstance(expr, Expr) or expr.sort.kind != "index" or expr.sort.name != dim.name:
-                source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} (0..{dim.high})")
+                source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} ({dim.span})")
             out.append(expr)
         return tuple(out)
 
@@ -165,9 +165,9 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
         source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
     expr = lift(value)
     sort = slot.sort
-    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort.name != sort.name):
+    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort is not sort):
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
-    if expr.op == "const" and not sort.low <= expr.value <= sort.high:
+    if expr.op == "const" and not sort.least <= expr.value <= sort.most:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} lies outside")
     places = slot.placeholders()
     loops = {i: p for i, p in zip(indices, places, strict=True) if i.role is Role.LOOP}
@@ -186,4 +186,4 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
 
 def _wanted(slot: Slot) -> str:
     sort = slot.sort
-    return " or ".join(sort.labels) if sort.labels else f"{sort.kind} {sort.low}..{sort.high}"
+    return " or ".join(sort.labels) if sort.labels else f"{sort.kind} {sort.span}"

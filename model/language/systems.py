@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
 from . import source
-from .expressions import FALSE, Expr, lift
+from .expressions import FALSE, Expr, lift, symbol
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
@@ -136,9 +136,7 @@ class System:
         self.edition = self._edition(edition)
         self.faults = self._faults(faults, max_faults)
         self.max_faults = max_faults
-        self.index_sorts: dict[str, Sort] = {
-            k: index_sort(k, self.sizes[k]) for k, v in body.items() if isinstance(v, Index)
-        }
+        self.index_sorts: dict[str, Sort] = {k: self._index_sort(k) for k, v in body.items() if isinstance(v, Index)}
         self.sequences = {k: v for k, v in body.items() if isinstance(v, Sequence)}
         self.slots: dict[str, Slot] = {}
         named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
@@ -162,8 +160,9 @@ class System:
             at = source.line_of(ends[-1].body.__code__)
             source.refuse(f"the terminal condition is {self.terminal}, which is not a condition", at=at)
         self._check(body)
+        self._check_sizes()
 
-    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
+    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, Any]:
         known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
         for name, value in given.items():
             if name not in known:
@@ -177,13 +176,32 @@ class System:
                 setattr(self, name, size)
         return sizes
 
+    def _index_sort(self, name: str) -> Sort:
+        return index_sort(name, self.sizes[name])
+
     def size_of(self, name: str) -> Any:
-        """The size of an index, or the value of a constant: a number, and in a proof for any size a tree."""
+        """The size of an index, or the value of a constant: a number, and in a proof for any size its symbol."""
         return self.sizes[name]
 
     def sizes_allowed(self) -> Iterable[Any]:
-        """The conditions on the constants under which the system is meant: a proof for any size assumes them."""
+        """The conditions on the sizes under which the system is meant: other sizes are refused, in a proof assumed."""
         return ()
+
+    def _check_sizes(self) -> None:
+        """A proof assumes what is asked here."""
+        allowed = [lift(condition) for condition in self.sizes_allowed()]
+        if any(tree is FALSE for tree in allowed):
+            wanted = [str(condition) for condition in self._symbolic().sizes_allowed()]
+            wrong = "; ".join(text for text, tree in zip(wanted, allowed, strict=True) if tree is FALSE)
+            sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+            raise UsageError(f"{self.name} is not meant for {sizes}: it wants {wrong}")
+
+    def _symbolic(self) -> Self:
+        """The sizes alone, as symbols."""
+        alike = object.__new__(type(self))
+        alike.sizes = {name: symbol(name) for name in self.sizes}
+        vars(alike).update(alike.sizes)
+        return alike
 
     @classmethod
     def _edition(cls, edition: Any) -> Any:
@@ -199,7 +217,7 @@ class System:
                 return member
         raise UsageError(f"{name} has no edition {edition!r}: it has {', '.join(e.name for e in cls.Edition)}")
 
-    def _faults(self, faults: Iterable[str] | Mapping[str, int], together: int | None) -> dict[str, int]:
+    def _faults(self, faults: Iterable[str] | Mapping[str, int], together: int | None) -> dict[str, Any]:
         known = {v.fault: v.bound for v in self.all_declarations().values() if isinstance(v, Rule) and v.fault}
         if together is not None:
             self._check_together(faults, together)

@@ -12,18 +12,19 @@ replaced by the step's effect on that field (Dijkstra's weakest precondition), o
 language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
 
 A fault's counter says how often the fault may still happen. Here it may happen any number of times: the guard on its
-counter is always true. A quantifier over an index of one size (`sizes_in_proofs`) is written out, over its members.
+counter is always true, and a step or property that reads or writes a counter is refused. A quantifier over an index of
+one size (`sizes_in_proofs`) is written out, over its members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NoReturn
 
-from ..errors import UsageError
-from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_
-from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute
+from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_, source
+from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute, subtract
 from ..language.fields import Slot
 from ..language.quantifiers import close, loop_variable, opened
 from . import sizes
@@ -51,7 +52,7 @@ class Claims:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        _refuse_sizes_as_numbers(system)
+        _refuse_counters(system)
         self._plain: dict[Expr, Expr] = {}
         always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
         self.invariant = {name: self.plain(tree) for name, tree in always.items()}
@@ -59,6 +60,7 @@ class Claims:
                        if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name)}  # fmt: skip
         self.steps = {p.name: p.conditions or {} for p in system.properties if p.form is Form.STEP}
         self.allowed = tuple(lift(c) for c in system.sizes_allowed())
+        self.sizes = and_(*self.allowed, *_built(system))
         self.properties = [*always, *self.steps]
 
     def plain(self, tree: Expr) -> Expr:
@@ -67,8 +69,8 @@ class Claims:
 
     def conditions(self) -> Iterator[Condition]:
         """All of them, init first, then step by step."""
-        start = {slot.name: const(slot.initial[0], slot.sort) for slot in self.system.slots.values()
-                 if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
+        start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
+                 if len(slot.begins) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
         several = self.plain(and_(*_starts(self.system)))
         memo: dict[Expr, Expr] = {}
         for name, tree in self.invariant.items():
@@ -94,22 +96,58 @@ class Claims:
 
     def guard(self, t: Transition) -> Expr:
         """When a step can be taken, whatever was the number of faults before."""
-        left = self.system.fault_counter(t.fault) if t.fault else ""
-        kept = (c for c in t.conditions if not (left and c.op == "lt" and _reads(c.args[1], left)))
-        return self.plain(and_(*kept))
+        return self.plain(and_(*_without_counter(self.system, t)))
 
 
-def _refuse_sizes_as_numbers(system: System) -> None:
-    """`len(s.node)` is a number, and would be the one that stands for any here."""
-    steps = [(t.name, tree) for t in system.transitions for tree in (t.guard, *t.effects.values())]
-    asked = [(p.name, tree) for p in system.properties for tree in (*p.exprs, *(p.conditions or {}).values())]
-    for name, tree in (*steps, *asked):
-        for e in parts(tree):
-            if e.op == "const" and e.sort.kind == "int" and e.value >= sizes.MANY // 2:
-                raise UsageError(
-                    f"{name} computes with the number of members of an index, which a proof for any size has not: "
-                    "use size_of(), which is a number, or a tree in a proof"
-                )
+def _without_counter(system: System, t: Transition) -> list[Expr]:
+    """The conditions of a step, without the one that its fault may still happen."""
+    if not t.fault:
+        return [*t.conditions]
+    left = less(lift(0), system.slots[system.fault_counter(t.fault)].identity())
+    return [c for c in t.conditions if c is not left]
+
+
+def _refuse_counters(system: System) -> None:
+    """A counter has no value in a proof: a fault may happen any number of times."""
+    for t in system.transitions:
+        own = system.fault_counter(t.fault) if t.fault else ""
+        for field, effect in t.effects.items():
+            left = system.slots[field].identity()
+            if sizes.is_counter(system, field) and not (field == own and effect is subtract(left, lift(1))):
+                _refuse_counter(t.name, field, t.at)
+        effects = (tree for field, tree in t.effects.items() if field != own)
+        _refuse_reads(system, t.name, (*_without_counter(system, t), *effects), t.at)
+    for p in system.properties:
+        if p.form in (Form.ALWAYS, Form.STEP):
+            _refuse_reads(system, p.name, (*p.exprs, *(p.conditions or {}).values()), p.at)
+
+
+def _refuse_reads(system: System, name: str, trees: Iterable[Expr], at: str) -> None:
+    for e in (e for tree in trees for e in parts(tree)):
+        if e.op == "read" and sizes.is_counter(system, e.name):
+            _refuse_counter(name, e.name, at)
+
+
+def _refuse_counter(name: str, counter: str, at: str) -> NoReturn:
+    source.refuse(
+        f"{name} depends on {counter}, which has no value in a proof: each fault may happen any number of times. "
+        "Count in a field that the step of the fault writes",
+        at=at,
+    )
+
+
+def _built(system: System) -> Iterator[Expr]:
+    """The conditions on the sizes that each system checks when it is built, of the bounds and initial values."""
+    for slot in system.slots.values():
+        if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name):
+            low, high = slot.bounds
+            yield from (not_(less(high, low)), *(not_(less(v, low)) for v in slot.begins))
+            yield from (not_(less(high, v)) for v in slot.begins)
+
+
+def _begins(slot: Slot) -> list[Expr]:
+    """The initial values of a field."""
+    return [const(v.value, slot.sort) if v.op == "const" else v for v in slot.begins]
 
 
 def parts(tree: Expr) -> Iterator[Expr]:
@@ -124,10 +162,6 @@ def parts(tree: Expr) -> Iterator[Expr]:
             todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
 
 
-def _reads(expr: Expr, field: str) -> bool:
-    return expr.op == "read" and expr.name == field
-
-
 def _in_range(slot: Slot, value: Expr) -> Expr:
     """A step leaves each number in its range: above its lowest, and below its highest if that is no size.
 
@@ -135,8 +169,8 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
     """
     indices = tuple(loop_variable(dim) for dim in slot.dims)
     after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
-    wrong = less(after_, lift(slot.sort.low))
-    if slot.sort.high < sizes.MANY:
+    wrong = less(after_, lift(slot.sort.least))
+    if not slot.sort.is_open:
         wrong = or_(wrong, less(lift(slot.sort.high), after_))
     for v in reversed(indices):
         wrong = close("any", v, wrong)
@@ -146,11 +180,11 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
 def _starts(system: System) -> Iterator[Expr]:
     """The conditions on an initial state for the fields that have several initial values."""
     for slot in system.slots.values():
-        if len(slot.initial) == 1 or sizes.is_counter(system, slot.name):
+        if len(slot.begins) == 1 or sizes.is_counter(system, slot.name):
             continue
         indices = tuple(loop_variable(dim) for dim in slot.dims)
         value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
-        other = not_(or_(*(equal(value, const(k, slot.sort)) for k in slot.initial)))
+        other = not_(or_(*(equal(value, v) for v in _begins(slot))))
         for v in reversed(indices):
             other = close("any", v, other)
         yield not_(other)
@@ -184,7 +218,7 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
 
 def _quantified(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
     sort: Sort = expr.args[0]
-    if not sizes.is_fixed(sort):
+    if sort.is_open:
         v, body = inside(expr)
         return close(expr.op, v, after(body, effects, memo))
     each = [after(opened(expr, const(k, sort)), effects, memo) for k in range(sort.size)]

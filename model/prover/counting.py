@@ -23,11 +23,22 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..language import Expr, Sort, and_, as_int, not_
-from ..language.expressions import FALSE, QUANTIFIERS, TRUE, Role, const, equal, less, rebuild, substitute, variable
+from ..language.expressions import (
+    FALSE,
+    QUANTIFIERS,
+    TRUE,
+    Role,
+    const,
+    equal,
+    less,
+    members,
+    rebuild,
+    substitute,
+    variable,
+)
 from ..language.expressions import ord_ as ordinal
 from ..language.quantifiers import close, loop_variable, opened
-from .conditions import parts
-from .sizes import members
+from .conditions import inside, parts
 
 if TYPE_CHECKING:
     from .formulas import Formulas
@@ -124,7 +135,7 @@ class Counting:
         for x in self.f.in_order(body.free):
             if x is not v and x.sort.name == v.sort.name:
                 before, among = self._split(v, x, body)
-                if before is not None and not [y for y in among.free if y is not v and y.role is Role.LOOP]:
+                if before is not None and not _around(v, x, before, among):
                     return x, before, among
         return None
 
@@ -402,6 +413,11 @@ class _Count:
         self.v, self.body, self.slots, self.term, self.form = v, body, slots, term, form
 
 
+def _around(v: Expr, x: Expr, *conditions: Expr) -> list[Expr]:
+    """The members of other loops in these conditions: a rank is a function of x alone."""
+    return [y for tree in conditions for y in tree.free if y.role is Role.LOOP and y is not v and y is not x]
+
+
 def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
     """The fields of enums and flags that are read at the member alone."""
     for e in parts(body):
@@ -412,9 +428,20 @@ def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
 def counted(trees: Iterable[Expr]) -> frozenset[str]:
     """The fields of enums by whose values these trees count."""
     found: set[str] = set()
-    for count in (e for tree in trees for e in parts(tree) if e.op == "count"):
-        v = loop_variable(count.args[0])
-        found |= {r.name for r in _values_at(v, opened(count, v)) if r.sort.kind == "enum"}
+    seen: set[Expr] = set()
+    todo = [*trees]
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if here.op not in QUANTIFIERS:
+            todo += [x for x in here.args if isinstance(x, Expr)]
+            continue
+        v, body = inside(here)  # a quantifier in it may be about v, so that it has no body alone
+        todo.append(body)
+        if here.op == "count":
+            found |= {r.name for r in _values_at(v, body) if r.sort.kind == "enum"}
     return frozenset(found)
 
 

@@ -20,11 +20,10 @@ from typing import Any
 
 from ..errors import UnavailableError, UsageError
 from ..language import Expr, Sort
-from ..language.expressions import FALSE, Role, equal, lift, subtract
+from ..language.expressions import FALSE, MEMBERS, Role, equal, lift, members, subtract
 from ..language.fields import Slot
 from .conditions import inside
 from .counting import Counting
-from .sizes import MANY, MEMBERS, is_fixed, members
 
 Term = Any  # an expression of z3, whose package has no types
 
@@ -92,7 +91,7 @@ class Formulas:
         if sort.kind == "enum":
             return _enum(sort)[0]
         if sort.kind == "index":
-            return _members(sort)[0] if is_fixed(sort) else self.z3.DeclareSort(sort.name)
+            return self.z3.DeclareSort(declared(sort.name)) if sort.is_open else _members(sort)[0]
         return self.z3.BoolSort() if sort.kind == "bool" else self.z3.IntSort()
 
     def before(self, index: Sort) -> Any:
@@ -110,12 +109,12 @@ class Formulas:
     def read(self, slot: Slot) -> Any:
         """The function of a field with indices, or the symbol of one without."""
         if not slot.dims:
-            return self.z3.Const(slot.name, self.sort(slot.sort))
-        return self.z3.Function(slot.name, *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
+            return self.z3.Const(declared(slot.name), self.sort(slot.sort))
+        return self.z3.Function(declared(slot.name), *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
 
     def not_negative(self, constant: str) -> Term:
         """Every system checks that of its constants when it is built."""
-        found: Term = self.z3.Int(constant) >= 0
+        found: Term = self.z3.Int(declared(constant)) >= 0
         return found
 
     def range(self, slot: Slot) -> Term:
@@ -123,8 +122,8 @@ class Formulas:
         z3 = self.z3
         places = [z3.Const(f"{dim.name}!{k}", self.sort(dim)) for k, dim in enumerate(slot.dims)]
         value = self.read(slot)(*places) if places else self.read(slot)
-        inside = value >= slot.sort.low
-        if slot.sort.high < MANY:
+        inside = value >= slot.sort.least
+        if not slot.sort.is_open:
             inside = z3.And(inside, value <= slot.sort.high)
         return z3.ForAll(places, inside, patterns=[value]) if places else inside
 
@@ -133,23 +132,23 @@ class Formulas:
         if op == "const":
             return self._constant(tree)
         if op == "var":
-            loop = tree.role is Role.LOOP
-            return z3.Const(f"{tree.name}!{self._number(tree)}" if loop else tree.name, self.sort(tree.sort))
+            name = f"{tree.name}!{self._number(tree)}" if tree.role is Role.LOOP else own(tree)
+            return z3.Const(name, self.sort(tree.sort))
         if op == "read":
             places = [self(x) for x in args[1:]]
             if not places:
-                symbol = z3.Const(tree.name, self.sort(tree.sort))
+                symbol = z3.Const(declared(tree.name), self.sort(tree.sort))
                 if tree.name.endswith(MEMBERS):
                     self.law("members", symbol >= 1)
                 return symbol
-            return z3.Function(tree.name, *(x.sort() for x in places), self.sort(tree.sort))(*places)
+            return z3.Function(declared(tree.name), *(x.sort() for x in places), self.sort(tree.sort))(*places)
         if op == "any":
             v, body = inside(tree)
             return z3.Exists([self(v)], self(body))
         if op == "count":
             return self.counting.number(*inside(tree))
         if op == "ord":
-            return self._numbered(args[0]) if is_fixed(args[0].sort) else self.counting.place(args[0])
+            return self.counting.place(args[0]) if args[0].sort.is_open else self._numbered(args[0])
         if op in ("eq", "lt"):
             found = self._compared(op, *args)
             if found is not None:
@@ -166,7 +165,11 @@ class Formulas:
 
     def _compared(self, op: str, a: Expr, b: Expr) -> Term | None:
         """Comparisons that need no number: of places in the order, and of a count with 0."""
-        if a.op == b.op == "ord" and a.args[0].sort is b.args[0].sort and not is_fixed(a.args[0].sort):
+        if op == "lt" and a.sort.kind == "index":
+            if not a.sort.is_open:
+                return self._numbered(a) < self._numbered(b)
+            return self.before(a.sort)(self(a), self(b))
+        if a.op == b.op == "ord" and a.args[0].sort is b.args[0].sort and a.args[0].sort.is_open:
             if op == "eq":
                 return self(equal(a.args[0], b.args[0]))
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
@@ -186,7 +189,7 @@ class Formulas:
     def _placed(self, a: Expr, b: Expr) -> Term | None:
         """`ord(x) + k == b`: x is the member with so many before it."""
         place, offset = (a.args[0], a.args[1]) if a.op == "add" and a.args[1].op == "const" else (a, lift(0))
-        if place.op != "ord" or is_fixed(place.args[0].sort):
+        if place.op != "ord" or not place.args[0].sort.is_open:
             return None
         index, number = place.args[0].sort, subtract(b, offset)
         there = self.z3.And(self(number) >= 0, self(number) < self(members(index)))
@@ -203,7 +206,7 @@ class Formulas:
         kind = tree.sort.kind
         if kind == "enum":
             return _enum(tree.sort)[1][tree.value]
-        if kind == "index" and is_fixed(tree.sort):
+        if kind == "index" and not tree.sort.is_open:
             return _members(tree.sort)[1][tree.value]
         if kind == "index":
             if tree.value:
@@ -212,11 +215,30 @@ class Formulas:
         return self.z3.BoolVal(bool(tree.value)) if kind == "bool" else self.z3.IntVal(tree.value)
 
 
+def declared(name: str) -> str:
+    """The symbol for a name of a declaration, which a solver may have too, such as `select` or `distinct`."""
+    return f"{name}!"
+
+
+def own(parameter: Expr) -> str:
+    """The symbol for a step's own member: the two of `each=("node", "node")` may have the names of fields."""
+    return f"{parameter.name}!own"
+
+
 @cache
 def _enum(sort: Sort) -> tuple[Any, list[Term]]:
-    """The sort of an enum and its values; its whole name tells two enums with one name, or one value, apart."""
-    made: tuple[Any, list[Term]] = load().EnumSort(sort.name, [f"{sort.name}.{label}" for label in sort.labels])
+    """The sort of an enum and its values; its whole name tells two enums with one name, or one value, apart.
+
+    Two classes of functions may have one whole name: the later of them gets a number.
+    """
+    alike = _enums.setdefault(sort.name, [])
+    alike.append(sort)
+    name = sort.name if len(alike) == 1 else f"{sort.name}!{len(alike)}"
+    made: tuple[Any, list[Term]] = load().EnumSort(name, [f"{name}.{label}" for label in sort.labels])
     return made
+
+
+_enums: dict[str, list[Sort]] = {}
 
 
 @cache

@@ -28,8 +28,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import UsageError
 from ..language import Expr, System, not_
-from ..language.expressions import TRUE
+from ..language.expressions import FALSE, TRUE
 from .abbreviations import Abbreviations
 from .conditions import INIT, Claims, Condition
 from .counting import counted
@@ -182,8 +183,12 @@ class Prover:
         self._counted = counted(self.claims.invariant.values())
 
     def prove(self) -> Proof:
-        """Ask everything."""
+        """Ask everything.
+
+        Raises UsageError: the system allows no sizes, so that a proof would say nothing.
+        """
         proof, claims = self.proof, self.claims
+        self._refuse_no_sizes()
         self._costly = frozenset(name for name, tree in claims.invariant.items() if self._is_costly(tree))
         kept = dict(claims.invariant)
         if not self._part:
@@ -210,6 +215,16 @@ class Prover:
         self._say(settled)
         proof.seconds = self._clock() - self._began
         return proof
+
+    def _refuse_no_sizes(self) -> None:
+        sizes = Condition(INIT, "sizes", (), TRUE, FALSE, trivial=False)
+        if self.asked(self.base(sizes, {}, ()), sizes, Attempt(0.1)).answer is Answer.REFUTED:
+            system = self.claims.system
+            wanted = "; ".join(str(tree) for tree in self.claims.allowed)
+            raise UsageError(
+                f"{system.name} has no sizes: no constants satisfy its bounds, its initial values"
+                f"{f', and sizes_allowed, which wants {wanted}' if wanted else ''}"
+            )
 
     def _is_costly(self, tree: Expr) -> bool:
         formulas = Formulas((), self._counted, self._orders)
@@ -262,7 +277,7 @@ class Prover:
                 if key not in bases:
                     bases[key] = self.base(condition, kept, () if everything else self._costly)
                 if way not in put:
-                    own = () if everything or condition.what not in kept else (kept[condition.what],)
+                    own = () if everything else self._own(condition, kept)
                     put[way] = bases[key].with_(*own, not_(goal), *meanings.values())
                 question = self.asked(put[way], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
@@ -272,10 +287,14 @@ class Prover:
                 failed.add(condition.what)
         return failed
 
+    def _own(self, condition: Condition, kept: dict[str, Expr]) -> tuple[Expr, ...]:
+        """The property itself: it holds before a step, and of an initial state it is the question."""
+        return (kept[condition.what],) if condition.where != INIT and condition.what in kept else ()
+
     def base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
-        given = [formulas(c) for c in self.claims.allowed]
+        given = [formulas(self.claims.sizes)]
         given += [formulas.not_negative(name) for name in constants(self.claims.system)]
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
@@ -369,7 +388,7 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
     split = counted(claims.invariant.values())
     for t in claims.system.transitions:
         formulas = Formulas(t.params, split)
-        given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
+        given = [formulas(c) for c in (claims.sizes, *claims.invariant.values(), claims.guard(t))]
         given += [formulas.range(slot) for slot in claims.ranges.values()]
         goal = Condition(t.name, "is possible", t.params, claims.guard(t), TRUE, trivial=False)
         solver = _solver(_text(goal, [*given, *(law for _, law in formulas.laws)]), effort)

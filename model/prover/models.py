@@ -12,7 +12,7 @@ from typing import Any
 
 from ..language import System
 from . import sizes
-from .formulas import load
+from .formulas import declared, load, own
 from .induction import Question
 
 MEMBERS = 8  # of an index: a model with more is cut short
@@ -27,20 +27,21 @@ def state_lines(system: System, question: Question) -> Iterator[str]:
     known = {d.name(): d for d in model.decls()}
     members = {sort.name(): _members(model, sort, known) for sort in model.sorts()}
     for name in sizes.constants(system):
-        yield f"{name}  {_shown(model, known[name](), members) if name in known else 0}"
+        symbol = known.get(declared(name))
+        yield f"{name}  {0 if symbol is None else _shown(model, symbol(), members)}"
     for p in question.condition.params:
-        if p.name in known:
-            yield f"{p.name}  {_shown(model, known[p.name](), members)}"
+        if own(p) in known:
+            yield f"{p.name}  {_shown(model, known[own(p)](), members)}"
     for slot in system.slots.values():
-        if slot.name in known and not sizes.is_counter(system, slot.name):
-            function = known[slot.name]
+        function = known.get(declared(slot.name))
+        if function is not None and not sizes.is_counter(system, slot.name):
             places = product(*(_values(function.domain(k), members) for k in range(function.arity())))
             yield f"{slot.name}  {' '.join(_shown(model, function(*at), members) for at in places)}"
 
 
 def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
     """The members of an index that the model has, in their order."""
-    found, before = [*(model.get_universe(sort) or ())], known.get(f"{sort.name()}<")
+    found, before = [*(model.get_universe(sort) or ())], known.get(f"{sort.name().removesuffix('!')}<")
     if before is None:
         return found[:MEMBERS]
     holds = load().is_true

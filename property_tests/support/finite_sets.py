@@ -14,7 +14,6 @@ from typing import Any
 from trystate.model.language import Expr, System
 from trystate.model.language.quantifiers import loop_variable, opened
 from trystate.model.prover.formulas import Formulas, load
-from trystate.model.prover.sizes import is_fixed
 
 Values = dict[str, dict[tuple[int, ...], int]]  # field -> indices -> value
 Env = Mapping[Expr, int]  # of the variables
@@ -24,8 +23,8 @@ def random_state(system: System, size: int, random: Random) -> Values:
     """A state with so many members of each index, but for those of a fixed size; any value is as likely as another."""
     state: Values = {}
     for slot in system.slots.values():
-        high = min(size, slot.sort.high) if slot.sort.kind == "int" else slot.sort.high
-        places = product(*(range(dim.size if is_fixed(dim) else size) for dim in slot.dims))
+        high = int(min(size, slot.sort.most)) if slot.sort.kind == "int" else slot.sort.high
+        places = product(*(range(size if dim.is_open else dim.size) for dim in slot.dims))
         state[slot.name] = {at: random.randint(slot.sort.low, high) for at in places}
     return state
 
@@ -114,7 +113,7 @@ class Finite:
         return eager[kind]() if kind in eager else self._symbol(formula, a)
 
     def _symbol(self, formula: Any, given: list[int]) -> Any:
-        name = formula.decl().name()
+        name = formula.decl().name().removesuffix("!")
         if name in self.symbols:
             v, body, slots = self.symbols[name]
             env = {**self.params, **dict(zip(slots, given, strict=True))}

@@ -21,6 +21,7 @@ EXAMPLES = 40  # of a hypothesis test that does not say how many
 NUMBERS: Mapping[str, int] = {
     "examples": 300,  # 400 s: seven times the ordinary ones, and other ones each night
     "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
+    "seconds of random proofs": 3_600,  # 3,600 s: a random system is proved and searched twice a second
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute
     "faults of a job in chaos": 12,  # the above; so many that each kind comes

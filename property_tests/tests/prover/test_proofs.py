@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from trystate.model.checker.check import check
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.errors import UnavailableError
 from trystate.model.language import Expr, SymbolicState, System, always, any_, integer, transition
 from trystate.model.language.expressions import variable
 from trystate.model.language.transitions import Rule
@@ -195,29 +195,6 @@ def test_what_is_proved_assumes_nothing_that_is_not() -> None:
     """The second property is broken; the first follows from it, and so it is not proved either."""
     proof = proved(any_size(without_guard(*BROKEN[0][:3])))
     assert proof.status["one_holds_it"] is not Status.PROVED
-
-
-def test_a_number_of_members_is_refused() -> None:
-    def half(self: LockServer, s: SymbolicState, client: Expr) -> None:
-        """The server grants while fewer than all hold the lock."""
-        s.when(s.holds.count() < len(s.client))
-        s.granted[client] = True
-
-    with pytest.raises(UsageError, match="grant computes with the number of members"):
-        proved(any_size(without_guard(LockServer, "grant", half)))
-
-
-def test_a_loop_of_python_over_a_size_is_refused() -> None:
-    """It makes a tree that is deeper than Python can build."""
-
-    class Loops(LockServer):
-        @transition(each="client")
-        def grant(self, s: SymbolicState, client: Expr) -> None:
-            """The server looks at each client in turn."""
-            raise RecursionError("maximum recursion depth exceeded")
-
-    with pytest.raises(UsageError, match="Loops makes a part of a condition for each number"):
-        any_size(Loops)
 
 
 def test_where_a_number_may_leave_its_range_nothing_is_proved() -> None:

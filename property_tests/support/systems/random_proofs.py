@@ -1,0 +1,289 @@
+"""Random systems for the prover: each property that it proves is searched at small sizes, which may refute it.
+
+*Theory of operation.* A seed makes the source text of a system: flags, numbers and constants with random bounds and
+initial values, steps with loops and faults, counts, orders, and numbers of a million and more. The text is run as a
+class, proved for any size, and, where something is proved, searched at sizes of one to four members and at several
+values of its constants. A declaration that the prover refuses is not proved, and that is right. What is wrong is a
+proved property that a search finds violated, or a proof for sizes of which none can be built.
+
+    python -m trystate.property_tests.support.systems.random_proofs --seconds 3600
+
+The rule: the search is the reference interpreter, and reads none of the prover's trees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from typing import Any
+
+from trystate.model.checker.check import check
+from trystate.model.checker.kernel import Limits
+from trystate.model.checker.verdicts import Status as Verdict
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import System
+from trystate.model.prover.induction import Prover, Status
+from trystate.model.prover.sizes import any_size
+
+EFFORT = 150_000  # of one question: small systems need a tenth, or no effort helps
+SIZES = (1, 2, 3, 4)
+LARGE = 1_000_001
+CONSTANTS = ((0, 1, 2), (0, 1, 3), (2, LARGE, LARGE + 1))  # the values that are searched: of low, high, limit
+SEARCHES = 8  # of one system
+LIMITS = Limits(states=200, seconds=20.0)
+OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
+
+
+class Source:
+    """The text of one system, drawn from `random`."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.faulty = self._often(0.3)
+        self.counts_faults, self.counts_members = self.faulty and self._often(0.5), self._often(0.2)
+        self.left = f"lift(s.crash_left {self._one('==', '>=')} 1)"
+        self.x = self._one("0, 3", "0, 3", '"low", "high"', '0, "node"', '0, "high"', f"{LARGE - 2}, {LARGE + 1}")
+        self.y = self._one("0, 2", '"low", 3', '0, "node"')
+
+    def text(self) -> str:
+        """The whole class, with the name `Drawn`."""
+        steps = [self._step(f"step{k}") for k in range(self.random.randint(1, 3))]
+        if self.counts_faults:
+            steps.append(self._function("transition", False, "early", [f"s.when({self.left})", "s.seen = True"]))
+        faults = [self._fault()] if self.faulty else []
+        properties = [self._property(f"claim{k}") for k in range(self.random.randint(1, 3))]
+        parts = [self._fields(), *steps, *faults, self._break(), self._never(), *properties, self._allowed()]
+        return "from trystate.model.language import *\n\n\nclass Drawn(System):\n" + "\n".join(parts)
+
+    def _often(self, part: float) -> bool:
+        return self.random.random() < part
+
+    def _one(self, *choices: Any) -> Any:
+        return self.random.choice(choices)
+
+    def _fields(self) -> str:
+        begins = [f"integer({self.x}{self._initial(self.x)})", f'integer({self.y}{self._initial(self.y)}, per="node")']
+        return (
+            f"    node = index(2)\n    low, high, limit = constant(0), constant(3), constant({LARGE})\n"
+            f'    up = flag(per="node")\n    on = flag(per="node"{self._one("", "", ", initial=(False, True)")})\n'
+            f"    seen, bad = flag(), flag()\n    x = {begins[0]}\n    y = {begins[1]}\n"
+        )
+
+    def _initial(self, bounds: str) -> str:
+        low, high = bounds.split(", ")
+        if self._often(0.4):
+            return ""
+        return f", initial={self._one(high, f'({low}, {high})', f'({high}, {low})')}"
+
+    def _step(self, name: str) -> str:
+        each = self._often(0.6)
+        scope = ("i",) if each else ()
+        guards = ", ".join(self._condition(scope, 2) for _ in range(self.random.randint(0, 2)))
+        lines = [f"s.when({guards})"] if guards else []
+        lines += [self._effect(scope) for _ in range(self.random.randint(1, 2))]
+        return self._function("transition", each, name, lines)
+
+    def _break(self) -> str:
+        """The step that sets `bad`: where its guard folds to false, `bad` is proved to stay unset."""
+        guards = ", ".join(self._condition((), 2) for _ in range(self.random.randint(1, 2)))
+        return self._function("transition", False, "break_", [f"s.when({guards})", "s.bad = True"])
+
+    def _fault(self) -> str:
+        return self._function("fault", False, "crash", [self._effect(())])
+
+    def _function(self, kind: str, each: bool, name: str, lines: list[str]) -> str:
+        given = '"crash"' if kind == "fault" else 'each="node"' if each else ""
+        body = "\n        ".join(lines)
+        return (
+            f'    @{kind}({given})\n    def {name}(self, s{", i" if each else ""}):\n        """."""\n        {body}\n'
+        )
+
+    def _effect(self, scope: tuple[str, ...]) -> str:
+        low, high = (f"self.size_of({end})" if end[0] == '"' else end for end in self.x.split(", "))
+        high = high if self._often(0.9) else self._number(scope, 0)
+        effects = ["for j in s.node: s.up[j] = True", "for j in s.node: s.on[j] = ~s.on[j]",
+                   f"s.x = ite(s.x < {high}, s.x + 1, {low})"]  # fmt: skip
+        effects += [f"s.{self._one('up', 'on')}[i] = {self._one('True', 'False')}"] * 2 if scope else []
+        effects += [] if self.counts_faults else ["s.seen = True", "s.seen = ~s.seen"]
+        effects += ["s.y[i] = s.x"] if scope and self._often(0.1) else []
+        return str(self._one(*effects))
+
+    def _never(self) -> str:
+        return '    @always(witness="")\n    def never(self, s):\n        """."""\n        return ~s.bad\n'
+
+    def _property(self, name: str) -> str:
+        compared = (
+            f"lift({self._one('s.x', 'count(s.up)', 'self.high')} {self._one(*OPERATORS)} {self._one(0, 1, 1, 2)})"
+        )
+        wide, implied = self._condition((), 2), f"implies({self._condition((), 1)}, {self._condition((), 1)})"
+        made = self._one(wide, implied, compared, compared, self._first())
+        if self.counts_faults and self._often(0.6):
+            made = f"implies(s.seen, {self.left})"
+        return f'    @always(witness="")\n    def {name}(self, s):\n        """."""\n        return lift({made})\n'
+
+    def _allowed(self) -> str:
+        conditions = self._one(
+            "()", "(self.low <= self.high,)", "(self.high >= 1,)", "(self.low <= self.high, self.high >= 1)",
+            "(self.low < self.high, self.high < self.low)", "(self.limit > self.high, self.high >= self.low)",
+        )  # fmt: skip
+        return f"    def sizes_allowed(self):\n        return {conditions}\n"
+
+    def _condition(self, scope: tuple[str, ...], depth: int) -> str:
+        v = "abc"[len(scope)] if len(scope) < 3 else "a"
+        flags = ["s.seen", "~s.seen", "any_(s.up)", "all_(s.up)"]
+        flags += [f"s.{self._one('up', 'on')}[{self._one(*scope)}]"] * 2 if scope else []
+        compared = f"lift({self._number(scope, depth)} {self._one(*OPERATORS)} {self._number(scope, depth)})"
+        kinds = [self._one(*flags), compared, compared, compared, self._sizes(), self._many(scope)]
+        kinds += [self._first()] if self._often(0.5) else []
+        kinds += [self._many(scope)] * 3 if self.counts_members else []
+        if depth and len(scope) < 3:
+            inner = self._condition((*scope, v), depth - 1)
+            kinds += [f"{self._one('any_', 'all_')}({inner} for {v} in s.node)"]
+            two, operator = (self._condition(scope, 0), self._condition(scope, 0)), self._one("&", "|")
+            kinds += [f"{self._one('~', '')}({two[0]} {operator} {two[1]})"]
+        return str(self._one(*kinds))
+
+    def _many(self, scope: tuple[str, ...]) -> str:
+        """A count of members, compared with a number, or with the number of members as a Python number."""
+        if self.counts_members and self._often(0.7):
+            return f"lift(len(s.node) {self._one(*OPERATORS)} {self._one(1, 2, 'self.high')})"
+        right = self._number(scope, 0)
+        return f"(count(s.{self._one('up', 'on')}) {self._one(*OPERATORS)} {right})"
+
+    def _sizes(self) -> str:
+        """A comparison of constants, or with a number of a million and more."""
+        first, second = self._one(
+            ("self.low", "self.high"), ("self.low", "self.high"), ("self.limit", LARGE),
+            ("s.x", LARGE), ("s.x", "self.high"), ("s.x", 1),
+        )  # fmt: skip
+        return f"lift({first} {self._one(*OPERATORS)} {second})"
+
+    def _first(self) -> str:
+        """The first member in an order, which may begin at the member of another loop, and need not be total."""
+        before = self._one(
+            "ord_(v) < ord_(x)",
+            "ite((ord_(v) >= ord_(y)) == (ord_(x) >= ord_(y)), ord_(v) < ord_(x), ord_(v) >= ord_(y))",
+            "s.y[v] < s.y[x]",
+        )
+        is_first = f"count({before} for v in s.node) == 0"
+        if self._often(0.5):
+            few = f"count(count({before} for v in s.node) < 1 for x in s.node) <= 1"
+            return f"all_({few} for y in s.node)" if "(y)" in before else f"lift({few})"
+        return f"any_(all_({is_first} for y in s.node) for x in s.node)"
+
+    def _number(self, scope: tuple[str, ...], depth: int) -> str:
+        numbers = ["s.x", "0", "1", "2", "self.low", "self.high", 'self.size_of("node")', str(LARGE), "self.limit"]
+        numbers += ["s.x", "1", "count(s.up)", "count(s.on)", "count(lift(True) for j in s.node)"]
+        numbers += [f"s.y[{self._one(*scope)}]", f"ord_({self._one(*scope)})"] if scope else []
+        numbers += ["s.crash_left"] * 4 if self.counts_faults else []
+        if depth and len(scope) < 3:
+            v = "abc"[len(scope)]
+            numbers += [f"count({self._condition((*scope, v), 0)} for {v} in s.node)"] * 2
+        return str(self._one(*numbers))
+
+
+@dataclass(slots=True)
+class Judged:
+    """The result for one seed: what was proved, and which of it a search refutes.
+
+    refuted: the property, and the sizes at which it is violated. refused: why the prover or the language refuses it.
+    """
+
+    seed: int
+    text: str
+    proved: list[str] = field(default_factory=list)
+    refuted: list[str] = field(default_factory=list)
+    refused: str = ""
+    searches: int = 0
+
+
+def drawn(seed: int) -> tuple[str, type[System]]:
+    """The text of a seed, and the class that it declares; messages name its lines as those of `<drawn SEED>`."""
+    text = Source(Random(seed)).text()
+    name = f"<drawn {seed}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    space: dict[str, Any] = {"__name__": __name__}
+    exec(compile("from trystate.model.language.expressions import lift\n" + text, name, "exec"), space)
+    cls: type[System] = space["Drawn"]
+    return text, cls
+
+
+def judged(seed: int) -> Judged:
+    """Prove the system of a seed, and search what is proved."""
+    text, cls = drawn(seed)
+    out = Judged(seed, text)
+    try:
+        system = any_size(cls)
+        proof = Prover(system, clock=time.monotonic, seconds=60.0, effort=EFFORT).prove()
+    except (DeclarationError, UsageError) as refused:
+        out.refused = str(refused)
+        return out
+    out.proved = [name for name, status in proof.status.items() if status is Status.PROVED]
+    if out.proved:
+        is_open = any(bound.op != "const" for name in ("x", "y") for bound in system.slots[name].bounds)
+        for label, violated in _searched(cls, seed, is_open):
+            out.searches += 1
+            out.refuted += [f"{name} at {label}" for name in out.proved if name in violated]
+    return out
+
+
+def _searched(cls: type[System], seed: int, is_open: bool) -> Iterator[tuple[str, set[str]]]:
+    """The sizes that are searched, and the properties that are violated there.
+
+    is_open: a bound of a number is a size, of which a proof says nothing. Where a number leaves other bounds, the proof
+    is wrong for each property; and where no size can be built, too.
+    """
+    sizes = [(n, *c) for n in SIZES for c in product(*CONSTANTS)]
+    Random(seed).shuffle(sizes)
+    sizes = [*sizes[:SEARCHES], *sorted(sizes[SEARCHES:])]  # where few of the first can be built, the smallest
+    faults = ("crash",) if "crash" in {*cls.declarations()} else ()
+    built = searched = 0
+    for node, low, high, limit in sizes:
+        try:
+            system = cls(node=node, low=low, high=high, limit=limit, faults=faults)
+        except (DeclarationError, UsageError):
+            continue  # not a size of this system
+        built += 1
+        if len(system.initial_states) > LIMITS.states:
+            continue
+        searched += 1
+        try:
+            verdicts = check(system, engine="interpret", limits=LIMITS).verdicts
+        except DeclarationError:  # a number leaves its range: a proof says nothing of a bound that is a size
+            if not is_open:
+                yield system.label, {*cls.declarations()}
+            continue
+        yield system.label, {v.property.name for v in verdicts if v.status is Verdict.VIOLATED}
+        if searched == SEARCHES:
+            return
+    if not built:
+        yield "no size", {*cls.declarations()}
+
+
+def main() -> None:
+    """Judge seeds until the time is over; print each wrong proof with its text, and end with 1 if there is one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: 60)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    given = parser.parse_args()
+    end, seed, counts, wrong = time.monotonic() + given.seconds, given.first, Counter[str](), 0
+    while time.monotonic() < end:
+        one = judged(seed)
+        counts.update(systems=1, refused=bool(one.refused), proved=bool(one.proved), properties=len(one.proved))
+        counts.update(searches=one.searches)
+        if one.refuted:
+            wrong += 1
+            print(f"seed {seed}: proved, and refuted: {'; '.join(one.refuted)}\n{one.text}", flush=True)
+        seed += 1
+    print(f"seeds {given.first} to {seed - 1}: {dict(counts)}, wrong proofs: {wrong}")
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
