@@ -3,8 +3,8 @@
 *Theory of operation.* A seed makes the source text of a system: flags, numbers and constants with random bounds and
 initial values, steps with loops and faults, counts, orders, and numbers of a million and more. The text is run as a
 class, proved for any size, and, where something is proved, searched at sizes of one to four members and at several
-values of its constants. A declaration that the prover refuses is not proved, and that is right. What is wrong is a
-proved property that a search finds violated, or a proof for sizes of which none can be built.
+values of its constants. The prover may refuse a declaration: then nothing is proved of it. A proof is wrong if a search
+finds a proved property violated, or if none of its sizes can be built.
 
     python -m trystate.property_tests.support.systems.random_proofs --seconds 3600
 

@@ -1,4 +1,4 @@
-"""What is proved of a random system holds at small sizes; each mistake that a prover had is found by the same test."""
+"""A property that is proved of a random system holds at small sizes; a mistake of the prover breaks that."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from trystate.property_tests.support.systems.random_proofs import judged
 MANY = 10**6  # the number that once stood for any
 
 
-def test_what_is_proved_of_a_random_system_holds_at_small_sizes() -> None:
+def test_a_proved_property_of_a_random_system_holds_at_small_sizes() -> None:
     """By night for an hour."""
     end, seed, proved = time.monotonic() + NUMBERS["seconds of random proofs"], 0, 0
     while seed < 12 or (NIGHTLY and time.monotonic() < end):

@@ -1,4 +1,4 @@
-"""A property that a search refutes is not proved; a declaration that a proof cannot hold for is refused, with its line."""
+"""A property that a search refutes is not proved; a declaration that no proof can cover is refused with its line."""
 
 import enum
 import time

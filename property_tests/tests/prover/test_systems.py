@@ -13,10 +13,13 @@ from trystate.model.agent.ours import SEATED
 from trystate.model.autograd.engagement import Engagements
 from trystate.model.autograd.lemmas import Lemmas as LemmasOfEngagements
 from trystate.model.checker.check import check
+from trystate.model.checker.kernel import Limits
 from trystate.model.language import Form, SymbolicState, System, all_, always, implies
+from trystate.model.language.fields import Index
 from trystate.model.prover.conditions import Claims
 from trystate.model.prover.induction import Answer, Status, possible
-from trystate.model.prover.sizes import any_size, lemma_names
+from trystate.model.prover.sizes import any_size, fault_names, lemma_names
+from trystate.model.rendezvous.lemmas import Lemmas as LemmasOfRendezvous
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.model.store.waits import Ours as OurWaits
 from trystate.model.store.waits import Waits
@@ -138,6 +141,23 @@ SEARCHES: tuple[Callable[[], System], ...] = (
 @pytest.mark.parametrize("search", SEARCHES, ids=range(len(SEARCHES)))
 def test_a_search_finds_no_lemma_violated(search: Callable[[], System]) -> None:
     assert violated(check(search())) == set()
+
+
+SMALL = [(of, size) for of in (*SYSTEMS, None) for size in ((1, 2, 3, 4) if NIGHTLY else (1, 2))]
+FOUND_MAX = 3_000_000 if NIGHTLY else 20_000
+
+
+@pytest.mark.parametrize(("of", "size"), SMALL, ids=str)
+def test_a_search_of_each_small_size_finds_no_proved_property_violated(of: Proved | None, size: int) -> None:
+    """With all faults, as far as the limit on states lets it; the rendezvous is the one without an entry above."""
+    cls: type[System] = LemmasOfRendezvous if of is None else of.lemmas
+    sizes = {name: size for name, declared in cls.declarations().items() if isinstance(declared, Index)}
+    seats = {"min_nodes": 1, "max_nodes": size} if "max_nodes" in cls.declarations() else {}
+    system = cls(edition="TRYSTATE", faults=fault_names(cls), **sizes, **seats)
+    found = check(system, limits=Limits(states=FOUND_MAX, seconds=600.0))
+    proved_ = {p.name for p in system.properties if p.form in (Form.ALWAYS, Form.STEP)}
+    assert not proved_ & violated(found)
+    assert found.exploration.distinct > 1
 
 
 class SaysTooMuch(LemmasOfAgents):
