@@ -101,21 +101,16 @@ def constant(default: int, doc: str = "") -> Any:
 class Slot:
     """A field of a system of a given size.
 
-    bounds: its lowest and its highest value. In a proof for any size a bound may be a symbol, and an initial value too.
+    bounds: its lowest and its highest value. These and the initial values are ints, or symbols in a proof for any size.
     """
 
     name: str
     sort: Sort
     dims: tuple[Sort, ...]
-    bounds: tuple[Expr, Expr]
-    begins: tuple[Expr, ...]
+    bounds: tuple[Any, Any]
+    initial: tuple[Any, ...]
     doc: str
     at: str
-
-    @property
-    def initial(self) -> tuple[int, ...]:
-        """The values that it may begin with."""
-        return tuple(v.value for v in self.begins)
 
     def placeholders(self) -> tuple[Expr, ...]:
         """The variables that stand for the indices in the body of an effect."""
@@ -179,4 +174,11 @@ def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str,
             source.refuse(f"{name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=declared.at)
         if v.op == "const" and not sort.least <= v.value <= sort.most:
             source.refuse(f"{name}: initial value {v} is outside {sort.span}", at=declared.at)
-    return Slot(name, sort, tuple(dims[d] for d in declared.per), bounds, begins, declared.doc, declared.at)
+    low, high = map(_plain, bounds)
+    dims_ = tuple(dims[d] for d in declared.per)
+    return Slot(name, sort, dims_, (low, high), tuple(map(_plain, begins)), declared.doc, declared.at)
+
+
+def _plain(value: Expr) -> Any:
+    """The int of a constant, which other processes can be sent; a symbol stays one."""
+    return value.value if value.op == "const" else value

@@ -70,7 +70,7 @@ class Claims:
     def conditions(self) -> Iterator[Condition]:
         """All of them, init first, then step by step."""
         start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
-                 if len(slot.begins) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
+                 if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
         several = self.plain(and_(*_starts(self.system)))
         memo: dict[Expr, Expr] = {}
         for name, tree in self.invariant.items():
@@ -140,14 +140,15 @@ def _built(system: System) -> Iterator[Expr]:
     """The conditions on the sizes that each system checks when it is built, of the bounds and initial values."""
     for slot in system.slots.values():
         if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name):
-            low, high = slot.bounds
-            yield from (not_(less(high, low)), *(not_(less(v, low)) for v in slot.begins))
-            yield from (not_(less(high, v)) for v in slot.begins)
+            low, high = map(lift, slot.bounds)
+            begins = [lift(v) for v in slot.initial]
+            yield from (not_(less(high, low)), *(not_(less(v, low)) for v in begins))
+            yield from (not_(less(high, v)) for v in begins)
 
 
 def _begins(slot: Slot) -> list[Expr]:
     """The initial values of a field."""
-    return [const(v.value, slot.sort) if v.op == "const" else v for v in slot.begins]
+    return [v if isinstance(v, Expr) else const(v, slot.sort) for v in slot.initial]
 
 
 def parts(tree: Expr) -> Iterator[Expr]:
@@ -180,7 +181,7 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
 def _starts(system: System) -> Iterator[Expr]:
     """The conditions on an initial state for the fields that have several initial values."""
     for slot in system.slots.values():
-        if len(slot.begins) == 1 or sizes.is_counter(system, slot.name):
+        if len(slot.initial) == 1 or sizes.is_counter(system, slot.name):
             continue
         indices = tuple(loop_variable(dim) for dim in slot.dims)
         value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))

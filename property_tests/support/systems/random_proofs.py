@@ -226,7 +226,7 @@ def judged(seed: int) -> Judged:
         return out
     out.proved = [name for name, status in proof.status.items() if status is Status.PROVED]
     if out.proved:
-        is_open = any(bound.op != "const" for name in ("x", "y") for bound in system.slots[name].bounds)
+        is_open = any(not isinstance(bound, int) for name in ("x", "y") for bound in system.slots[name].bounds)
         for label, violated in _searched(cls, seed, is_open):
             out.searches += 1
             out.refuted += [f"{name} at {label}" for name in out.proved if name in violated]

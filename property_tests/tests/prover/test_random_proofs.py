@@ -54,7 +54,7 @@ def first_value_alone(patch: pytest.MonkeyPatch) -> None:
 
     def make_slot(*given: Any) -> fields.Slot:
         made = original(*given)
-        return replace(made, begins=made.begins[:1]) if is_any(given[2]) else made
+        return replace(made, initial=made.initial[:1]) if is_any(given[2]) else made
 
     patch.setattr(systems, "make_slot", make_slot)
 
@@ -77,14 +77,13 @@ def slots(changed: Any) -> Mutant:
 def high_low(declared: fields.Field, made: fields.Slot) -> fields.Slot:
     if declared.low != "low":
         return made
-    return replace(made, sort=int_sort(MANY, made.sort.most), bounds=(lift(0), made.bounds[1]))
+    return replace(made, sort=int_sort(MANY, made.sort.most), bounds=(0, made.bounds[1]))
 
 
 def begins_at_many(declared: fields.Field, made: fields.Slot) -> fields.Slot:
-    if all(v.op == "const" for v in made.begins) or made.name not in ("x", "y"):
+    if all(isinstance(v, int) for v in made.initial) or made.name not in ("x", "y"):
         return made
-    begins = tuple(v if v.op == "const" else lift(MANY) for v in made.begins)
-    return replace(made, begins=begins, bounds=(lift(0), lift(MANY)))
+    return replace(made, initial=tuple(v if isinstance(v, int) else MANY for v in made.initial), bounds=(0, MANY))
 
 
 def size_of_many(index: Any) -> Expr:
