@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.check import explore_whole
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance, Kernel, Limits
+from trystate.model.checker.kernel import Instance, Limits
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 
@@ -31,11 +31,12 @@ def explore_graph(system: System, limits: Limits | None = None) -> Explored:
 
     Raises:
         LimitReached: the system is too large; nothing could be said about every edge.
+        DeclarationError: a reachable step leaves a field's range.
     """
-    engine = ExplicitEngine(Kernel(system), limits or Limits())
-    seen = engine.explore([])
-    if not seen.complete:
-        raise LimitReached(f"{system.label}: {seen.stopped}; every edge can be replayed of a smaller system only")
+    try:
+        engine, _ = explore_whole(system, limits)
+    except LimitReached as limit:
+        raise LimitReached(f"{limit}; every edge can be replayed of a smaller system only") from None
     return engine.explored()
 
 
