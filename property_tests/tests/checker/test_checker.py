@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from trystate.model.checker.check import ENGINES, check, watches
 from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Report, Status, Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
@@ -294,6 +295,17 @@ def test_a_violated_leads_to_comes_with_a_fair_lasso_that_goes_round(engine: str
     assert verdict.run.loop is not None
     around = names(system, verdict)[verdict.run.loop :]
     assert around.count("change") >= 2, "the light cannot but change"
+
+
+def test_a_counterexample_names_the_steps_that_need_not_happen() -> None:
+    report = check(Crossing(), engine="interpret")
+    told = {
+        name: sequence_text(report.system, report.verdict(name).run)
+        for name in ("the_sleeper_crosses", "the_careful_cross")
+    }
+    named = "possible from here on for ever, and never taken, since fair=False: cross_asleep"
+    assert named in told["the_sleeper_crosses"]
+    assert "cross_carefully" not in told["the_careful_cross"].partition("never taken")[2]
 
 
 class Walker(System):
