@@ -10,6 +10,7 @@ cell too wide, members that differ under symmetry): that is refused before the s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import product
@@ -95,6 +96,12 @@ def check(
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
         exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
+    except RecursionError:
+        raise UsageError(
+            f"{system.label}: a tree of a step or a property is nested more deeply than Python calls may be "
+            f"({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many assignments, "
+            "or raise sys.setrecursionlimit"
+        ) from None
     _settle(exploration)
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
