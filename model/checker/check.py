@@ -97,11 +97,7 @@ def check(
         searcher = None
         exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
     except RecursionError:
-        raise UsageError(
-            f"{system.label}: a tree of a step or a property is nested more deeply than Python calls may be "
-            f"({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many assignments, "
-            "or raise sys.setrecursionlimit"
-        ) from None
+        raise _too_deep(system) from None
     _settle(exploration)
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
@@ -109,6 +105,14 @@ def check(
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     reason = choice.reason + (f"; went on from {exploration.resumed:,} states" if exploration.resumed else "")
     return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason, expect or {})
+
+
+def _too_deep(system: System) -> UsageError:
+    return UsageError(
+        f"{system.label}: a tree of a step or a property is nested more deeply than Python calls may be "
+        f"({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many assignments, "
+        "or raise sys.setrecursionlimit"
+    )
 
 
 def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:
