@@ -72,8 +72,7 @@ def check(
         UnavailableError: the engine's package is not installed.
         RankLost: one of `ranks` is gone.
     """
-    limits = limits or Limits()
-    known = [*system.properties, DEADLOCK_FREEDOM]
+    limits, known = limits or Limits(), [*system.properties, DEADLOCK_FREEDOM]
     _refuse_unknown(system, known, "expect", expect or ())
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
