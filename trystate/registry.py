@@ -221,7 +221,7 @@ def _imported(name: str) -> type[System]:
         at = "" if isinstance(error, SyntaxError) else f", at {place.filename}:{place.lineno}"
         raise UsageError(f"no system {name!r}: importing {module} raises {error!r}{at}: correct it there") from error
     if not (isinstance(found, type) and issubclass(found, System)):
-        raise UsageError(f"{name} is not a system: give a class that derives from trystate.System")
+        raise UsageError(f"{name} is not a system: give a class that derives from trystate.language.System")
     return found
 
 

@@ -10,6 +10,7 @@ cell too wide, members that differ under symmetry): that is refused before the s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import product
@@ -27,6 +28,7 @@ from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey
 from .verdicts import Counterexample, Report, Status, Verdict
 
 if TYPE_CHECKING:
+    from .explicit.engine import ExplicitEngine
     from .explicit.ranks import Ranks
     from .explicit.storage import Storage
     from .explicit.workers import Workers
@@ -70,8 +72,7 @@ def check(
         UnavailableError: the engine's package is not installed.
         RankLost: one of `ranks` is gone.
     """
-    limits = limits or Limits()
-    known = [*system.properties, DEADLOCK_FREEDOM]
+    limits, known = limits or Limits(), [*system.properties, DEADLOCK_FREEDOM]
     _refuse_unknown(system, known, "expect", expect or ())
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
@@ -94,6 +95,8 @@ def check(
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
         exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
+    except RecursionError:
+        raise _too_deep(system) from None
     _settle(exploration)
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
@@ -101,6 +104,14 @@ def check(
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     reason = choice.reason + (f"; went on from {exploration.resumed:,} states" if exploration.resumed else "")
     return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason, expect or {})
+
+
+def _too_deep(system: System) -> UsageError:
+    return UsageError(
+        f"{system.label}: a tree of a step or a property is nested more deeply than Python calls may be "
+        f"({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many assignments, "
+        "or raise sys.setrecursionlimit"
+    )
 
 
 def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:
@@ -146,14 +157,37 @@ def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Ite
     system = kernel.system
     for p in (*system.properties, DEADLOCK_FREEDOM) if properties is None else properties:
         yield from _deciding(kernel, p)
-    read = {name: _fields_read(machine.control) for name, machine in system.machines.items()}
+    read = {name: fields_read(machine.control) for name, machine in system.machines.items()}
     for i in kernel.instances:
         yield Watch(WatchKey(WatchKind.FIRED, i.transition.name, i.number), TRUE, {}, i, path=False)
-        for line, bad in kernel.out_of_range(i):
-            yield Watch(WatchKey(WatchKind.RANGE, line, i.number), bad, {}, i)
+        yield from _ranges(kernel, i)
         for name, machine in system.machines.items():
             if not read[name].isdisjoint(i.transition.effects):
                 yield from _claims(kernel, machine, i)
+
+
+def _ranges(kernel: Kernel, i: Instance) -> Iterator[Watch]:
+    """The watches for the lines of a step that may leave a value out of its field's range."""
+    for line, bad in kernel.out_of_range(i):
+        yield Watch(WatchKey(WatchKind.RANGE, line, i.number), bad, {}, i)
+
+
+def explore_whole(system: System, limits: Limits | None = None) -> tuple[ExplicitEngine, Exploration]:
+    """Every state and step of a system: the engine, whose `explored()` is the graph, and what its search has counted.
+
+    Raises:
+        LimitReached: the system is too large; the text says which limit ended the search.
+        DeclarationError: a reachable step leaves a field's range; the text names the line and the step.
+    """
+    from .explicit.engine import ExplicitEngine
+
+    kernel = Kernel(system)
+    engine = ExplicitEngine(kernel, limits or Limits())
+    seen = engine.explore([watch for i in kernel.instances for watch in _ranges(kernel, i)])
+    _refuse_broken(kernel, seen)
+    if not seen.complete:
+        raise LimitReached(f"{system.label}: {seen.stopped}")
+    return engine, seen
 
 
 def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
@@ -211,8 +245,9 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
         yield const(k, sort), "self" if k in own else "others"
 
 
-def _fields_read(expr: Expr) -> frozenset[str]:
-    inner = frozenset[str]().union(*(_fields_read(x) for x in expr.args if isinstance(x, Expr)))
+def fields_read(expr: Expr) -> frozenset[str]:
+    """The names of the fields that a tree reads."""
+    inner = frozenset[str]().union(*(fields_read(x) for x in expr.args if isinstance(x, Expr)))
     return inner | {expr.name} if expr.op == "read" else inner
 
 

@@ -13,22 +13,23 @@ the end: that may miss a row, and then says that the finer step is broken.
 
 Called by `trystate verify` (property_tests/adapters/refinements.py), in one thread. Two things can go wrong: a limit
 ends the search before all is seen (LimitReached: nothing is said), and an image is broken, which is a result: `broken`
-names the finer step and what it changes in the coarser state.
+names the finer step and what it changes in the coarser state, or the cell whose range an image leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..errors import LimitReached
-from ..language.expressions import Expr, const
+from ..errors import UsageError
+from ..language.expressions import Expr, const, lift
 from ..language.systems import State, System
-from .explicit.engine import ExplicitEngine
+from .check import explore_whole, fields_read
 from .interpret import Interpreter
-from .kernel import Kernel, Limits
+from .kernel import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,17 @@ def refines(
     fields left out keep their initial value. With `several`, a finer step may be several coarser ones.
 
     Raises:
+        UsageError: a name in `mapping` is not a field of the coarser system, or its value does not fit that field.
+        DeclarationError: a step of the finer system leaves a field's range.
         LimitReached: the finer system has not been explored completely.
     """
-    engine = ExplicitEngine(Kernel(fine), limits or Limits())
-    seen = engine.explore([])
-    if not seen.complete:
-        raise LimitReached(f"{fine.label}: {seen.stopped}")
+    values = {name: _value(fine, coarse, name, value) for name, value in mapping.items()}
+    engine, seen = explore_whole(fine, limits)
     explored = engine.explored()
-    images = _Images(fine, coarse, mapping)
+    images = _Images(fine, coarse, values)
     image = np.array([images.of(explored.state(k)) for k in range(seen.distinct)], np.int64)
     broken = [f"initial state {coarse.decode(s)}" for s in _initial(images, fine, coarse)]
+    broken += _outside(coarse, images.states)
     graph = explored.graph
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
     for number, origins in graph.origins.items():
@@ -75,6 +77,43 @@ def refines(
             label = engine.kernel.instances[number].label
             broken.append(_describe(coarse, label, images.states[a], images.states[b]) + f" (finer state {origin})")
     return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken))
+
+
+def _value(fine: System, coarse: System, name: str, given: Any) -> Expr:
+    """The tree that a mapping gives for a field of the coarser system.
+
+    Raises:
+        UsageError: the coarser system has no such field, or the tree does not fit it.
+    """
+    slot = coarse.slots.get(name)
+    if slot is None:
+        raise UsageError(
+            f"mapping has {name!r}, which is not a field of {coarse.name}: it has {', '.join(coarse.slots)}"
+        )
+    value = lift(given)
+    if value.sort.kind != slot.sort.kind or (slot.sort.kind == "enum" and value.sort is not slot.sort):
+        raise UsageError(f"mapping gives {name} {value}, of sort {value.sort.name}: {name} is of sort {slot.sort.name}")
+    unbound = value.free - {*slot.placeholders()}
+    if unbound:
+        names = ", ".join(map(str, slot.placeholders())) or "none"
+        raise UsageError(
+            f"mapping gives {name} {value}, with the index {', '.join(map(str, unbound))}: the indices of {name} are "
+            f"{names}; write the map as assignments to a state of {coarse.name}"
+        )
+    missing = sorted(fields_read(value) - {*fine.slots})
+    if missing:
+        raise UsageError(f"mapping gives {name} {value}: {', '.join(missing)} is not a field of {fine.name}")
+    return value
+
+
+def _outside(coarse: System, images: Sequence[State]) -> Iterator[str]:
+    """For each cell of the coarser system the first image that leaves its range: no coarser state is like it."""
+    for k, cell in enumerate(coarse.cells):
+        low, high = cell.sort.low, cell.sort.high
+        for image in images:
+            if not low <= image[k] <= high:
+                yield f"{cell.name} is {image[k]} in an image: it goes from {low} to {high}"
+                break
 
 
 class _Images:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from ..language import Cell, Kind, State, System
 from ..language.sorts import Sort
+from .interpret import Interpreter
 from .kernel import Instance, Kernel
 from .verdicts import Counterexample
 
 SHARED = "shared"
 RESTS = "rests here for ever: nothing that must happen can"
 REPEATS = "repeats for ever"
+UNFAIR = "a step that is not fair need not happen; those of @environment are fair only with fair=True"
 TEXT_WIDTH = 100
 
 
@@ -128,7 +130,28 @@ def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()
         lines += [f"      {change}" for change in step.changes]
     if story.rests:
         lines.append(_marker(RESTS))
+    unfair = never_taken(system, run)
+    if unfair:
+        what = f"possible from here on for ever, and never taken, since fair=False: {', '.join(unfair)}"
+        lines += [f"  {line}" for line in textwrap.wrap(f"{what} ({UNFAIR})", TEXT_WIDTH - 2)]
     return "\n".join(lines) + "\n"
+
+
+def never_taken(system: System, run: Counterexample) -> list[str]:
+    """The steps, but for faults, that every state of a run's loop allows, and that are not taken as they are not fair.
+
+    Each of them might end the run, were it declared fair: weak fairness asks only for fair steps.
+    """
+    if run.loop is None:
+        return []
+    interpreter = Interpreter(system)
+    around, taken = dict.fromkeys(run.path.states[run.loop :]), {*run.path.steps[run.loop :]}
+    return [
+        i.label
+        for i in interpreter.kernel.instances
+        if not i.fair and i.transition.kind is not Kind.FAULT and i.number not in taken
+        and all(interpreter.step(i, state) is not None for state in around)
+    ]  # fmt: skip
 
 
 def _marker(text: str) -> str:

@@ -87,13 +87,21 @@ def choice(
     return _field("enum", members=members, per=per, initial=first, editions=editions, doc=doc)
 
 
+def _check_default(what: str, default: Any, low: int) -> None:
+    """Refuse what a system would refuse as an argument."""
+    if isinstance(default, bool) or not isinstance(default, int) or default < low:
+        source.refuse(f"the default of {what} is {default!r}: give a whole number of at least {low}")
+
+
 def index(default: int, doc: str = "") -> Any:
     """Declare an index: its size is an argument when the system is built."""
+    _check_default("an index", default, 1)
     return Index(default, doc)
 
 
 def constant(default: int, doc: str = "") -> Any:
     """Declare a constant: an argument when the system is built, and from then on a number."""
+    _check_default("a constant", default, 0)
     return Constant(default, doc)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import source
+from . import bodies, source
 from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, placeholder, read, rebuild, substitute
 from .quantifiers import close, loop_variable, opened
 from .sorts import enum_sort
@@ -36,6 +36,7 @@ def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..
     def decorate(body: Callable[..., Any]) -> View:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what moves")
+        bodies.check_plain(body)
         return View(body, states, each)
 
     return decorate
@@ -86,7 +87,7 @@ def make_machine(system: System, name: str, view: View) -> Machine:
     at = source.line_of(view.body.__code__)
     params = parameters(system, name, (view.each,) if view.each else (), at)
     state = SymbolicState(system, frozen=f"the machine {name}")
-    control = lift(view.body(system, state, *params))
+    control = bodies.tree(name, view.body, system, state, *params)
     if control.sort is not enum_sort(view.states):
         source.refuse(f"{name} returned {control}, which is not a member of {view.states.__name__}", at=at)
     doc = (view.body.__doc__ or "").strip().split("\n")[0]

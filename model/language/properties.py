@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import source
-from .expressions import Expr, Role, lift
+from . import bodies, source
+from .expressions import Expr, Role
 from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def _claim(
     def decorate(body: Callable[..., Any]) -> Claim:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
+        bodies.check_plain(body)
         dims = (each,) if isinstance(each, str) else tuple(each)
         return Claim(
             body, form, each=dims, on=tuple(on), except_=tuple(except_), witness=witness, needs=faults,
@@ -173,25 +174,35 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
             if not claim.concerns(t):
                 continue
             after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
-            conditions[t.name] = _condition(
-                name, at, claim.body(system, state, after, *(t.params if claim.each else ()))
-            )
+            given = (state, after, *(t.params if claim.each else ()))
+            (conditions[t.name],) = _conditions(system, name, claim, given)
         return Property(
             name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params,
             conditions=conditions,
         )  # fmt: skip
-    result = claim.body(system, state, *params)
-    exprs = result if isinstance(result, tuple) else (result,)
-    if len(exprs) != (2 if claim.form is Form.LEADS_TO else 1):
-        source.refuse(f"{name}: return (premise, goal) from leads_to, one condition from always and sometimes", at=at)
-    traced = tuple(_condition(name, at, e) for e in exprs)
+    traced = _conditions(system, name, claim, (state, *params))
     return Property(
         name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params, exprs=traced
     )
 
 
+def _conditions(system: System, name: str, claim: Claim, given: tuple[Any, ...]) -> tuple[Expr, ...]:
+    at = source.line_of(claim.body.__code__)
+
+    def run() -> tuple[Expr, ...]:
+        result = bodies.call(name, claim.body, system, *given)
+        exprs = result if isinstance(result, tuple) else (result,)
+        if len(exprs) != (2 if claim.form is Form.LEADS_TO else 1):
+            source.refuse(
+                f"{name}: return (premise, goal) from leads_to, one condition from always and sometimes", at=at
+            )
+        return tuple(_condition(name, at, e) for e in exprs)
+
+    return bodies.settled(claim.body, run, lambda exprs: ((e, at) for e in exprs))
+
+
 def _condition(name: str, at: str, value: Any) -> Expr:
-    expr = lift(value)
+    expr = bodies.value(name, value, at)
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
     if any(v.role is Role.LOOP for v in expr.free):

@@ -7,7 +7,7 @@ yields one symbolic index, and the quantifier binds whatever index its generator
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -120,7 +120,15 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
         out.append(as_int(body) if op == "count" and not mine else body)
     if op == "any":
         return or_(*out)
-    return sum(out[1:], out[0]) if out else lift(0)
+    return total(out) if out else lift(0)
+
+
+def total(parts: Sequence[Expr]) -> Expr:
+    """The sum of some numbers, as a tree that is no deeper than the logarithm of how many there are."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [*(a + b for a, b in pairs), *(parts[-1:] if len(parts) % 2 else ())]
+    return parts[0]
 
 
 def any_(values: Iterable[Any]) -> Expr:
@@ -156,7 +164,7 @@ def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
         return found
     if expr.op in QUANTIFIERS:
         each = _unrolled(expr, done)
-        found = or_(*each) if expr.op == "any" else sum((as_int(x) for x in each[1:]), as_int(each[0]))
+        found = or_(*each) if expr.op == "any" else total([as_int(x) for x in each])
     elif expr.op == "named":
         found = expand(expr.args[1], done)
     elif expr.op in ("const", "var"):

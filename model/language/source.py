@@ -15,9 +15,14 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def line() -> str:
     """`file:line` of the innermost frame outside this package."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def is_ours(path: str) -> bool:
+    """Is the file one of this package?"""
+    return path.startswith(_HERE)
 
 
 def line_of(code: CodeType) -> str:

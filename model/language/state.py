@@ -8,18 +8,21 @@ wraps it in `ite(placeholder == index, value, ...)`; a write in a loop over an i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, read, substitute, variable
+from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, or_, read, substitute, variable
 from .fields import Slot
 from .quantifiers import IndexSet, count
 from .sequences import view_of
 
 if TYPE_CHECKING:
     from .systems import System
+
+
+CHAIN = 32  # writes to one field after which its tree is made again, flatter: trees are walked by recursion
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Trace:
     bodies: dict[str, Expr] = field(default_factory=dict)
     guard: list[Expr] = field(default_factory=list)
     writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
+    chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # of each field: where, and its value
 
     def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
         """The value of a member after what was assigned so far."""
@@ -178,10 +182,24 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
         source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
     trace = state._trace
-    trace.bodies[slot.name] = ite(here, expr, trace.bodies.get(slot.name, slot.identity()))
+    before = trace.bodies.get(slot.name, slot.identity())
+    chain = trace.chains.setdefault(slot.name, [(TRUE, before)])
+    if here is TRUE:
+        chain.clear()
+    chain.append((here, expr))
+    trace.bodies[slot.name] = ite(here, expr, before) if len(chain) % CHAIN else _chosen(chain)
     shown = tuple(loops.get(i, i) for i in indices)
     trace.writes.pop((slot.name, shown), None)
     trace.writes[slot.name, shown] = Write(slot.name, shown, expr, source.line())
+
+
+def _chosen(chain: Sequence[tuple[Expr, Expr]]) -> Expr:
+    """The value of the last pair whose condition holds, of which the first does: no deeper than their logarithm."""
+    if len(chain) == 1:
+        return chain[0][1]
+    middle = len(chain) // 2
+    later = chain[middle:]
+    return ite(or_(*(here for here, _ in later)), _chosen(later), _chosen(chain[:middle]))
 
 
 def _wanted(slot: Slot) -> str:

@@ -27,7 +27,7 @@ from itertools import product
 from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
-from . import source
+from . import bodies, source
 from .expressions import FALSE, Expr, lift, symbol
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
 from .machines import Machine, View, make_machine
@@ -50,6 +50,7 @@ class Terminal:
 
 def terminal(body: Callable[..., Any]) -> Terminal:
     """Declare the states in which the system may rest; a rest anywhere else is a deadlock."""
+    bodies.check_plain(body)
     return Terminal(body)
 
 
@@ -155,7 +156,8 @@ class System:
         )
         ends = [v for v in body.values() if isinstance(v, Terminal)]
         rest = SymbolicState(self, frozen="the terminal condition")
-        self.terminal: Expr = lift(ends[-1].body(self, rest)) if ends else FALSE
+        end = ends[-1].body if ends else None
+        self.terminal: Expr = bodies.tree(end.__name__, end, self, rest) if end is not None else FALSE
         if self.terminal.sort.kind != "bool":
             at = source.line_of(ends[-1].body.__code__)
             source.refuse(f"the terminal condition is {self.terminal}, which is not a condition", at=at)

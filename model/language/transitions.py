@@ -1,24 +1,24 @@
 """Transitions: guarded, atomic steps, written as short functions and traced once.
 
 *Theory of operation.* A decorator records a function as a `Rule`. When a system is built, `trace` runs the function
-once on a `SymbolicState`; the calls of `when` become the guard, the assignments become for each field a tree of its new
+on a `SymbolicState`; the calls of `when` become the guard, the assignments become for each field a tree of its new
 value over the values before. A loop over an index runs once, for a member that stands for each. The checker binds the
 parameters: a transition over nodes is one `Transition` and as many instances as there are nodes. A step that changes
-nothing is not a step. Three things can go wrong, and are refused with the line of the function: a value does not fit
-its field, an index of a loop escapes, a guard stands in a loop. A value that leaves its field's range in some state
-only is found by the search.
+nothing is not a step. Four things can go wrong, and are refused with the line: a value does not fit its field, an index
+of a loop escapes, a guard is in a loop, the body is not a plain function that leaves the same trees in each run
+(`bodies`). A value that leaves its field's range in some state only is found by the search.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from . import source
+from . import bodies, source
 from .expressions import Expr, Role, and_
-from .state import SymbolicState, Write, parameters, trace_of
+from .state import SymbolicState, Trace, Write, parameters, trace_of
 
 if TYPE_CHECKING:
     from .systems import System
@@ -90,6 +90,10 @@ def _decorator(
     def decorate(body: Callable[..., None]) -> Rule:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what the step is")
+        bodies.check_plain(body)
+        if not isinstance(fair, bool):
+            remedy = "give True, for weak fairness, or False; strong fairness cannot be declared"
+            source.refuse(f"{body.__name__}: fair is {fair!r}: {remedy}", at=source.line_of(body.__code__))
         dims = (each,) if isinstance(each, str) else tuple(each)
         return Rule(
             body, kind, each=dims, arcs=arcs, fair=fair, fault=fault, bound=bound, editions=tuple(editions), cite=cite
@@ -156,17 +160,32 @@ class Transition:
         return self.name + (f"({', '.join(p.name for p in self.params)})" if self.params else "")
 
 
+def _trees(trace: Trace, at: str) -> Iterator[tuple[Expr, str]]:
+    """All that a body leaves, with its lines: those of assignments, and for a guard the first of the body."""
+    yield from ((condition, at) for condition in trace.guard)
+    for write in trace.writes.values():
+        yield write.value, write.line
+        yield from ((place, write.line) for place in write.indices)
+    yield from ((body, at) for body in trace.bodies.values())
+
+
 def trace(system: System, name: str, rule: Rule) -> Transition:
     """Run a transition's body on the symbolic state and record what it did."""
     at = source.line_of(rule.body.__code__)
     params = parameters(system, name, rule.each, at)
-    state = SymbolicState(system)
-    rule.body(system, state, *params)
-    if rule.fault:
-        left = system.fault_counter(rule.fault)
-        state.when(getattr(state, left) > 0)
-        setattr(state, left, getattr(state, left) - 1)
-    done = trace_of(state)
+
+    def run() -> Trace:
+        state = SymbolicState(system)
+        result = bodies.call(name, rule.body, system, state, *params)
+        if result is not None:
+            source.refuse(f"{name} returns {result!r}: assign to fields, add to the guard with s.when(...)", at=at)
+        if rule.fault:
+            left = system.fault_counter(rule.fault)
+            state.when(getattr(state, left) > 0)
+            setattr(state, left, getattr(state, left) - 1)
+        return trace_of(state)
+
+    done = bodies.settled(rule.body, run, lambda trace: _trees(trace, at))
     effects = {f: body for f, body in done.bodies.items() if body is not system.slots[f].identity()}
     for write in done.writes.values():
         if any(v.role is Role.LOOP for v in write.value.free):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.check import explore_whole
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance, Kernel, Limits
+from trystate.model.checker.kernel import Instance, Limits
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 
@@ -31,11 +31,12 @@ def explore_graph(system: System, limits: Limits | None = None) -> Explored:
 
     Raises:
         LimitReached: the system is too large; nothing could be said about every edge.
+        DeclarationError: a reachable step leaves a field's range.
     """
-    engine = ExplicitEngine(Kernel(system), limits or Limits())
-    seen = engine.explore([])
-    if not seen.complete:
-        raise LimitReached(f"{system.label}: {seen.stopped}; every edge can be replayed of a smaller system only")
+    try:
+        engine, _ = explore_whole(system, limits)
+    except LimitReached as limit:
+        raise LimitReached(f"{limit}; every edge can be replayed of a smaller system only") from None
     return engine.explored()
 
 
@@ -159,15 +160,20 @@ class Replayed:
 
 
 def replay_every_edge(
-    system: System, subject: Subject, *, refusals: bool = False, repeats: bool = True, stop_after: int = 5,
+    system: System, subject: Subject, *, refusals: bool = True, repeats: bool = True, stop_after: int = 5,
     edges_max: int | None = None, report: Callable[[str], None] = lambda _: None, explored: Explored | None = None,
 ) -> Replayed:  # fmt: skip
     """Take every edge of the system's graph on the subject, comparing what can be seen after each step.
 
-    With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused. Without
-    `repeats`, a step that was compared before is compared again only at the end of a walk: what went wrong unseen this
-    time shows at the next new step. A subject whose `observe` tells what happened since it was last asked needs them.
-    With `edges_max`, a sample: the walks take no more edges. With `explored`, the graph of `system` is not made again.
+    With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused: without it
+    a subject that does what the model forbids passes. Without `repeats`, a step that was compared before is compared
+    again only at the end of a walk: what went wrong unseen this time shows at the next new step. A subject whose
+    `observe` returns what happened since its last call needs them. With `edges_max`, a sample: the walks take no more
+    edges. With `explored`, the graph of `system` is not made again.
+
+    Raises:
+        UsageError: a method of the subject is async or a generator, or `observe` shows what is no cell or no value.
+        LimitReached: the system is too large; nothing could be said about every edge.
     """
     replay = _Replay(system, subject, refusals, repeats, edges_max, explored or explore_graph(system))
     walks = 0

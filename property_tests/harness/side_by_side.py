@@ -12,7 +12,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
 from trystate.model.language import State
 
-from .subjects import Disagreement, Refused, Subject, difference
+from .subjects import Disagreement, Refused, Subject, called, difference
 
 
 class SideBySide:
@@ -25,7 +25,7 @@ class SideBySide:
 
     def reset(self) -> None:
         self.trail = []
-        self.subject.reset()
+        called(self.subject, "reset")
 
     def take(self, instance: Instance) -> None:
         """The subject takes a step that the model allows.
@@ -35,14 +35,14 @@ class SideBySide:
         """
         self.trail.append(instance.label)
         try:
-            self.subject.perform(instance.transition.name, instance.indices)
+            self._perform(instance)
         except Refused as why:
             raise Disagreement(f"the model allows, the subject refuses ({why}): {self.steps_taken}") from None
 
     def forbidden(self, state: State) -> Iterator[Instance]:
         """The steps that the model forbids in this state and the subject can refuse."""
         for instance in self._interpreter.kernel.instances:
-            can_refuse = self.subject.can_refuse(instance.transition.name)
+            can_refuse = called(self.subject, "can_refuse", instance.transition.name)
             if can_refuse and not self._interpreter.allowed(instance, state):
                 yield instance
 
@@ -53,10 +53,13 @@ class SideBySide:
             Disagreement: the subject takes it.
         """
         try:
-            self.subject.perform(instance.transition.name, instance.indices)
+            self._perform(instance)
         except Refused:
             return
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
+
+    def _perform(self, instance: Instance) -> None:
+        called(self.subject, "perform", instance.transition.name, instance.indices)
 
     def compare(self, state: State, refused: str = "") -> None:
         """Check that the subject shows the model's state, also after the steps that were refused.
@@ -64,7 +67,7 @@ class SideBySide:
         Raises:
             Disagreement: a cell differs.
         """
-        text = difference(self._interpreter.system, state, self.subject.observe())
+        text = difference(self._interpreter.system, state, called(self.subject, "observe"))
         if text:
             then = f"; then refused {refused}" if refused else ""
             raise Disagreement(f"{text}; after: {self.steps_taken}{then}")

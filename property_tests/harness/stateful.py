@@ -8,31 +8,30 @@
 
     TestMyStore = state_machine(Store(client=2), MyStore).TestCase
 
-Rule: a choice depends on the model's state and on the run so far and on nothing else, so that hypothesis can
-repeat and shrink every run; only steps that are possible are drawn, nothing is filtered.
+Rule: what is offered after the same draws is the same (`walked`), so that hypothesis can repeat and shrink every run;
+only steps that are possible are drawn, nothing is filtered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, Form, State, System
 
 from .side_by_side import SideBySide
-from .subjects import Disagreement, Subject
+from .subjects import Disagreement, Subject, check_plain
+from .walked import Walked
 
 STATES_KEPT = 1 << 16  # their steps are remembered between runs: finding them takes longer than taking one
-
-Steps = tuple[tuple[Instance, State], ...]
 
 
 def state_machine(
@@ -43,15 +42,20 @@ def state_machine(
 
     One rule takes a step: any transition, for any indices for which its guard holds now. Another tries one that the
     guard forbids. The factory makes a subject for each run; one that is a context manager is entered, and left at
-    the end of the run.
+    the end of the run. A run that comes to rest resets its subject, and begins again.
+
+    `coverage` of the machine has the steps and states of all runs so far: printed, it says how many there are, and
+    which transitions were never taken. The events of `pytest --hypothesis-show-statistics` have the transitions too.
 
     Args:
         refusals: also try steps that the model forbids, which the subject must refuse without changing.
-        steer: prefer steps to states that the run has visited least; else runs go round in polling loops.
+        steer: prefer steps that no run has taken yet, and ways to them, then steps to states that the run has visited
+            least; else runs go round in polling loops.
         invariants: names of `always` properties to assert in each state; leave out those known to be violated.
 
     Raises:
-        UsageError: no such invariant, or the system has several initial states and no subject knows which.
+        UsageError: no such invariant, or the system has several initial states and no subject knows which. A run raises
+            it where a method of the subject is async or a generator, or `observe` shows what is no cell or no value.
     """
     if len(system.initial_states) != 1:
         count = len(system.initial_states)
@@ -59,14 +63,18 @@ def state_machine(
     body: dict[str, Any] = {
         "_system": system,
         "_make_subject": staticmethod(subject_factory),
-        "_steer": steer,
         "_refusals": refusals,
         "_invariants": tuple(_invariant(system, name) for name in invariants),
         "_interpreter": (interpreter := Interpreter(system)),
-        "_steps": staticmethod(lru_cache(STATES_KEPT)(lambda state: tuple(interpreter.successors(state)))),
+        "coverage": Walked(
+            lru_cache(STATES_KEPT)(lambda state: tuple(interpreter.successors(state))),
+            tuple(t.name for t in system.transitions),
+            system.initial_states[0],
+            steer,
+        ),
     }
     # Twice the rule that takes a step: a run is there to get on, and only now and then to be refused.
-    rules = (_take_rule(), _take_rule(), _refuse_rule(), _rest_rule())
+    rules = (_take_rule(), _take_rule(), _refuse_rule(), _again_rule())
     body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
     return type(f"{system.name}StateMachine", (_Machine,), body)
 
@@ -89,8 +97,8 @@ def _take_rule() -> Any:
         """Take a step of the model whose guard holds."""
         self._take(take)
 
-    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._choices))
-    return precondition(lambda self: bool(self._choices))(rule(take=drawn)(step))
+    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._place.take))
+    return precondition(lambda self: bool(self._place.take))(rule(take=drawn)(step))
 
 
 def _refuse_rule() -> Any:
@@ -98,22 +106,24 @@ def _refuse_rule() -> Any:
         """Try a step that the model forbids."""
         self._refuse(refuse)
 
-    drawn = st.runner().flatmap(lambda self: st.sampled_from(list(self._forbidden)))
-    return precondition(lambda self: bool(self._forbidden))(rule(refuse=drawn)(step))
+    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._place.refuse))
+    return precondition(lambda self: bool(self._place.refuse))(rule(refuse=drawn)(step))
 
 
-def _rest_rule() -> Any:
+def _again_rule() -> Any:
     def step(self: _Machine) -> None:
-        """Nothing can happen any more, and hypothesis wants a rule that can."""
+        """Begin again, where nothing can happen any more, or nothing that no run has taken."""
+        self._place = self.coverage.follow(self._place, "begin", "again")
+        self._begin()
 
-    return precondition(lambda self: not self._choices and not self._forbidden)(rule()(step))
+    return precondition(lambda self: not self._place.take)(rule()(step))
 
 
 class _Machine(RuleBasedStateMachine):
     """The model's state and a subject; its subclasses say of what."""
 
     _system: ClassVar[System]
-    _steer: ClassVar[bool]
+    coverage: ClassVar[Walked]
     _refusals: ClassVar[bool]
     _invariants: ClassVar[tuple[tuple[str, Expr], ...]]
     _interpreter: ClassVar[Interpreter]
@@ -122,47 +132,71 @@ class _Machine(RuleBasedStateMachine):
     def _make_subject() -> Subject:
         raise NotImplementedError
 
-    @staticmethod
-    def _steps(state: State) -> Steps:
-        raise NotImplementedError
-
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
-        subject: Any = self._make_subject()
+        check_plain("the factory of subjects", subject := self._make_subject())
         if isinstance(subject, AbstractContextManager):
             subject = self._stack.enter_context(subject)
         self._both = SideBySide(self._interpreter, subject)
         self._visits: Counter[State] = Counter()
+        self._place = self.coverage.begin()
         try:
-            self._both.reset()
-            self._arrive(self._system.initial_states[0])
+            self._begin()
         except BaseException:
             self._stack.close()
             raise
+
+    def _begin(self) -> None:
+        self._both.reset()
+        self._arrive(self._system.initial_states[0])
 
     def teardown(self) -> None:
         self._stack.close()
 
     def _take(self, label: str) -> None:
         instance, after = self._possible[label]
-        self._both.take(instance)
+        seen = self.coverage
+        seen.taken[self._state, instance.number] += 1
+        seen.by_name[instance.transition.name] += 1
+        event(f"takes {instance.transition.name}")
+        with self._noticing():
+            self._both.take(instance)
+        self._place = seen.follow(self._place, "take", label)
         self._arrive(after)
 
     def _refuse(self, label: str) -> None:
-        self._both.refuse(self._forbidden[label])
-        self._both.compare(self._state, refused=label)
+        instance = self._forbidden[label]
+        self.coverage.refused[self._state, instance.number] += 1
+        event(f"tries {instance.transition.name}")
+        with self._noticing():
+            self._both.refuse(instance)
+            self._both.compare(self._state, refused=label)
+        self._place = self.coverage.follow(self._place, "refuse", label)
+        self._offer()
 
     def _arrive(self, state: State) -> None:
         """Compare, and see what is possible here."""
         self._state = state
         self._visits[state] += 1
-        self._both.compare(state)
-        for name, expr in self._invariants:
-            if not self._interpreter.holds(expr, state):
-                raise Disagreement(f"{name} does not hold; after: {self._both.steps_taken}")
-        steps = self._steps(state)
-        self._possible = {i.label: (i, after) for i, after in steps}
+        self.coverage.states.add(state)
+        with self._noticing():
+            self._both.compare(state)
+            for name, expr in self._invariants:
+                if not self._interpreter.holds(expr, state):
+                    raise Disagreement(f"{name} does not hold; after: {self._both.steps_taken}")
+        self._possible = {i.label: (i, after) for i, after in self.coverage.steps_of(state)}
         self._forbidden = {i.label: i for i in self._both.forbidden(state)} if self._refusals else {}
-        least = min((self._visits[after] for _, after in steps), default=0)
-        self._choices = [i.label for i, after in steps if not self._steer or self._visits[after] == least]
+        self._offer()
+
+    def _offer(self) -> None:
+        self.coverage.offer(self._place, self._state, self._forbidden.values(), self._visits)
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """From a failure on, runs are shrunk: see `walked`."""
+        try:
+            yield
+        except Exception:
+            self.coverage.failed = True
+            raise

@@ -1,15 +1,22 @@
 """Subjects of the conformance suites: something that can be stepped and looked at.
 
-A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours.
+A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours. Its methods are plain
+functions: one that is `async` or a generator has done nothing when it returns, and is refused.
 """
 
 from __future__ import annotations
 
+import difflib
+import enum
+import operator
 from collections.abc import Mapping
-from typing import Protocol
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
+from typing import Any, Protocol
 
 from trystate.model import TrystateError
-from trystate.model.language import State, System
+from trystate.model.errors import UsageError
+from trystate.model.language import Sort, State, System
+from trystate.model.language.sorts import enum_sort, ordinal
 
 
 class Refused(TrystateError):
@@ -33,8 +40,8 @@ class Subject(Protocol):
             Refused: the subject would not do this now; it must not have changed anything.
         """
 
-    def observe(self) -> Mapping[str, int]:
-        """The visible state: name of a cell (`member[0]`) -> its value as in a model state.
+    def observe(self) -> Mapping[str, int | enum.Enum]:
+        """The visible state: name of a cell (`member[0]`) -> its value: a number, True or False, or an enum's member.
 
         Cells that are left out are not compared.
         """
@@ -44,16 +51,80 @@ class Subject(Protocol):
         something."""
 
 
-def difference(system: System, state: State, seen: Mapping[str, int]) -> str:
+def difference(system: System, state: State, seen: Mapping[str, int | enum.Enum]) -> str:
     """How an observation differs from a model state, in words; empty if it does not.
 
     Raises:
-        KeyError: the subject observes a cell that the system does not have.
+        UsageError: the observation has a cell that the system does not have, or a value that is none of its cell.
     """
+    if not isinstance(seen, Mapping):
+        raise UsageError(f"observe() returned {seen!r}: return a mapping, name of a cell -> value")
     positions = system.positions
-    names = sorted(name for name, value in seen.items() if state[positions[name]] != value)
     out = []
-    for name in names:
-        show = system.cells[positions[name]].sort.show
-        out.append(f"{name}: model {show(state[positions[name]])}, subject {show(seen[name])}")
+    for name in sorted(name for name, value in seen.items() if not _is_same(positions.get(name), state, value)):
+        if name not in positions:
+            close = difflib.get_close_matches(name, positions, 1)
+            known = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(positions)}"
+            raise UsageError(f"observe() has the cell {name!r}, which {system.name} does not have: {known}")
+        value, sort = _value(name, system.cells[positions[name]].sort, seen[name]), system.cells[positions[name]].sort
+        expected = state[positions[name]]
+        if value != expected:
+            outside = "" if sort.low <= value <= sort.high else f", which is not in {sort.low}..{sort.high}"
+            shown = str(value) if outside else sort.show(value)
+            out.append(f"{name}: model {sort.show(expected)}, subject {shown}{outside}")
     return "; ".join(out)
+
+
+def _is_same(position: int | None, state: State, value: object) -> bool:
+    """Whether a plain number is the cell's, which nearly every observation is."""
+    return position is not None and type(value) in (int, bool) and state[position] == value
+
+
+def _value(name: str, sort: Sort, value: object) -> int:
+    """The number that stands in a state for what a subject shows."""
+    if sort.kind == "enum":
+        if isinstance(value, enum.Enum):
+            if enum_sort(type(value)) is sort:
+                return ordinal(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and sort.low <= value <= sort.high:
+            return value
+        wanted = f"a member of {sort.name.rpartition('.')[2]} ({', '.join(sort.labels)}), or its number from 0"
+    else:
+        wanted = "True or False" if sort.kind == "bool" else f"a whole number from {sort.low} to {sort.high}"
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            number = None
+        if number is not None and (sort.kind != "bool" or number in (0, 1)):
+            return number
+    raise UsageError(f"observe() has {name}: {value!r}, which is no value of it: give {wanted}, or leave the cell out")
+
+
+def called(subject: object, method: str, *given: object) -> Any:
+    """What a method of a subject returns, once it has run to its end.
+
+    Raises:
+        UsageError: it is a coroutine or a generator, which has not run.
+    """
+    result = getattr(subject, method)(*given)
+    if result is None or type(result) in (bool, dict):
+        return result
+    check_plain(f"{type(subject).__name__}.{method}", result)
+    return result
+
+
+def check_plain(name: str, result: object) -> None:
+    """Refuse the result of a function that a call has not run.
+
+    Raises:
+        UsageError: it is a coroutine or a generator.
+    """
+    if isgenerator(result):
+        raise UsageError(f"{name} is a generator, which does nothing when it is called: leave `yield` out")
+    if isawaitable(result) or isasyncgen(result):
+        if iscoroutine(result):
+            result.close()  # it would warn that it was never awaited
+        raise UsageError(
+            f"{name} is async, and is not awaited here: let it run to its end before it returns, as with "
+            "asyncio.Runner().run(...)"
+        )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trystate.diagrams import sequence_text
 from trystate.diagrams.rendering import renderer_name
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import DEADLOCK_FREEDOM, ENGINES, check
 from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Limits
@@ -77,6 +77,9 @@ def verify(args: argparse.Namespace) -> int:
     asked = _asked(args)
     if asked and args.all:
         raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
+    if args.expect and not asked:
+        first = args.expect[0]
+        raise UsageError(f"--expect {first} is of a system: name it, as in `trystate verify SYSTEM --expect {first}`")
     if args.spill is not None and len(args.systems) != 1:
         raise UsageError(f"--spill {args.spill} is of one search: name one system")
     refuse_both(args.spill, args.device)
@@ -235,7 +238,7 @@ def asked_for(args: argparse.Namespace, reporter: Reporter, ranks: Ranks | None 
         run = next((run for run in registry.plan() if _describes(run, system)), None)
         judged: Judge = judge
         if run is None:
-            run, judged = adopt(system, registry.plan()), judge_adopted
+            run, judged = adopt(system, registry.plan()), partial(_adopted, _expected(args.expect))
         run = _expecting(run, system, args.expect)
         search = Search(number, run, partial(_given, system), judged, args, reporter, spill=args.spill, ranks=ranks)
         yield Task(system.label, 1, search)
@@ -252,12 +255,22 @@ def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
     Raises:
         UsageError: the system has no such property.
     """
-    known = [p.name for p in system.properties]
-    given = dict(text.partition("=")[::2] for text in expected)
+    known = [*(p.name for p in system.properties), DEADLOCK_FREEDOM.name]
+    given = _expected(expected)
     for name in given:
         if name not in known:
             raise UsageError(f"--expect {name}: {registry.unknown('property', name, known)}")
     return run.expecting({name: (why or "declared with --expect",) for name, why in given.items()})
+
+
+def _expected(texts: Iterable[str]) -> dict[str, str]:
+    """What --expect has been given: property -> why."""
+    return dict(text.partition("=")[::2] for text in texts)
+
+
+def _adopted(given: Mapping[str, str], verdict: Verdict, run: Run) -> Judgement:
+    """The judgement of a system outside of the plan: only what --expect has been given must be found."""
+    return judge(verdict, run) if verdict.property.name in given else judge_adopted(verdict, run)
 
 
 def _describes(run: Run, system: System) -> bool:

@@ -70,7 +70,9 @@ class Answer:
             case Judgement.KNOWN:
                 return f"violated, {remarks}"
             case Judgement.MISSING:
-                return f"{self.judgement.value}: holds, but is expected to be {remarks or 'not reachable at this size'}"
+                return (
+                    f"{self.judgement.value}: holds, but it is {remarks or 'expected to be out of reach at this size'}"
+                )
             case Judgement.NOT_DECIDED:
                 return f"not decided: {self.reason}"
             case Judgement.NEW:

@@ -59,6 +59,7 @@ class _Module:
         self.names = Names(RESERVED)
         kept = {kernel.cells[k].slot.name for k in range(len(kernel.cells)) if k not in kernel.frozen}
         self.fields = {name: self.names.new(name) for name in kernel.system.slots if name in kept}
+        self.variables = [*self.fields.values()] or [self.names.new("nothing")]  # TLC wants one
         self.values = Labels(self.names)
         self.formulas = {
             p.name: self.names.new(f"never_{p.name}" if p.form is Form.SOMETIMES else p.name) for p in asked
@@ -92,20 +93,23 @@ class _Module:
             yield f"\\* Properties of liveness are not exported: {', '.join(left)}."
         yield "EXTENDS Integers"
         yield ""
-        yield f"VARIABLES {', '.join(self.fields.values())}"
-        yield f"vars == <<{', '.join(self.fields.values())}>>"
+        yield f"VARIABLES {', '.join(self.variables)}"
+        yield f"vars == <<{', '.join(self.variables)}>>"
         yield ""
         yield from (f"{name} == {value}" for value, name in self.values.listed())
         yield ""
 
     def _begin(self) -> Iterator[str]:
         slots = [self.kernel.system.slots[name] for name in self.fields]
+        same = [] if slots else [f"  /\\ {self.variables[0]} = 0"]
         yield "Init =="
+        yield from same
         for slot in slots:
             begins = ", ".join(self._const(const(v, slot.sort)) for v in slot.initial)
             yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, '{' + begins + '}')}"
         yield ""
         yield "InRange =="
+        yield from same
         for slot in slots:
             yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, _set(slot.sort))}"
         yield ""
@@ -166,7 +170,10 @@ class _Module:
                 yield f"{name} == {terminal} \\/ ENABLED <<Protocol>>_vars"
             else:
                 tree = self.kernel.closed(p.exprs[0], {})
-                yield f"{name} == {self.show(tree if p.form is Form.ALWAYS else not_(tree), {})}"
+                tree = tree if p.form is Form.ALWAYS else not_(tree)
+                # TLC takes a constant for a mistake, and ends before it looks at anything else.
+                of_a_state = " /\\ vars = vars" if tree.op == "const" else ""
+                yield f"{name} == {self.show(tree, {})}{of_a_state}"
             yield ""
 
     # ---- expressions

@@ -85,23 +85,82 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> 
     return None if now == cells else now
 
 
-def size(d: Declaration, members: int) -> tuple[int, int]:
-    """How many states the declared system can reach, and by how many steps they lead to one another."""
-    places = [((v.name, js), v.initial) for v in d.variables for js in product(range(members), repeat=v.dims)]
-    left = [((f"fault{k}_left", ()), (1,)) for k, s in enumerate(d.steps) if s.kind == "fault"]
-    keys = [key for key, _ in places + left]
-    seen = set(product(*(begins for _, begins in places + left)))
-    queue, edges = list(seen), 0
+Values = tuple[int, ...]  # of the cells, in the order of `_keys`
+Edges = dict[Values, list[tuple[tuple[int, Scope], Values]]]  # reachable state -> (step and members, state after)
+
+
+def _keys(d: Declaration, members: int) -> dict[tuple[str, Scope], tuple[int, ...]]:
+    """Each cell, and the values that it may begin with."""
+    places = {(v.name, js): v.initial for v in d.variables for js in product(range(members), repeat=v.dims)}
+    return places | {(f"fault{k}_left", ()): (1,) for k, s in enumerate(d.steps) if s.kind == "fault"}
+
+
+def graph(d: Declaration, members: int) -> Edges:
+    """The states that the declared system can reach, and the steps that lead to one another."""
+    keys = _keys(d, members)
+    found: Edges = {}
+    queue = list(product(*keys.values()))
     while queue:
-        cells = dict(zip(keys, queue.pop(), strict=True))
+        state = queue.pop()
+        if state in found:
+            continue
+        cells, found[state] = dict(zip(keys, state, strict=True)), []
         for number, step in enumerate(d.steps):
             for scope in product(range(members), repeat=step.params):
                 following = after(step, number, cells, scope, members)
-                if following is None:
-                    continue
-                edges += 1
-                state = tuple(following[key] for key in keys)
-                if state not in seen:
-                    seen.add(state)
-                    queue.append(state)
-    return len(seen), edges
+                if following is not None:
+                    found[state].append(((number, scope), tuple(following[key] for key in keys)))
+        queue += [state for _, state in found[state]]
+    return found
+
+
+def size(d: Declaration, members: int) -> tuple[int, int]:
+    """How many states the declared system can reach, and by how many steps they lead to one another."""
+    edges = graph(d, members)
+    return len(edges), sum(map(len, edges.values()))
+
+
+def response_holds(d: Declaration, members: int) -> bool:
+    """For each member: after a state with the premise one with the goal follows, in each weakly fair run.
+
+    A run without it ends in a set of states without the goal that all reach one another, or in one such state. It is
+    weakly fair if each fair step is taken in the set, or is not possible in one of its states.
+    """
+    edges, keys = graph(d, members), _keys(d, members)
+    for node in range(members):
+
+        def holds(plan: Plan, state: Values, node: int = node) -> bool:
+            return bool(meaning(plan, dict(zip(keys, state, strict=True)), (node,), members))
+
+        without = {state for state in edges if not holds(d.goal, state)}
+        ahead = {state: [(step, to) for step, to in edges[state] if to in without] for state in without}
+        reached = _reached([state for state in without if holds(d.premise, state)], ahead)
+        back: Edges = {state: [] for state in reached}
+        for state in reached:
+            for step, to in ahead[state]:
+                back[to].append((step, state))
+        left = set(reached)
+        while left:
+            state = next(iter(left))
+            together = _reached([state], ahead) & _reached([state], back)
+            left -= together
+            if _is_fair(d, together, ahead, edges):
+                return False
+    return True
+
+
+def _is_fair(d: Declaration, together: set[Values], ahead: Edges, edges: Edges) -> bool:
+    """May a run stay in these states for ever, which reach one another?"""
+    taken = {step for state in together for step, to in ahead[state] if to in together}
+    always = set.intersection(*({step for step, _ in edges[state]} for state in together))
+    return not any(d.steps[k].fair and d.steps[k].kind != "fault" for k, _ in always - taken)
+
+
+def _reached(begin: list[Values], edges: Edges) -> set[Values]:
+    found = set(begin)
+    queue = list(begin)
+    while queue:
+        new = {to for _, to in edges[queue.pop()]} - found
+        found |= new
+        queue += new
+    return found

@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 from trystate.model.checker.check import ENGINES, check, watches
+from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Report, Status, Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
     System,
     always,
+    and_,
     arc,
+    as_int,
     choice,
+    count,
     environment,
     fault,
     flag,
@@ -294,6 +300,82 @@ def test_a_violated_leads_to_comes_with_a_fair_lasso_that_goes_round(engine: str
     assert verdict.run.loop is not None
     around = names(system, verdict)[verdict.run.loop :]
     assert around.count("change") >= 2, "the light cannot but change"
+
+
+def test_a_counterexample_names_the_steps_that_need_not_happen() -> None:
+    report, told = check(Crossing(), engine="interpret"), {}
+    for name in ("the_sleeper_crosses", "the_careful_cross"):
+        run = report.verdict(name).run
+        assert run is not None
+        told[name] = sequence_text(report.system, run)
+    named = "possible from here on for ever, and never taken, since fair=False: cross_asleep"
+    assert named in told["the_sleeper_crosses"]
+    assert "cross_carefully" not in told["the_careful_cross"].partition("never taken")[2]
+
+
+class Crowd(System):
+    """As many lamps as a count over all of them can take, switched by one step."""
+
+    lamp = index(400)
+    lit = flag(per="lamp")
+
+    @transition()
+    def light_all(self, s: Any) -> None:
+        """All of them."""
+        s.when(count(s.lit) < 1)
+        for j in s.lamp:
+            s.lit[j] = True
+
+    @sometimes()
+    def all_are_lit(self, s: Any) -> Any:
+        """All of them."""
+        return count(s.lit) == self.sizes["lamp"]
+
+
+class Lines(System):
+    """A step of a hundred assignments to one field, some of which later ones replace."""
+
+    lamp = index(60)
+    level = integer(0, 9, per="lamp")
+
+    @transition()
+    def set_each(self, s: Any) -> None:
+        """One line for each, and for some another."""
+        for k in range(100):
+            s.level[k % 60] = k % 10
+
+    @sometimes()
+    def are_set(self, s: Any) -> Any:
+        """As the last line for each says."""
+        return and_(*(s.level[k % 60] == k % 10 for k in range(40, 100)))
+
+
+@every_engine
+@pytest.mark.parametrize("system", [Crowd, Lines])
+def test_a_large_tree_is_walked_by_every_engine(engine: str, system: type[System]) -> None:
+    (asked,) = system().properties
+    report = check(system(), engine=engine)
+    assert (report.exploration.distinct, report.verdict(asked.name).status) == (2, Status.HOLDS)
+
+
+@pytest.mark.parametrize("system", [Crowd, Lines])
+def test_a_large_tree_is_exported(system: type[System]) -> None:
+    assert promela(system()).count("d_step") == 3
+    assert "set_each" in tla(system())[0] or "light_all" in tla(system())[0]
+
+
+class Deep(Crowd):
+    """A sum that Python makes, each term around the one before it."""
+
+    @sometimes()
+    def all_are_lit(self, s: Any) -> Any:
+        """Nearly all of them."""
+        return sum(as_int(s.lit[k]) for k in range(380)) == 380
+
+
+def test_a_tree_that_is_too_deep_is_refused_with_the_remedy() -> None:
+    with pytest.raises(UsageError, match=r"nested more deeply .* a loop over an index for many assignments"):
+        check(Deep(), engine="interpret")
 
 
 class Walker(System):

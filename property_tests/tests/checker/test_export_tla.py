@@ -10,7 +10,7 @@ import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.export import tla as exporter
 from trystate.model.checker.export.tla import tla
-from trystate.model.language import Form, System
+from trystate.model.language import Form, System, always, flag, sometimes, terminal
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
@@ -49,6 +49,31 @@ def test_tlc_agrees_on_the_states_and_on_all_that_holds(tmp_path: Path, jar: Pat
         tla(of, ["the_numbers_add_up", "who_has_met_has_met", "deadlock_freedom"], "Exported"), tmp_path, jar
     )
     assert seen == Seen(check(of).exploration.distinct, "", None)
+
+
+class Still(System):
+    """No step writes a field, and one state is all there is."""
+
+    up = flag(initial=True)
+
+    @sometimes()
+    def there(self, s: Any) -> Any:
+        """Constantly true."""
+        return s.up
+
+    @always(witness="there")
+    def never_down(self, s: Any) -> Any:
+        """Constantly true."""
+        return s.up
+
+    @terminal
+    def rests(self, s: Any) -> Any:
+        """Everywhere."""
+        return s.up
+
+
+def test_tlc_agrees_on_a_system_without_steps_and_on_constants(tmp_path: Path, jar: Path) -> None:
+    assert disagreements(Still(), tmp_path, jar) == []
 
 
 @by_night

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
+import pytest
 from hypothesis import assume, event, given, note, settings
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Instance
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, State, System, any_, flag, index, sometimes, transition
+from trystate.model.language import Form, Kind, State, System, any_, flag, index, sometimes, transition
 from trystate.model.language.machines import apply_effects
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
-from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning
-from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning, response_holds
+from trystate.property_tests.support.systems.random_systems import (
+    MEMBERS,
+    Declaration,
+    Step,
+    Variable,
+    declarations,
+    system,
+)
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
@@ -68,6 +78,32 @@ def test_all_engines_see_one_graph_and_decide_alike(declared: Declaration) -> No
         note(engine)
         assert facts(report) == expected
         assert_runs_show_what_they_claim(report)
+
+
+def decided(declared: Declaration) -> bool:
+    """Whether the reference finds that the response holds."""
+    return check(system(declared), engine="interpret").verdict("response").status is Status.HOLDS
+
+
+@given(declarations())
+def test_liveness_is_decided_as_the_plans_say(declared: Declaration) -> None:
+    assert decided(declared) is response_holds(declared, MEMBERS)
+
+
+FLAG, SET = ("flag", ("up",)), ("set", 0, (("up",), ("flag", ("==", ("const", 0), ("const", 0)))))
+RISES = Declaration(
+    variables=(Variable("up", "flag", 0, 0, 1, (0,)),),
+    steps=(Step("environment", 0, True, ("not", FLAG), (SET,)),),
+    invariant=FLAG, witness=FLAG, change=FLAG, premise=("not", FLAG), goal=FLAG, rest=FLAG,
+)  # fmt: skip
+
+
+def test_a_fair_step_of_the_environment_happens_and_an_unfair_one_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfair = replace(RISES, steps=(replace(RISES.steps[0], fair=False),))
+    assert (decided(RISES), decided(unfair)) == (True, False)
+    assert (response_holds(RISES, MEMBERS), response_holds(unfair, MEMBERS)) == (True, False)
+    monkeypatch.setattr(Instance, "fair", property(lambda self: self.transition.kind is Kind.PROTOCOL))  # the mutant
+    assert decided(RISES) is not response_holds(RISES, MEMBERS)
 
 
 def orbits(of: System, states: set[State]) -> int:

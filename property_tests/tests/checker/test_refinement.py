@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.refinement import Refinement, refines
-from trystate.model.errors import LimitReached
+from trystate.model.errors import DeclarationError, LimitReached, UsageError
 from trystate.model.language import SymbolicState, System, all_, as_int, flag, index, integer, named, ord_, transition
 from trystate.model.language.state import trace_of
+from trystate.property_tests.support.lines import blamed
 
 
 class OneByOne(System):
@@ -165,3 +166,80 @@ def test_a_row_through_other_values_is_not_looked_for() -> None:
 def test_the_finer_system_is_searched_whole_or_nothing_is_said() -> None:
     with pytest.raises(LimitReached, match="Halves"):
         refined(Halves(), limits=Limits(states=3))
+
+
+class Gate(System):
+    """Counts, and closes at the second."""
+
+    n = integer(0, 3)
+    closed = flag()
+
+    @transition()
+    def count(self, s: Any) -> None:
+        """One more; from the second on it is closed."""
+        s.when(s.n < 3, ~s.closed)
+        s.n += 1
+        s.closed = s.n >= 2
+
+
+class Reopens(Gate):
+    """And opens again, which the coarser one does not."""
+
+    @transition()
+    def reopen(self, s: Any) -> None:
+        """It opens."""
+        s.when(s.closed)
+        s.closed = False
+
+
+def test_a_map_with_a_field_that_is_not_there_is_refused() -> None:
+    s = SymbolicState(Reopens(), frozen="the map")
+    assert len(refines(Reopens(), Gate(), {"n": s.n, "closed": s.closed}).broken) == 2
+    with pytest.raises(UsageError, match=r"'clsoed', which is not a field of Gate: it has n, closed"):
+        refines(Reopens(), Gate(), {"n": s.n, "clsoed": s.closed})
+
+
+def test_a_map_that_does_not_fit_its_field_is_refused() -> None:
+    s, lamps = SymbolicState(Gate(), frozen="the map"), SymbolicState(Lamps(), frozen="the map")
+    with pytest.raises(UsageError, match=r"gives closed n, of sort int: closed is of sort bool"):
+        refines(Gate(), Gate(), {"closed": s.n})
+    with pytest.raises(UsageError, match=r"gives closed lit\[0\]: lit is not a field of Gate"):
+        refines(Gate(), Gate(), {"closed": lamps.lit[0]})
+    with pytest.raises(UsageError, match=r"with the index lamp: the indices of closed are none"):
+        refines(Lamps(), Gate(), {"closed": next(iter(lamps.lit))})
+    assert refines(Gate(), Gate(), {"n": s.n, "closed": s.closed}).broken == ()
+
+
+class Further(System):
+    """Counts on where the coarser one ends."""
+
+    n = integer(0, 9)
+
+    @transition()
+    def count(self, s: Any) -> None:
+        """One more."""
+        s.when(s.n < 9)
+        s.n += 1
+
+
+class Unguarded(Further):
+    """Counts beyond its own range."""
+
+    n = integer(0, 3)
+
+    @transition()
+    def count(self, s: Any) -> None:
+        """One more, whatever it was."""
+        s.n += 1  # blamed: unguarded
+
+
+def test_an_image_out_of_the_coarser_range_is_broken() -> None:
+    s = SymbolicState(Further(), frozen="the map")
+    assert refines(Further(), Unguarded(), {"n": s.n}).broken == ("n is 4 in an image: it goes from 0 to 3",)
+
+
+def test_a_finer_system_that_leaves_its_range_is_refused_with_the_line() -> None:
+    s = SymbolicState(Unguarded(), frozen="the map")
+    with pytest.raises(DeclarationError) as refused:
+        refines(Unguarded(), Further(), {"n": s.n})
+    assert str(refused.value) == blamed("unguarded") + "count leaves the field's range after 4 steps"

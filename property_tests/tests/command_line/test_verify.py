@@ -83,7 +83,7 @@ def test_a_declared_finding_that_is_not_found_exits_with_1(command: Command, pla
     plan(Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",), KNOWN))
     code, out, _ = command(*WHOLE)
     assert code == Exit.FAILED
-    assert "one_at_a_time: known violation not found: holds, but is expected to be known as R1 two-inside" in out
+    assert "one_at_a_time: known violation not found: holds, but it is known as R1 two-inside" in out
 
 
 def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: Any) -> None:
@@ -355,11 +355,21 @@ def test_what_a_caller_expects_is_no_failure_and_must_be_found(command: Command,
     assert code == Exit.OK
     assert "3 hold, 1 violated (known: expected)" in out
     assert "expected: nobody looks" in out
-    code, out, _ = command("verify", HERE, "--edition", "MENDED", "--expect", "one_at_a_time")
-    assert code == Exit.OK  # another size may show it
+    code, out, _ = command("verify", HERE, "--edition", "MENDED", "--expect", "one_at_a_time=nobody looks")
+    assert code == Exit.FAILED
+    assert "one_at_a_time: known violation not found: holds, but it is expected: nobody looks" in out
+    code, out, _ = command("verify", HERE, "--edition", "MENDED", "--expect", "deadlock_freedom=it rests")
+    assert code == Exit.FAILED
     code, _, err = command(*broken, "one_at_a_tim")
     assert code == Exit.USAGE
     assert "did you mean one_at_a_time?" in err
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_an_expectation_without_a_system_is_refused(command: Command, options: tuple[str, ...]) -> None:
+    code, _, err = command("verify", *options, "--expect", "one_at_a_time=nobody looks")
+    assert code == Exit.USAGE
+    assert "--expect one_at_a_time=nobody looks is of a system: name it" in err
 
 
 def test_a_printed_report_tells_each_verdict_and_each_counterexample() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +17,7 @@ from trystate.model.language import (
     always,
     any_,
     arc,
+    bodies,
     count,
     environment,
     fault,
@@ -26,8 +30,12 @@ from trystate.model.language import (
     terminal,
     transition,
 )
+from trystate.model.prover.sizes import fault_names
 from trystate.property_tests.support.lines import blamed
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.declarations import Base, Mood, Other, refusal
+
+from trystate.registry import SYSTEMS
 
 
 def refuse_step(body: Callable[..., None], *, each: Any = "node") -> str:
@@ -248,6 +256,178 @@ def test_a_missing_docstring_is_an_error(decorate: Callable[[Any], Any], words: 
     message = refusal(lambda: decorate(silent))
     assert message.startswith(__file__ + ":")
     assert message.endswith(f"silent has no docstring: {words}")
+
+
+# ---- bodies: plain functions that leave the same trees in each run
+
+
+async def is_async(self: Any, s: Any, *more: Any) -> Any:  # blamed: async
+    """Never runs."""
+    return s.level == 0
+
+
+def is_a_generator(self: Any, s: Any, *more: Any) -> Any:  # blamed: generator
+    """Never runs."""
+    yield s.level == 0
+
+
+PLAIN = [transition(), environment(), fault("crash"), machine(Mood), always(witness="w"), leads_to(), terminal]
+
+
+@pytest.mark.parametrize("decorate", PLAIN)
+def test_a_body_that_a_call_would_not_run_is_refused(decorate: Callable[[Any], Any]) -> None:
+    assert refusal(lambda: decorate(is_async)) == (
+        blamed("async") + "is_async is async, and a call would not run it: declare it with `def` alone"
+    )
+    assert refusal(lambda: decorate(is_a_generator)).startswith(blamed("generator") + "is_a_generator is a generator")
+
+
+def test_a_step_that_returns_a_value_is_refused() -> None:
+    def body(self: Any, s: Any, node: Any) -> Any:  # blamed: returns
+        return s.level > 0
+
+    assert refuse_step(body) == (
+        blamed("returns") + "bad returns 0 < level: assign to fields, add to the guard with s.when(...)"
+    )
+
+
+@pytest.mark.parametrize("fair", ["strong", 1, None])
+def test_fairness_is_true_or_false(fair: Any) -> None:
+    def body(self: Any, s: Any) -> None:  # blamed: fair
+        """A step."""
+
+    for decorate in (transition, environment):
+        assert refusal(lambda decorate=decorate: decorate(fair=fair)(body)) == (
+            blamed("fair") + f"body: fair is {fair!r}: give True, for weak fairness, or False; "
+            "strong fairness cannot be declared"
+        )
+
+
+def test_a_draw_in_a_step_is_refused_at_its_line() -> None:
+    def body(self: Any, s: Any, node: Any) -> None:
+        s.seen[node] = True
+        s.level = random.choice([1, 2, 3])  # blamed: drawn
+
+    for _ in range(10):  # two draws may be the same
+        message = refuse_step(body)
+        assert message.startswith(blamed("drawn") + "body gives ")
+        assert "when it runs again" in message
+
+
+def test_a_draw_in_a_guard_or_a_property_is_refused() -> None:
+    def body(self: Any, s: Any, node: Any) -> None:  # blamed: drawn guard
+        s.when(s.level == random.randrange(3))
+        s.level = 3
+
+    def drawn(self: Any, s: Any) -> Any:  # blamed: drawn property
+        """A draw."""
+        return s.level == random.randrange(3)
+
+    def humour(self: Any, s: Any) -> Any:  # blamed: drawn machine
+        """A draw."""
+        return random.choice(list(Mood))
+
+    assert refuse_step(body).startswith(blamed("drawn guard"))
+    assert declare(drawn=sometimes()(drawn)).startswith(blamed("drawn property"))
+    assert declare(drawn=terminal(drawn)).startswith(blamed("drawn property"))
+    assert declare(humour=machine(Mood)(humour)).startswith(blamed("drawn machine"))
+
+
+def test_a_body_that_counts_its_runs_is_refused() -> None:
+    runs = itertools.count()
+
+    def body(self: Any, s: Any, node: Any) -> None:
+        s.seen[node] = next(runs) % 2 == 0  # blamed: counted
+
+    assert refuse_step(body) == (
+        blamed("counted") + "body gives yes, and no when it runs again: a body runs when the system is built, and not "
+        "in each state; declare a transition for each case, or one with each= over an index"
+    )
+
+
+def test_a_draw_that_leaves_no_trace_is_accepted() -> None:
+    def body(self: Any, s: Any, node: Any) -> None:
+        """A step whose process draws meanwhile, as another thread may."""
+        random.random()
+        s.level = 0
+
+    assert type("Good", (Base,), {"good": transition(each="node")(body)})().transition("good")
+
+
+def test_bodies_of_every_system_here_leave_the_same_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_COMPARED_BY_A_TEST", "no module")
+    for cls in SYSTEMS.values():
+        for edition in (cls.Edition if NIGHTLY else None) or [None]:
+            faults = fault_names(cls.for_edition(edition)) if NIGHTLY else ()
+            assert cls(edition=edition, faults=faults).transitions
+
+
+def test_a_member_that_each_does_not_name_is_an_error_with_the_line() -> None:
+    def body(self: Any, s: Any, node: Any) -> None:  # blamed: forgotten
+        s.seen[node] = True
+
+    assert refuse_step(body, each=()) == (
+        blamed("forgotten") + "bad takes (self, s, node), and gets self, the state, and no member: "
+        "let each= name an index for each member that it takes"
+    )
+    assert "gets self, the state, and the members node0, node1" in refuse_step(body, each=("node", "node"))
+
+
+def test_a_property_that_takes_other_members_is_an_error_with_the_line() -> None:
+    def seen(self: Any, s: Any, node: Any) -> Any:  # blamed: forgotten member
+        """Seen."""
+        return s.seen[node]
+
+    def falls(self: Any, before: Any, after: Any, node: Any) -> Any:  # blamed: forgotten each
+        """Falls."""
+        return after.level <= before.level
+
+    def humour(self: Any, s: Any, node: Any) -> Any:  # blamed: forgotten node
+        """How it feels."""
+        return s.mood
+
+    def fall(self: Any, s: Any) -> None:
+        """A step."""
+        s.level = 0
+
+    assert declare(seen=sometimes()(seen)).startswith(blamed("forgotten member"))
+    assert declare(humour=machine(Mood)(humour)).startswith(blamed("forgotten node"))
+    message = declare(fall=transition()(fall), falls=step(witness="w")(falls))
+    assert message.startswith(blamed("forgotten each") + "falls takes (self, before, after, node), and gets self, the ")
+    assert "the states before and after, and no member" in message
+
+
+def test_what_a_body_raises_is_an_error_with_its_line() -> None:
+    def helper(s: Any) -> Any:
+        return s.level + undefined  # type: ignore[name-defined]  # noqa: F821  # blamed: undefined
+
+    def body(self: Any, s: Any, node: Any) -> None:
+        s.level = helper(s)
+
+    def misspelt(self: Any, s: Any) -> Any:
+        """Reads a constant that is not there."""
+        return s.level == self.tpo  # blamed: no constant
+
+    assert refuse_step(body) == blamed("undefined") + "bad raises NameError: name 'undefined' is not defined"
+    message = declare(misspelt=sometimes()(misspelt))
+    assert message.startswith(blamed("no constant") + "misspelt raises AttributeError: 'Bad' object has no attribute")
+
+
+def test_a_raise_of_the_standard_library_is_blamed_on_the_line_before() -> None:
+    def body(self: Any, s: Any, node: Any) -> None:
+        s.level = statistics.mean([])  # blamed: mean
+
+    assert refuse_step(body) == (blamed("mean") + "bad raises StatisticsError: mean requires at least one data point")
+
+
+def test_a_property_without_return_is_an_error_with_its_line() -> None:
+    def forgets(self: Any, s: Any) -> Any:  # blamed: no return
+        """Forgets to return."""
+        s.level == 0  # noqa: B015
+
+    assert declare(forgets=sometimes()(forgets)) == (
+        blamed("no return") + "forgets returns nothing: return a condition or a value of the state"
+    )
 
 
 # ---- properties and machines

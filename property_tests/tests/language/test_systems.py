@@ -60,6 +60,16 @@ def test_a_bad_field_is_an_error_at_its_declaration(declared: Callable[[], Any],
     assert field.at.startswith(__file__ + ":")
 
 
+@pytest.mark.parametrize("default", [0, -1, True, 1.5, None])
+def test_a_default_size_is_one_that_a_system_takes(default: Any) -> None:
+    message = refusal(lambda: index(default))  # blamed: index default
+    assert message == blamed("index default") + (
+        f"the default of an index is {default!r}: give a whole number of at least 1"
+    )
+    if default != 0:
+        assert f"a constant is {default!r}: give a whole number of at least 0" in refusal(lambda: constant(default))
+
+
 def test_a_field_is_blamed_where_it_was_declared() -> None:
     field = integer(5, 4)  # blamed: empty range
     assert declare(x=field).startswith(blamed("empty range"))

@@ -58,7 +58,7 @@ def holders(low: int, *faults: str) -> Holders:
 @pytest.mark.parametrize(("low", "fault", "edges_max"), EDGES)
 def test_the_program_takes_every_edge_under_a_fault(low: int, fault: str, edges_max: int | None) -> None:
     system = holders(low, fault)
-    seen = replay_every_edge(system, SeedHolders(system), repeats=False, edges_max=edges_max)
+    seen = replay_every_edge(system, SeedHolders(system), refusals=False, repeats=False, edges_max=edges_max)
     assert not seen.disagreements
     assert seen.edges >= (20_000 if edges_max is None else edges_max)
 

@@ -64,7 +64,7 @@ EDGES_MAX = None if NIGHTLY else 20_000
 def test_torch_takes_every_edge_under_a_fault(low: int, high: int, fault: str) -> None:
     system = Holders(node=2, min_nodes=low, max_nodes=high, rounds=2, edition="torch", faults=[fault])
     with TorchHolders(system) as subject:
-        seen = replay_every_edge(system, subject, repeats=False, edges_max=EDGES_MAX)
+        seen = replay_every_edge(system, subject, refusals=False, repeats=False, edges_max=EDGES_MAX)
     assert not seen.disagreements
     assert seen.edges >= 20_000
 
