@@ -357,6 +357,10 @@ Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
 Events of torch's agents (TRYSTATE_RECORD=FILE) are merged by run and node.
 
+--message explains a message that a job on torch printed, or a log of torchrun:
+its first error, what follows from it, the findings or mistakes that bring it
+about, and what to record next. It needs no torch. docs/messages.md has them all.
+
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
@@ -365,11 +369,13 @@ docs/explain.md shows it on jobs that hang.
   trystate explain job.jsonl --json --diagram job.svg > job.json
   trystate explain job.jsonl --html job.html
   trystate explain passes/worker-*.jsonl --diagram pass.svg
+  trystate explain --message "RuntimeError: Socket Timeout"
+  trystate explain --message torchrun.log
 """,
         exits={
-            Exit.OK: "every line is explained, and nothing was violated",
+            Exit.OK: "every line is explained, and nothing was violated; the message is known",
             Exit.FAILED: "a property was violated, or a line fits no step",
-            Exit.INCOMPLETE: "not all was decided, or a package is missing",
+            Exit.INCOMPLETE: "not all was decided, the message is not known, or a package is missing",
         },
     ),
     "run": Page(

@@ -217,6 +217,13 @@ def test_the_tables_of_steps_are_what_the_model_declares() -> None:
     assert done.stdout.count("fresh: ") == 3, f"run python docs/steps.py: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_page_of_the_messages_is_what_the_model_says() -> None:
+    tool = CHECKOUT / "docs" / "messages.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.stdout == "fresh: messages.md\n", f"run python docs/messages.py: {done.stdout}{done.stderr}"
+
+
 # ---- the page of the articles
 
 
