@@ -441,7 +441,8 @@ docs/watch.md says what each warning means.
 Read the shared state of a job from the store at its endpoint, a few times
 within some seconds, and print it once: round, members with their ranks, who
 waits, spares, the age of each heartbeat, what the round waits for, and by whom
-and why it was closed. Both our rendezvous and torch's c10d; on our server and
+and why it was closed. Of a complete round of torch's it says which key its
+agents wait for, and which node has to write it. Both our rendezvous and torch's c10d; on our server and
 on torch's. Nothing is written, and no clocks of two machines are compared: an
 age counts from when this command saw the heartbeat change.
 """,
@@ -450,7 +451,8 @@ age counts from when this command saw the heartbeat change.
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
 """,
         exits={
-            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded",
+            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded, or torch's agents wait for a key that "
+            "a node has not written",
             Exit.INCOMPLETE: "no answer: the endpoint is not reached, or has no such job; or torch is missing",
         },
     ),
