@@ -746,7 +746,7 @@ _MESSAGES = (
 # An exception at the end of a traceback that is of no row.
 SCRIPT_ERROR = Message(
     "script-error",
-    "An exception that is in no row: most probably the script's own. What comes after it may be its consequence.",
+    "An exception that is in no row: most probably the script's own. Later messages may be its consequences.",
     (Cause("its traceback ends in a file of yours", "The script, or a library that it calls, has failed.",
            "Mend it there: the control plane only passes the failure on."),),
     TRACEBACK, SCRIPT,

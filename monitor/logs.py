@@ -18,7 +18,7 @@ LOG_BYTES_MAX = 64 << 20
 LINE_CHARACTERS_MAX = 20_000  # of a line; the rest is not looked at
 SHOWN_CHARACTERS_MAX = 600
 FRAGMENT_CHARACTERS_MIN = 8  # of a part of a message, to be found in a text
-RANKS_MAX = 10_000  # whose tracebacks are followed at once
+RANKS_MAX = 10_000  # a limit on the tracebacks that are followed at a time
 
 COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 TIME = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
