@@ -473,7 +473,7 @@ class _Message(argparse.Action):
     """A text in place of a record: another module explains it, which needs no torch."""
 
     def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None
     ) -> None:
         namespace.message, namespace.command = values, "messages:message"
 
