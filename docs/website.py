@@ -6,6 +6,9 @@ diagrams/generated, and each other file that a page links to, as text below sour
 each link that leaves docs/ to the place in the site. A link to a file that is not there stays as it is, and the strict
 build fails on it.
 
+A chart in Mermaid is drawn by Graphviz while the site is built, so that a reader's browser fetches no script. Those of
+diagrams/generated stay text, which may be copied: their pictures are above them.
+
 Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models. The file that
 `trystate page` has written becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import base64
 import os
 import posixpath
 import re
@@ -30,6 +34,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from trystate.diagrams import render
 
 from trystate.cli import parser
 
@@ -49,6 +54,18 @@ FRAME = """\
 PLACE_OF_MODELS = "<!-- the page itself, in the site -->\n"
 FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+MERMAID = re.compile(r"^```mermaid\n(.*?)^```[ \t]*$", re.M | re.S)
+NODE = re.compile(r'(\w+)\[\(?("[^"]*")\)?\]')
+SHAPES = {  # lines of a chart -> DOT: those of a flowchart, then of a chart of states
+    r"subgraph (\w+)\[(.*)\]": 'subgraph "cluster_{0}" {{ label={1}; "{0}" [shape=point style=invis width=0]',
+    r"end": "}}",
+    r'(\w+) -[-.] ("[^"]*") [-.]-*> (\w+)': '"{0}" -> "{2}" [label={1}]',
+    r'state ("[^"]*") as (\w+)': '"{1}" [label={0}]',
+    r"\[\*\] --> (\w+)": '"start" [shape=point]; "start" -> "{0}"',
+    r"(\w+) --> (\w+) : (.*)": '"{0}" -> "{1}" [label="{2}"]',
+    r"(\w+(?: --> \w+)*)": "{0}",
+    r"(?:flowchart \w+|stateDiagram-v2)": "",
+}
 OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
 NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
 
@@ -100,8 +117,40 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrite the links of a page that leave docs/."""
     if NOT_SEARCHED.match(page.file.src_uri):
         page.meta["search"] = {"exclude": True}
+    if not page.file.src_uri.startswith("diagrams/"):
+        markdown = MERMAID.sub(lambda chart: picture(dot(chart[1])), markdown)
     text = rewritten(markdown, page.file.src_uri, files.src_uris)
     return text.replace(PLACE_OF_MODELS, FRAME) if MODELS and page.file.src_uri == "page.md" else text
+
+
+def dot(chart: str) -> str:
+    """A chart in Mermaid as DOT.
+
+    Raises:
+        PluginError: it has a line of another kind than those of `SHAPES`.
+    """
+    lines = []
+    for line in filter(None, map(str.strip, chart.splitlines())):
+        lines += [f"{name} [label={label}]" for name, label in NODE.findall(line) if not line.startswith("subgraph")]
+        rest = line if line.startswith("subgraph") else NODE.sub(r"\1", line)
+        for shape, written in SHAPES.items():
+            if found := re.fullmatch(shape, rest):
+                lines.append(written.format(*found.groups()))
+                break
+        else:
+            raise PluginError(f"docs/website.py draws no such line of a chart: {line}")
+    body = "\n".join(lines).replace("<br/>", "\\n").replace("-->", "->").replace("#35;", "#")
+    look = "fontname=sans node [shape=box style=rounded fontname=sans fontsize=11] edge [fontname=sans fontsize=9]"
+    return f"digraph {{ rankdir=LR bgcolor=white compound=true {look}\n{body}\n}}"
+
+
+def picture(graph: str) -> str:
+    """DOT text as a picture within the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chart.svg"
+        render(graph, path)
+        data = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="chart" src="data:image/svg+xml;base64,{data}">'
 
 
 def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:

@@ -1,1 +1,1 @@
-"""Real jobs under the model: what was recorded of them is read, followed step by step, explained and watched."""
+"""Real jobs under the model: their records and logs are read, followed step by step, explained and watched."""

@@ -44,7 +44,7 @@ class Live:
         if look.why:
             return watch.silence(look.quiet, look.why)
         if look.line is None:
-            return watch.look(look.state, look.time, look.took)
+            return watch.look(look.state, look.time, look.took, look.missing)
         if look.line["op"] == "refused":
             watch.refused()
         wrong = self._judged(look)

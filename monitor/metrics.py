@@ -84,7 +84,9 @@ def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.E
             for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=stop.wait):
                 if stop.is_set():
                     return
-                watch.silence(look.quiet, look.why) if look.why else watch.look(look.state, look.time, look.took)
+                watch.silence(look.quiet, look.why) if look.why else watch.look(
+                    look.state, look.time, look.took, look.missing
+                )
         except RendezvousError:  # nobody serves it yet
             stop.wait(INTERVAL_SECONDS)
 

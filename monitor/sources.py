@@ -21,6 +21,7 @@ from trystate.impl.rendezvous.state import State
 from trystate.impl.store.record.format import LINE_BYTES_MAX, is_state
 from trystate.model.errors import TrystateError, UsageError
 
+from .round_keys import Missing, missing
 from .status import OURS, NoAnswer, endpoint_store, found
 from .torch_state import TorchState
 from .torch_state import read as read_torch
@@ -45,6 +46,7 @@ class Look:
     waits_for: str = ""  # there is no such job, and what there is
     line: Mapping[str, Any] | None = None
     number: int = 0
+    missing: tuple[Missing, ...] = ()  # keys of torch's agents, in a store
 
 
 def decoded(backend: str, data: bytes) -> State | TorchState:
@@ -86,7 +88,9 @@ def _asked(store: Any, job: str, began: float, clock: Callable[[], float]) -> Lo
         return Look(clock(), None, clock() - began, job, waits_for=str(error))
     now = clock()
     try:
-        return Look(now, decoded(backend, data), now - began, job)
+        state = decoded(backend, data)
+        gone = missing(store, job, state) if isinstance(state, TorchState) else ()
+        return Look(now, state, now - began, job, missing=gone)
     except TrystateError as error:
         return Look(now, None, now - began, job, waits_for=f"the job's value is no state: {error}")
 

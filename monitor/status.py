@@ -26,6 +26,7 @@ from trystate.impl.rendezvous.store_backend import describe
 from trystate.impl.store.tcp import TCPStore
 from trystate.model.errors import TrystateError
 
+from .round_keys import MISSING_SECONDS, Missing, missing
 from .torch_state import TorchNode, TorchState
 from .torch_state import read as read_torch
 
@@ -75,6 +76,7 @@ class Status:
     done: int = 0  # members whose workers have succeeded
     also: str = ""  # the other backend, if the store has a job of this name there as well
     version: int | None = None
+    missing: tuple[Missing, ...] = ()  # keys of torch's agents that the round waits for
 
     def of(self, name: str) -> tuple[Member, ...]:
         """The members of a list."""
@@ -84,7 +86,8 @@ class Status:
         """The fields as values of JSON."""
         members = [{part: getattr(one, part) for part in one.__slots__} for one in self.members]
         found = {name: getattr(self, name) for name in self.__slots__}
-        return found | {"members": members, "closed": None if self.closed is None else dict(self.closed)}
+        closed = None if self.closed is None else dict(self.closed)
+        return found | {"members": members, "closed": closed, "missing": [one.as_json() for one in self.missing]}
 
 
 @dataclass(slots=True)
@@ -110,6 +113,11 @@ class Sight:
 
     def all_beat(self) -> bool:
         return all(one in self.beats for one in self.values)
+
+    def lasting(self, gone: tuple[Missing, ...], now: float) -> tuple[Missing, ...]:
+        """The missing keys that are no matter of a moment: a finding is certain, or nothing has changed for a while."""
+        still = now - (self.began if self.changed is None else self.changed)
+        return tuple(one for one in gone if one.finding is not None or still >= MISSING_SECONDS)
 
     def times(self, one: str, now: float) -> dict[str, Any]:
         """The times of a Member."""
@@ -209,7 +217,8 @@ def observe(
             break
         pause(min(POLL_SECONDS, left))
     other = TORCH if backend == OURS and look(store, keys(job)[TORCH]) is not None else ""
-    return replace(status_of(state, job, describe(store), sight, now), also=other)
+    gone = missing(store, job, state) if isinstance(state, TorchState) else ()
+    return replace(status_of(state, job, describe(store), sight, now), also=other, missing=sight.lasting(gone, now))
 
 
 def beats_of(state: State | TorchState) -> tuple[dict[str, Any], Any]:
@@ -309,6 +318,11 @@ def lines(status: Status) -> Iterator[str]:
         for one in status.of(name):
             label = f"rank {one.rank}" if one.rank is not None else word
             yield f"    {label:<9} {one.name}  {_beat(one)}{', drained: it leaves' if one.drained else ''}"
+    for lost in status.missing:
+        yield f"  {lost}"
+    for finding in dict.fromkeys(lost.finding for lost in status.missing if lost.finding is not None):
+        yield f"    {finding.number}: {finding.title}"
+        yield f"    what to do: {finding.workaround} Now: end the job on all nodes, and start it with another --rdzv-id"
     if status.done:
         yield f"  the workers of {status.done} of {counted} have succeeded"
     if status.restarts is not None and status.restarts[1] >= 0:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trystate.impl.rendezvous.state import State
 from trystate.model.rendezvous.vocabulary import Heartbeat, Membership, Round
 
 from .machines import Machines
+from .round_keys import Missing
 from .status import TORCH_BEAT_SECONDS, Sight, Status, beats_of, status_of
 from .torch_state import TorchState
 
@@ -95,6 +96,7 @@ class Watch:
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
         self.state: State | TorchState | None = None
         self.sight: Sight | None = None
+        self.missing: tuple[Missing, ...] = ()
         self.now = 0.0
         self._began: float | None = None  # the round's begin
 
@@ -111,13 +113,19 @@ class Watch:
         """The job as it was last seen."""
         if self.state is None or self.sight is None:
             return None
-        return status_of(self.state, self.job, self.place, self.sight, self.now)
+        status = status_of(self.state, self.job, self.place, self.sight, self.now)
+        return replace(status, missing=self.sight.lasting(self.missing, self.now))
 
-    def look(self, state: State | TorchState | None, now: float, took: float = 0.0) -> list[Notice]:
+    def look(
+        self, state: State | TorchState | None, now: float, took: float = 0.0, missing: tuple[Missing, ...] = ()
+    ) -> list[Notice]:
         """The state at `now`; None: the store has none. `took` is how long the store took to answer.
+
+        missing: the keys that torch's agents have yet to write.
 
         Returns what there is to tell.
         """
+        self.missing = missing
         told = list(self._looked(state, now, took))
         self.notices += told
         return told
@@ -224,6 +232,9 @@ class Watch:
                         f"{terms.expiry:g} s"
                     ),
                 )
+        for lost in status.missing:
+            way = f"; {lost.finding.workaround}" if lost.finding is not None else ""
+            yield f"missing {lost.key}", f"{lost}{way}"
         if not status.complete:
             if _is_calling(self.state) and still > terms.last_call + terms.interval:
                 yield (

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.language import System
+from trystate.model.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Contents:
     results: the runs of a report.
     shown: walks beside the counterexamples of the results.
     findings: the known defects.
+    messages: those that people paste from a job, with the findings that bring them about.
     torch: the version of the installed torch, or "".
     summary: the verdict of the whole in one line, or "".
     comparisons: as `report.json` has them.
@@ -105,6 +107,7 @@ class Contents:
     results: Sequence[Result] = ()
     shown: Sequence[Shown] = ()
     findings: Sequence[Finding] = ()
+    messages: Sequence[Message] = ()
     torch: str = ""
     summary: str = ""
     comparisons: Sequence[Mapping[str, Any]] = ()

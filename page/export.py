@@ -25,6 +25,7 @@ from trystate.model.language.expressions import Role
 from trystate.model.language.properties import Claim
 from trystate.model.language.tables import Decision, noting
 from trystate.model.language.transitions import Rule
+from trystate.model.messages import TEXTS, Message
 
 from .charts import chart
 from .contents import Choice, Contents, Result, Shown
@@ -75,7 +76,8 @@ class _Export:
             "torch": {"version": given.torch, "findings": [n for n, has in there.items() if has]} if there else None,
             "summary": given.summary, "comparisons": [_comparison(one) for one in given.comparisons],
             "systems": self.systems, "runs": runs, "traces": self.traces,
-            "findings": [self._finding(f, runs, there.get(f.number)) for f in given.findings], **self.pool.lists(),
+            "findings": [self._finding(f, runs, there.get(f.number)) for f in given.findings],
+            "messages": [_message(m) for m in given.messages], **self.pool.lists(),
         }  # fmt: skip
 
     # ---- systems
@@ -332,6 +334,15 @@ def _value(cell: Cell, text: str) -> int:
     if cell.sort.kind == "bool":
         return int(text == "yes")
     return cell.sort.labels.index(text) if cell.sort.labels else int(text)
+
+
+def _message(one: Message) -> Json:
+    """A row of the messages; a text is the list of its fixed parts."""
+    causes = [{"sign": c.sign, "why": c.why, "remedy": c.remedy, "findings": [*c.findings]} for c in one.causes]
+    return {
+        "name": one.name, "texts": [[*text.parts] for text in TEXTS[one.name]], "kind": one.kind.value,
+        "meaning": one.meaning, "causes": causes, "next": one.next, "beyond": one.beyond,
+    }  # fmt: skip
 
 
 def _comparison(one: Mapping[str, Any]) -> Json:

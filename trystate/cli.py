@@ -469,13 +469,28 @@ def _nnodes(text: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
+class _Message(argparse.Action):
+    """A text in place of a record: another module explains it, which needs no torch."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        namespace.message, namespace.command = values, "messages:message"
+
+
 def _explain(p: Parser) -> None:
     p.add_argument(
         "files",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="FILE",
         help="a record of `trystate store serve --record FILE`, or those of backward passes",
+    )
+    p.add_argument(
+        "--message",
+        action=_Message,
+        metavar="TEXT",
+        help="explain a message that a job on torch printed: its text, the path of a log, or - for standard input",
     )
     p.add_argument("--rdzv-id", metavar="ID", help="explain this rendezvous alone (default: each one in the record)")
     p.add_argument(

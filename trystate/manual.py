@@ -357,6 +357,10 @@ Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
 Events of torch's agents (TRYSTATE_RECORD=FILE) are merged by run and node.
 
+--message explains a message that a job on torch printed, or a log of torchrun:
+its first error, what follows from it, the findings or mistakes that bring it
+about, and what to record next. It needs no torch. docs/messages.md has them all.
+
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
@@ -365,11 +369,13 @@ docs/explain.md shows it on jobs that hang.
   trystate explain job.jsonl --json --diagram job.svg > job.json
   trystate explain job.jsonl --html job.html
   trystate explain passes/worker-*.jsonl --diagram pass.svg
+  trystate explain --message "RuntimeError: Socket Timeout"
+  trystate explain --message torchrun.log
 """,
         exits={
-            Exit.OK: "every line is explained, and nothing was violated",
+            Exit.OK: "every line is explained, and nothing was violated; the message is known",
             Exit.FAILED: "a property was violated, or a line fits no step",
-            Exit.INCOMPLETE: "not all was decided, or a package is missing",
+            Exit.INCOMPLETE: "not all was decided, the message is not known, or a package is missing",
         },
     ),
     "run": Page(
@@ -435,7 +441,8 @@ docs/watch.md says what each warning means.
 Read the shared state of a job from the store at its endpoint, a few times
 within some seconds, and print it once: round, members with their ranks, who
 waits, spares, the age of each heartbeat, what the round waits for, and by whom
-and why it was closed. Both our rendezvous and torch's c10d; on our server and
+and why it was closed. Of a complete round of torch's it says which key its
+agents wait for, and which node has to write it. Both our rendezvous and torch's c10d; on our server and
 on torch's. Nothing is written, and no clocks of two machines are compared: an
 age counts from when this command saw the heartbeat change.
 """,
@@ -444,7 +451,8 @@ age counts from when this command saw the heartbeat change.
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
 """,
         exits={
-            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded",
+            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded, or torch's agents wait for a key that "
+            "a node has not written",
             Exit.INCOMPLETE: "no answer: the endpoint is not reached, or has no such job; or torch is missing",
         },
     ),

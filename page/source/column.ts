@@ -9,11 +9,14 @@ import type { Compiler } from "./compile";
 import { shown } from "./text";
 
 type Env = Record<string, number>;
+type Names = ReadonlyMap<string, number>; // bound by a quantifier -> how many members its index has
 
 interface Part {
   sort: number | "bool" | "int" | null; // null: a label whose enum is not known yet
   label: string;
   value: (state: State, env: Env) => number;
+  range?: [low: number, high: number]; // of a whole number, where it is known
+  given?: boolean; // the range has each value whatever the state is: a number, a bound name, their sums
 }
 
 const TOKEN = /\s*(?:(\d+)|([A-Za-z_]\w*)|(<=|>=|!=|==|[=<>+\-()[\],:≠≤≥¬∧∨−!]|&&|\|\|))/y;
@@ -62,7 +65,7 @@ export class Columns {
     }
     if (!tokens.length) throw new Error("write an expression over fields");
     const reader = new Reader(this.data, this.system, this.compiler, tokens, source.length);
-    const part = reader.or([]);
+    const part = reader.or(new Map());
     reader.end();
     if (part.sort === null) throw new Error(`${part.label} is no field: there are ${[...this.compiler.places.keys()].join(", ")}`);
     return part;
@@ -82,7 +85,7 @@ class Reader {
     if (this.next < this.tokens.length) this.fail(`${this.peek()} is not expected here`);
   }
 
-  or(names: string[]): Part {
+  or(names: Names): Part {
     if (++this.depth > DEPTH_MAX) this.fail(`at most ${DEPTH_MAX} levels`);
     let left = this.and(names);
     while (this.take("or")) left = this.both(left, this.and(names), (a, b) => (a || b ? 1 : 0));
@@ -90,13 +93,13 @@ class Reader {
     return left;
   }
 
-  private and(names: string[]): Part {
+  private and(names: Names): Part {
     let left = this.not(names);
     while (this.take("and")) left = this.both(left, this.not(names), (a, b) => (a && b ? 1 : 0));
     return left;
   }
 
-  private not(names: string[]): Part {
+  private not(names: Names): Part {
     let denied = false;
     while (this.take("not")) denied = !denied;
     const part = this.comparison(names);
@@ -105,11 +108,13 @@ class Reader {
     return { ...part, sort: "bool", value: (s, e) => (part.value(s, e) ? 0 : 1) };
   }
 
-  private comparison(names: string[]): Part {
+  private comparison(names: Names): Part {
     const left = this.sum(names);
     const op = ["=", "!=", "<", "<=", ">", ">="].find((each) => this.take(each));
     if (!op) return left;
     const [a, b] = this.alike(left, this.sum(names));
+    if (/^!?=$/.test(op) && a.range && b.range && (a.range[1] < b.range[0] || b.range[1] < a.range[0]))
+      this.fail(`${from(a)} and ${from(b)} are never equal`, -1);
     const compare: Record<string, (x: number, y: number) => boolean> = {
       "=": (x, y) => x === y, "!=": (x, y) => x !== y, "<": (x, y) => x < y, "<=": (x, y) => x <= y, ">": (x, y) => x > y,
       ">=": (x, y) => x >= y,
@@ -118,18 +123,22 @@ class Reader {
     return { sort: "bool", label: "", value: (s, e) => (holds(a.value(s, e), b.value(s, e)) ? 1 : 0) };
   }
 
-  private sum(names: string[]): Part {
+  private sum(names: Names): Part {
     let left = this.atom(names);
     for (;;) {
       const sign = this.take("+") ? 1 : this.take("-") ? -1 : 0;
       if (!sign) return left;
       const [a, b] = [left, this.atom(names)];
       for (const part of [a, b]) if (part.sort === null || this.kind(part) !== "int") this.fail("only numbers are added");
-      left = { sort: "int", label: "", value: (s, e) => a.value(s, e) + sign * b.value(s, e) };
+      left = {
+        sort: "int", label: "", value: (s, e) => a.value(s, e) + sign * b.value(s, e), given: a.given && b.given,
+        range: a.range && b.range && (sign > 0 ? [a.range[0] + b.range[0], a.range[1] + b.range[1]]
+          : [a.range[0] - b.range[1], a.range[1] - b.range[0]]),
+      };
     }
   }
 
-  private atom(names: string[]): Part {
+  private atom(names: Names): Part {
     const token = this.peek();
     if (token === undefined) this.fail("something is missing");
     this.next++;
@@ -143,21 +152,28 @@ class Reader {
     if (/^(no|false)$/.test(token!)) return constant("bool", 0);
     if (/^(any|all|count)$/.test(token!) && this.take("(")) return this.quantifier(token!, names);
     if (!/^\w/.test(token!)) this.fail(`${token} is not expected here`, -1);
-    if (names.includes(token!)) return { sort: "int", label: "", value: (_, e) => e[token!]! };
+    const bound = names.get(token!);
+    if (bound !== undefined) return { sort: "int", label: "", value: (_, e) => e[token!]!, range: [0, bound - 1], given: true };
     const place = this.compiler.places.get(token!);
     return place ? this.field(token!, names) : { sort: null, label: token!, value: () => NaN };
   }
 
-  private field(name: string, names: string[]): Part {
+  private field(name: string, names: Names): Part {
     const { slot, offset, sizes } = this.compiler.place(name);
     const at: Part[] = [];
     while (this.take("[")) {
       do at.push(this.sum(names)); while (this.take(","));
       this.want("]");
     }
-    if (at.length !== sizes.length) this.fail(`${name} has ${sizes.length} indices${sizes.length ? `: ${slot.dims.join(", ")}` : ""}`);
+    if (at.length !== sizes.length)
+      this.fail(`${name} has ${sizes.length === 1 ? "1 index" : `${sizes.length} indices`}${sizes.length ? `: ${slot.dims.join(", ")}` : ""}`);
+    at.forEach(({ range, given }, k) => {
+      const last = sizes[k]! - 1;
+      if (range && (range[0] > last || range[1] < 0 || (given && (range[0] < 0 || range[1] > last))))
+        this.fail(`${name} has the members 0 to ${last} of ${slot.dims[k]}, and is asked for ${from({ range })}`, -1);
+    });
     return {
-      sort: slot.sort, label: name,
+      sort: slot.sort, label: name, range: this.kind({ sort: slot.sort }) === "int" ? [slot.low, slot.high] : undefined,
       value: (s, e) => {
         let position = 0;
         for (let k = 0; k < at.length; k++) {
@@ -170,18 +186,18 @@ class Reader {
     };
   }
 
-  private quantifier(word: string, names: string[]): Part {
+  private quantifier(word: string, names: Names): Part {
     const name = this.word();
     let index = name;
     if (this.take("in")) index = this.word();
     if (!this.system.sizes[index] || !this.isIndex(index)) this.fail(`${index} is no index: there are ${this.indices().join(", ")}`, -1);
     this.want(":");
-    const body = this.or([...names, name]);
+    const body = this.or(new Map([...names, [name, this.compiler.size(index)]]));
     this.want(")");
     this.wantBool(body);
     const size = this.compiler.size(index);
     return {
-      sort: word === "count" ? "int" : "bool", label: "",
+      sort: word === "count" ? "int" : "bool", label: "", range: word === "count" ? [0, size] : undefined,
       value: (s, e) => {
         let found = 0;
         for (let k = 0; k < size; k++) if (body.value(s, { ...e, [name]: k })) found++;
@@ -221,7 +237,7 @@ class Reader {
     return [a, b];
   }
 
-  private kind(part: Part): string {
+  private kind(part: Pick<Part, "sort">): string {
     if (typeof part.sort !== "number") return part.sort ?? "label";
     const { kind, name } = this.data.sorts[part.sort]!;
     return kind === "enum" ? name : kind === "index" ? "int" : kind;
@@ -259,4 +275,6 @@ class Reader {
   }
 }
 
-const constant = (sort: Part["sort"], value: number): Part => ({ sort, label: "", value: () => value });
+const constant = (sort: Part["sort"], value: number): Part =>
+  ({ sort, label: "", value: () => value, ...(sort === "int" ? { range: [value, value], given: true } : {}) });
+const from = ({ range }: Pick<Part, "range">): string => (range![0] === range![1] ? String(range![0]) : `${range![0]} to ${range![1]}`);

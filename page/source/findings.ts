@@ -1,9 +1,11 @@
-// The findings: what one sees, whether it hits me, the way round it, the remedy, the walk that shows it.
+// The findings: what one sees, whether it hits me, the way round it, the remedy, the walk that shows it. Above them the
+// messages of a text that is pasted into the field.
 
-import type { Data, FindingData } from "./types";
+import type { Data, FindingData, MessageData } from "./types";
 import type { Draw } from "./context";
-import { type Child, all, copier, fill, h, number, one, plural, sentence } from "./dom";
-import { traceLink } from "./links";
+import { type Child, all, copier, fill, h, number, one, plural, prose, sentence } from "./dom";
+import { findingLink, traceLink } from "./links";
+import { having, sameLine } from "./messages";
 
 const AREAS: Record<string, string> = { R: "rendezvous", A: "agent", S: "stores", G: "autograd and RPC", P: "process groups" };
 
@@ -19,8 +21,8 @@ export const findings: Draw = (data, place, main) => {
     return { title: "Findings" };
   }
   const field = h<HTMLInputElement>("input", {
-    type: "search", placeholder: "hang, restart, world size, R3 …", "aria-label": "Search findings", value: place.query.get("q") ?? "",
-    input: () => list(),
+    type: "search", placeholder: "hang, world size, R3, or a message of a job", "aria-label": "Search findings and messages",
+    value: place.query.get("q") ?? "", input: () => list(), paste: (event: ClipboardEvent) => sameLine(event, field, list),
   });
   const areas = ["", ...new Set(data.findings.map((f) => f.number[0]!))];
   const count = h("span.sm.mute", { role: "status" });
@@ -51,10 +53,12 @@ export const findings: Draw = (data, place, main) => {
 
   function list(): void {
     const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const shown = data.findings.filter((f) => (!area || f.number.startsWith(area)) && (!mine || f.installed === true) && matches(f, wanted));
-    count.textContent = `${shown.length} of ${data.findings.length}`;
-    fill(rows, shown.length ? shown.map((f) => row(data, f, f.number === chosen))
-      : h("p.sm.mute", { style: "padding:14px" }, "No finding has these words. Fewer words find more."));
+    const { rows: pasted, exact } = area ? { rows: [], exact: false } : having(data, field.value);
+    const named = new Set(exact ? pasted.flatMap((m) => m.causes.flatMap((c) => c.findings)) : []);
+    const shown = data.findings.filter((f) => (!area || f.number.startsWith(area)) && (!mine || f.installed === true) && (named.has(f.number) || matches(f, wanted)));
+    count.textContent = `${shown.length} of ${data.findings.length}${pasted.length ? `, and ${plural(pasted.length, "message")}` : ""}`;
+    fill(rows, pasted.map((m) => message(data, m)), shown.length || pasted.length ? shown.map((f) => row(data, f, f.number === chosen))
+      : h("p.sm.mute", { style: "padding:14px" }, "No finding and no message has these words. Fewer words find more."));
   }
 
   list();
@@ -88,4 +92,16 @@ function row(data: Data, f: FindingData, chosen: boolean): HTMLElement {
       trace ? h("a.btn.go", { href: traceLink(data, trace, 0), "aria-label": `Play ${f.number}, ${trace.steps.length} steps` },
         `▶ ${plural(trace.steps.length, "step")}`) : h("span.xs.mute", {}, "no walk in this page"),
       f.replay ? h("span", { title: f.replay }, copier("Copy replay", () => f.replay)) : null));
+}
+
+/** A message: its texts, its causes by their signs, and what then. */
+function message(data: Data, m: MessageData): HTMLElement {
+  const links = (numbers: string[]): Child => numbers.map((n) => data.findings.some((f) => f.number === n)
+    ? [h("a.fid", { href: findingLink(n) }, n), " "] : [h("span.fid", {}, n), " "]);
+  return h("article.fi.ms", { "aria-label": `Message ${m.name}` },
+    h("div", {}, h("span.xs.mute", {}, "message")),
+    h("div", {}, h("h2", {}, h("code", {}, m.texts[0]!.join("…"))), h("p.ca", {}, prose(m.meaning)), h("p.ca", {}, `It is ${m.kind}.`)),
+    h("dl", {}, m.causes.map((c) => [h("dt", {}, prose(`if ${c.sign}`)), h("dd", {}, links(c.findings), prose(c.why), " ", prose(c.remedy))])),
+    h("dl.bey", {}, h("dt", {}, "to record next"), h("dd", {}, prose(m.next)),
+      h("dt", {}, "where trystate cannot help"), h("dd", {}, prose(m.beyond))));
 }

@@ -122,7 +122,11 @@ async function start(): Promise<void> {
     if (event.ctrlKey || event.metaKey || event.altKey || writes || help().open) return;
     if (/^( |Enter)$/.test(event.key) && /^(BUTTON|A|SUMMARY)$/.test(target.tagName)) return;
     if (view?.key?.(event)) event.preventDefault();
-    else if (event.key === "?") help().showModal();
+    else if (event.key === "/" && data.findings.length) {
+      event.preventDefault();
+      addEventListener("hashchange", () => one("main input[type=search]")?.focus(), { once: true }); // after it is drawn
+      location.hash = "#/findings";
+    } else if (event.key === "?") help().showModal();
     else if (event.key === "t") turn();
   });
   draw();

@@ -5,12 +5,14 @@
 
 import type { Data, FindingData, ResultData, RunData, SystemData } from "./types";
 import type { Draw } from "./context";
-import { type Child, all, fill, h, number, plural, prose, words } from "./dom";
+import { type Child, all, fill, h, number, one, plural, prose, words } from "./dom";
 import { faultsText, findingLink, overviewLink, traceLink, walkLink } from "./links";
+import { sameLine } from "./messages";
 import { saying } from "./tables";
 import { sizes } from "./walk";
 
 const COLUMNS_MAX = 16;
+const ASKED_MAX = 4_000; // characters of a message in an address
 const GROUPS: [title: string, forms: string[]][] = [
   ["Always, in every state and step", ["always", "step", "no deadlock"]],
   ["Eventually, if everything that can happen for ever does happen", ["leads to"]],
@@ -45,8 +47,26 @@ export const overview: Draw = (data, place, main) => {
       cells.first ? inspector : null),
     releases(data), comparisons(data));
   cells.first?.();
-  return { title: `${name} ${edition}`.trim() || "Overview" };
+  return {
+    title: `${name} ${edition}`.trim() || "Overview", close: fitted(main),
+    key: (event) => event.key === "/" && !!one(".ask input", main) && (one(".ask input", main)!.focus(), true),
+  };
 };
+
+/** A matrix that is wider than its place gets the inspector's place, and then upright names; returns what ends that. */
+function fitted(main: HTMLElement): () => void {
+  const place = one(".ov", main)!;
+  const fit = (): void => {
+    place.classList.remove("below", "upright");
+    for (const name of ["below", "upright"]) {
+      const box = one(".mxw", place);
+      if (box && box.scrollWidth > box.clientWidth) place.classList.add(name);
+    }
+  };
+  fit();
+  addEventListener("resize", fit);
+  return () => removeEventListener("resize", fit);
+}
 
 const runsOf = (data: Data, name: string, edition: string): RunData[] =>
   data.runs.filter((r) => data.systems[r.system]!.name === name && data.systems[r.system]!.edition === edition);
@@ -70,14 +90,15 @@ function verdict(data: Data): HTMLElement {
 function asks(data: Data): HTMLElement | null {
   if (!data.findings.length) return null;
   const field = h<HTMLInputElement>("input", {
-    type: "search", placeholder: "What do you see? hang, world size, R3 …", "aria-label": "Search the findings",
+    type: "search", placeholder: "What do you see? hang, R3, or a message of the job", "aria-label": "Search the findings and messages",
+    paste: (event: ClipboardEvent) => sameLine(event, field, () => {}),
   });
   return h("form.ask", {
     role: "search", submit: (event: Event) => {
       event.preventDefault();
       const text = field.value.trim();
       const exact = data.findings.find((f) => f.number.toLowerCase() === text.toLowerCase() || f.name === text.toLowerCase());
-      location.hash = exact ? findingLink(exact.number) : `#/findings?q=${encodeURIComponent(text)}`;
+      location.hash = exact ? findingLink(exact.number) : `#/findings?q=${encodeURIComponent(text.slice(0, ASKED_MAX))}`;
     },
   }, field, h("button.btn.go", { type: "submit" }, "Find"),
     data.torch ? h("span.sm.mute", {}, `torch ${data.torch.version} is installed: ${data.torch.findings.length} of ${data.findings.length} findings are in it.`)

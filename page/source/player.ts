@@ -61,7 +61,7 @@ export const player: Draw = (data, place, main) => {
         button("⇤", "First state", "Home", () => go(0)), button("←", "Step back", "←", () => go(at - 1)), playing,
         button("→", "Step on", "→", () => go(at + 1)),
         violated === null ? null : button("✕", "To the violation", "x", () => go(violated)),
-        where, now, h("span.right", {}, h("span.hide-s", {}, copier("Copy link", () => location.href)), explore)),
+        where, now, h("span.right", {}, copier("Copy link", () => location.href), explore)),
       h("label.scrub", {}, map, range, h("i", {}))),
     h("div.pl", {}, walk?.element ?? pair?.element ?? h("p.msg", {}, `This page has no system ${other}.`), side));
 

@@ -27,7 +27,7 @@ export function find(
     } else end(said.found);
   };
   other.onerror = (event) => end({ ...none, outcome: "error", message: event.message });
-  const bare: Data = { ...data, runs: [], traces: [], findings: [], charts: [], comparisons: [] };
+  const bare: Data = { ...data, runs: [], traces: [], findings: [], messages: [], charts: [], comparisons: [] };
   const asked: Asked = { data: bare, system, faults, max, walk, goal, limits };
   other.postMessage(asked);
   return { found, stop: () => end(none) };

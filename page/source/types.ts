@@ -217,6 +217,17 @@ export interface FindingData {
   replay: string; // command
 }
 
+/** A message that people paste from a job: what brings it about, and what to do. */
+export interface MessageData {
+  name: string; // wait-timeout
+  texts: string[][]; // of each text the fixed parts, in their order
+  kind: string; // an error, a consequence, a note: in words
+  meaning: string;
+  causes: { sign: string; why: string; remedy: string; findings: string[] }[]; // by the numbers of the findings
+  next: string; // what to record
+  beyond: string; // where trystate cannot help
+}
+
 export interface Data {
   format: 1;
   trystate: string; // version
@@ -238,6 +249,7 @@ export interface Data {
   runs: RunData[];
   traces: TraceData[];
   findings: FindingData[];
+  messages: MessageData[];
 }
 
 // ---- what the engine answers (engine.ts: `class Model implements ModelApi`; `new Model(data, system, faults, max)`)

@@ -40,6 +40,8 @@ PROGRESS_LINES = 2_000
 
 def explain(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
+    if not args.files:
+        raise UsageError("nothing to explain: name the FILE of a record, or give --message TEXT")
     of_passes = [path for path in args.files if passes.is_record(path)]
     if of_passes and args.html is not None:
         raise UsageError(f"--html shows a rendezvous, and {of_passes[0]} is a record of passes: give --diagram instead")

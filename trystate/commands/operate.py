@@ -30,7 +30,7 @@ CANNOT_DRAIN = (
 
 
 def status(args: argparse.Namespace) -> int:
-    """Print the state of a job's rendezvous; 0, or 1 if it was closed otherwise than as succeeded."""
+    """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing."""
     return answered(args, _status)
 
 
@@ -40,7 +40,7 @@ def _status(store: Any, args: argparse.Namespace) -> int:
     seen = observe(store, args.rdzv_id, args.observe)
     print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(lines(seen)))
     failed = seen.backend == OURS and seen.closed is not None and seen.closed["verdict"] != "succeeded"
-    return Exit.FAILED if failed else Exit.OK
+    return Exit.FAILED if failed or seen.missing else Exit.OK
 
 
 def close(args: argparse.Namespace) -> int:

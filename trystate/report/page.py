@@ -11,6 +11,7 @@ import trystate
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
 from trystate.model.language import System
+from trystate.model.messages import MESSAGES
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
@@ -42,6 +43,7 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
         results=results,
         shown=[*(_examples(names) if whole else ()), *walks],
         findings=[f for f in findings if whole or f.number in labels],
+        messages=[*MESSAGES.values()],
         torch=installed_torch(),
         summary=report["summary"],
         comparisons=report["conformance"],

@@ -96,14 +96,14 @@ def rest(seconds: float = 2 * WINDOW_SECONDS + 2.0) -> None:
     time.sleep(seconds)
 
 
-def master_not_republished(folder: Path) -> Path:
-    """R1. A node comes to one that runs, which keeps rank 0."""
+def master_not_republished(folder: Path, meanwhile: Callable[[Recorded], object] = lambda job: rest()) -> Path:
+    """R1. A node comes to one that runs, which keeps rank 0. `meanwhile` begins when both are members."""
     with Recorded(folder, "1:2") as job:
         a = job.agent("a")
         a.runs()
         b = job.agent("b", address="127.0.0.2")
         job.until("both are members", lambda s: s.complete and lists(s.participants, a) and lists(s.participants, b))
-        rest()
+        meanwhile(job)
     return job.path
 
 

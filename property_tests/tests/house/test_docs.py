@@ -159,6 +159,12 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
     assert broken == []
 
 
+def test_a_page_installs_the_package_from_the_checkout_and_not_from_an_index() -> None:
+    for path in DOCUMENTS:  # more of a package that is there needs no index that has it
+        extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))
+        assert extras <= {"metrics", "otel", "ray", "fast", "rpc"}, path.name
+
+
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
 def test_the_limits_that_are_shown_are_the_servers() -> None:
     text = (CHECKOUT / "docs" / "stores.md").read_text(encoding="utf-8")
@@ -215,6 +221,13 @@ def test_the_tables_of_steps_are_what_the_model_declares() -> None:
     tool = CHECKOUT / "docs" / "steps.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
     assert done.stdout.count("fresh: ") == 3, f"run python docs/steps.py: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_page_of_the_messages_is_what_the_model_says() -> None:
+    tool = CHECKOUT / "docs" / "messages.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.stdout == "fresh: messages.md\n", f"run python docs/messages.py: {done.stdout}{done.stderr}"
 
 
 # ---- the page of the articles

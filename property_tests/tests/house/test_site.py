@@ -5,6 +5,7 @@ The gate builds the whole site (`.ci/run`), which takes half a minute; here the 
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import logging
 import re
@@ -196,6 +197,30 @@ def test_every_public_module_has_a_page() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
     modules = [name for name in trystate.__all__ if name.islower() and not name.startswith("_")]
     assert [name for name in modules if f"::: trystate.{name}" not in pages] == []
+
+
+CHARTS = sorted(
+    path for path in (*CHECKOUT.glob("*.md"), *DOCS.glob("*.md")) if "```mermaid" in path.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("path", CHARTS, ids=lambda path: path.name)
+def test_a_chart_of_a_page_is_drawn_while_the_site_is_built(path: Path) -> None:
+    for chart in website().MERMAID.findall(path.read_text(encoding="utf-8")):
+        graph = website().dot(chart)
+        labels = re.findall(r'"([^"<#]*)[^"]*"', chart)
+        assert labels and [label for label in labels if label not in graph] == []
+        data = re.fullmatch(r'<img alt="chart" src="data:image/svg\+xml;base64,(.*)">', website().picture(graph))
+        assert data and b"</svg>" in base64.b64decode(data[1])
+
+
+def test_a_chart_that_cannot_be_drawn_fails_the_build() -> None:
+    with pytest.raises(PluginError, match="draws no such line of a chart: pie title a"):
+        website().dot("pie title a\n")
+
+
+def test_the_site_has_the_theme_fetch_no_script_for_charts() -> None:
+    assert "custom_fences" not in str(settings().mdx_configs.get("pymdownx.superfences"))
 
 
 def test_the_chart_of_the_tutorial_is_that_of_its_model() -> None:

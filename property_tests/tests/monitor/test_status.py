@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import torch
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.state import Closed, State
 from trystate.impl.store.hash import HashStore
-from trystate.monitor.status import NoAnswer, Status, keys, lines, observe
+from trystate.monitor.round_keys import missing
+from trystate.monitor.status import NoAnswer, Status, endpoint_store, keys, lines, observe
+from trystate.monitor.torch_state import read
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 
 JOB = "job17"
@@ -41,11 +45,13 @@ def ours(**fields: Any) -> State:
     return State("life", settings(2, 3, max_restarts=4), **fields)
 
 
-def torchs(beat: datetime) -> bytes:
+def torchs(beat: datetime, *, round_: int = 0, complete: bool = False) -> bytes:
     one, two = _NodeDesc("a.host", 7, 0), _NodeDesc("b.host", 8, 0)
     state = _RendezvousState()
     state.participants, state.last_heartbeats = {one: 0, two: 0}, {one: beat, two: datetime(2001, 1, 1, tzinfo=UTC)}
-    state.wait_list = set()
+    state.wait_list, state.round, state.complete = set(), round_, complete
+    if complete:
+        state.participants = {one: 0, two: 1}
     return base64.b64encode(pickle.dumps(state))
 
 
@@ -84,6 +90,63 @@ def test_torchs_stamps_are_compared_for_equality_alone() -> None:
     assert first.beat_seconds == pytest.approx(2.0, abs=0.21)
     assert second.silent_seconds == 3.0
     assert first.rank is None, "the round is not complete"
+
+
+PREFIX = f"torch.rendezvous.{JOB}.1/"
+ROLE, RANKS = "torchelastic/role_info/", "torchelastic/assigned_ranks/"
+WRITTEN: dict[str, tuple[list[str], list[str]]] = {  # keys that are there -> those that are missing, and the findings
+    "nothing": ([], ["a.host_7_0 MASTER_ADDR"]),
+    "the newcomer waits for a kept master": ([f"{ROLE}0"], ["a.host_7_0 MASTER_ADDR R1", f"b.host_8_0 {ROLE}1"]),
+    "a member has no master": ([f"{ROLE}1"], ["a.host_7_0 MASTER_ADDR", f"a.host_7_0 {ROLE}0"]),
+    "a member has ended": (["MASTER_ADDR", f"{ROLE}0"], [f"b.host_8_0 {ROLE}1"]),
+    "rank 0 has ended": (["MASTER_ADDR", f"{ROLE}0", f"{ROLE}1"], [f"a.host_7_0 {RANKS}1"]),
+    "all is written": (["MASTER_ADDR", f"{ROLE}0", f"{ROLE}1", f"{RANKS}0", f"{RANKS}1"], []),
+    "identical workers": (["MASTER_ADDR"], []),
+}
+
+
+@pytest.mark.parametrize("shape", WRITTEN)
+def test_a_key_that_torchs_agents_wait_for_is_named_with_its_node(shape: str) -> None:
+    there, wanted = WRITTEN[shape]
+    looking = Looking()
+    for key in there:
+        looking.store.set(PREFIX + key, b"1")
+    looking.put("c10d", torchs(datetime(2026, 1, 1, tzinfo=UTC), round_=1, complete=True))
+    status = looking.status(3.0)
+    assert [
+        f"{one.node} {one.key.removeprefix(PREFIX)}{f' {one.finding.number}' if one.finding else ''}"
+        for one in status.missing
+    ] == wanted  # fmt: skip
+    assert sum("is missing" in line or "are missing" in line for line in lines(status)) == len(wanted)
+    assert [one["node"] for one in status.as_json()["missing"]] == [text.split()[0] for text in wanted]
+    looking.put("c10d", torchs(datetime(2026, 1, 1, tzinfo=UTC), round_=1, complete=False))
+    assert looking.status(3.0).missing == ()
+
+
+def test_a_round_that_has_just_begun_misses_no_key_but_one_that_will_not_come() -> None:
+    looking = Looking()
+    looking.put("c10d", torchs(datetime(2026, 1, 1, tzinfo=UTC), round_=1, complete=True))
+    assert looking.status(0.5).missing == ()
+    looking.store.set(f"{PREFIX}{ROLE}0", b"1")
+    (kept,) = looking.status(0.5).missing
+    assert kept.finding is not None and kept.finding.number == "R1"
+
+
+def test_a_look_at_the_keys_wakes_no_member_that_waits_at_torchs_server() -> None:
+    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    client = torch.distributed.TCPStore("127.0.0.1", server.port, wait_for_workers=False)
+    got: list[bytes] = []
+    waiting = threading.Thread(target=lambda: got.append(client.get(f"{PREFIX}MASTER_ADDR")))
+    waiting.start()
+    try:
+        with endpoint_store(f"127.0.0.1:{server.port}", None) as store:
+            state = read(torchs(datetime(2026, 1, 1, tzinfo=UTC), round_=1, complete=True))
+            for _ in range(50):  # some of them while it waits
+                assert [one.rank for one in missing(store, JOB, state)] == [0]
+    finally:
+        server.set(f"{PREFIX}MASTER_ADDR", "here")
+        waiting.join()
+    assert got == [b"here"]
 
 
 def test_a_change_of_the_lists_is_no_heartbeat() -> None:

@@ -42,7 +42,7 @@ if CHROMIUM is None and not REQUIRED:
     pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
 
 WAIT_MS = 20_000  # a loaded machine draws slowly
-WIDE, PHONE = (1400, 1000), (400, 900)
+WIDE, PHONE, NARROW = (1400, 1000), (400, 900), (320, 700)
 SMALL = "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds={}) {}"
 RUNS = (  # small ones: a step that breaks the world, loops of liveness, three editions, other systems
     SMALL.format(4, "TORCH with worker_failure, identical_workers"), SMALL.format(1, "TORCH with stall"),
@@ -95,13 +95,19 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a few searched runs."""
+def found() -> Any:
+    """The report of a few searched runs."""
     runs = {run.label: run for run in plan()}
     reporter = Reporter()
     checked = [Search(n, runs[label], runs[label].build, judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
+    return results_json(Results(checked=checked))
+
+
+@pytest.fixture(scope="module")
+def report(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of that report."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(build(contents(results_json(Results(checked=checked)))), encoding="utf-8")
+    path.write_text(build(contents(found)), encoding="utf-8")
     return path
 
 
@@ -154,7 +160,7 @@ def unnamed(page: Page) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", [WIDE, PHONE, NARROW], ids=["wide", "phone", "narrow"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_opens_without_an_error(
     opened: Callable[..., Page], report: Path, view: str, size: tuple[int, int]
@@ -255,6 +261,62 @@ def test_a_state_that_one_size_cannot_reach_breaks_nothing(opened: Callable[...,
     path.write_text(build(contents(results_json(Results(checked=[checked])))), encoding="utf-8")
     (card,) = opened(path, "#/overview/rendezvous/TRYSTATE").locator("a.ed[aria-current=true]").all_inner_texts()
     assert re.search(r"all \d+ properties hold", card)
+
+
+def test_a_matrix_of_many_faults_shows_all_its_columns(opened: Callable[..., Page], found: Any, tmp_path: Path) -> None:
+    searched = next(run for run in found["runs"] if run["label"] == RUNS[1])
+    faults = dict.fromkeys(run.faults for run in plan() if run.system is SYSTEMS["rendezvous"])
+    runs = [{**searched, "faults": dict.fromkeys(names, 1)} for names in faults if len(names) < 2]
+    assert len(runs) > 10
+    path = tmp_path / "wide.html"
+    path.write_text(build(contents({**found, "runs": runs})), encoding="utf-8")
+    page = opened(path, "#/overview", (1280, 900))
+    assert page.locator(".mx thead th").count() == len(runs) + 1
+    for width in (1280, 1000, 800):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(
+            "document.querySelector('.mxw').scrollWidth <= document.querySelector('.mxw').clientWidth"
+        )
+
+
+def test_a_message_that_is_pasted_is_found_with_its_findings(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/overview")
+    page.get_by_role("searchbox").fill("[rank0]: DistStoreError: wait timeout after 60000ms, keys: /j.1/MASTER_ADDR")
+    page.get_by_role("button", name="Find").click()
+    row = page.get_by_role("article", name="Message wait-timeout")
+    row.wait_for()
+    assert page.locator("article.ms").count() == 1
+    assert "if the key ends with MASTER_ADDR" in row.inner_text() and "R1" in row.inner_text()
+    page.get_by_role("searchbox").fill("no message of a job")
+    page.locator("article.ms").wait_for(state="detached")
+    page.get_by_role("searchbox").fill("monitoredBarrier rank")
+    assert page.locator("article.ms").count() == 2
+
+
+def test_the_lines_of_a_pasted_log_stay_apart(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(report, "#/findings")
+    page.get_by_role("searchbox").evaluate(
+        """(field) => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text", "RuntimeError: Socket Timeout\\nChildFailedError:\\n");
+            field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, cancelable: true }));
+        }"""
+    )
+    names = page.locator("article.ms").evaluate_all("(rows) => rows.map((row) => row.getAttribute('aria-label'))")
+    assert names == ["Message store-timeout", "Message child-failed"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_slash_leads_to_the_search_from_every_view(opened: Callable[..., Page], report: Path, view: str) -> None:
+    page = opened(report, view)
+    page.keyboard.press("/")
+    page.wait_for_function("document.activeElement.type === 'search'")
+    assert page.evaluate("document.activeElement.value") == ""
+
+
+@pytest.mark.parametrize("view", [R3, "#/explore"])
+def test_a_link_can_be_copied_on_a_phone(opened: Callable[..., Page], report: Path, view: str) -> None:
+    assert opened(report, view, PHONE).get_by_role("button", name="Copy link").is_visible()
 
 
 def test_two_editions_stand_side_by_side(opened: Callable[..., Page], report: Path) -> None:

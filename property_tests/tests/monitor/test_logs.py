@@ -1,0 +1,354 @@
+"""The messages of a log: each that people paste is of its row, similar ones are told apart, others are of no row.
+
+The examples are from public reports and from runs of torch. None is made from the table.
+"""
+
+from __future__ import annotations
+
+import ast
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from trystate.model.messages import MESSAGES, SCRIPT_ERROR, SPACES, TEXTS, Kind, Message
+from trystate.monitor.logs import SHOWN_CHARACTERS_MAX, Found, bare, first_error, messages, pasted
+
+from trystate import registry
+
+BARRIER = (
+    "RuntimeError: Timed out initializing process group in store based barrier on rank: 1, for key: "
+    "store_based_barrier_key:1 (world_size={world}, worker_count={count}, timeout=0:30:00)"
+)
+UNIQUE_ID = (
+    "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
+    "c10d key-value store by key '0', but store->get('0') got error: {}"
+)
+EXAMPLES: list[tuple[str, str]] = [  # the row, and a text that people paste
+    ("store-based-barrier", BARRIER.format(world=2, count=4)),
+    ("store-based-barrier", "torch.distributed.DistStoreError: Timed out initializing process group in store based "
+     "barrier on rank 0, for key: store_based_barrier_key:3 (world_size=8, num_workers_joined=7, timeout=0:05:00 "
+     "error=None)"),
+    ("store-based-barrier", "store_based_barrier"),
+    ("store-based-barrier", "Timed out initializing"),
+    ("should-dump", '[rank1]:[W218 11:34:32.108 ProcessGroupNCCL.cpp:1542] [PG ID 0 PG GUID 0 Rank 1] Failed to check '
+     'the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe'),
+    ("nccl-unique-id", UNIQUE_ID.format("Socket Timeout")),
+    ("nccl-unique-id", UNIQUE_ID.format("failed to format addr, unknown family=0")),
+    ("nccl-unique-id", "store->get('0') got error: Connection reset by peer"),
+    ("nccl-unique-id", "ncclUniqueId"),
+    ("store-timeout", "RuntimeError: Socket Timeout"),
+    ("wait-timeout", "torch.distributed.DistStoreError: wait timeout after 8000ms, keys: "
+     "/default_pg/0//gloo//cpu//0/1"),
+    ("clients-joined", "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/3 "
+     "clients joined."),
+    ("name-not-resolved", "[W socket.cpp:601] [c10d] The IPv6 network addresses of (user, 53821) cannot be retrieved "
+     "(gai error: -3 - Temporary failure in name resolution)."),
+    ("name-not-resolved", "The IPv4 network addresses of (job-0.svc, 29500) cannot be retrieved (gai error: -2 - Name "
+     "or service not known)."),
+    ("name-not-resolved", "IPv6 network addresses"),
+    ("endpoint-not-read", "ValueError: Port could not be cast to integer value as 'f3:03::e1:c6c9::d:52001'"),
+    ("endpoint-not-read", "ValueError: The hostname of the rendezvous endpoint 'fd00::5' must be a dot-separated list "
+     "of labels, an IPv4 address, or an IPv6 address."),
+    ("without-libuv", "RuntimeError: use_libuv was requested but PyTorch was build without libuv support"),
+    ("without-libuv", "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was built without libuv "
+     "support, run with USE_LIBUV=0 to disable it."),
+    ("port-not-bound", "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+     "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"),
+    ("port-not-bound", "RuntimeError: The server socket has failed to listen on any local network address. The server "
+     "socket has failed to bind to [::]:29400 (errno: 98 - Address already in use)."),
+    ("port-not-bound", "failed to bind to [::]:29400"),
+    ("port-not-bound", "OSError: [Errno 98] Address already in use"),
+    ("port-not-bound", "EADDRINUSE"),
+    ("client-connects-in-vain", "torch.distributed.DistNetworkError: The client socket has timed out after 60s while "
+     "trying to connect to (10.0.0.7, 29500)."),
+    ("keep-alive-failed", "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'host_71_0' has "
+     "failed to send a keep-alive heartbeat to the rendezvous 'none' due to an error of type "
+     "RendezvousConnectionError."),
+    ("shutdown-failed", "[W dynamic_rendezvous.py:1236] The node 'host_71_0' has failed to shutdown the rendezvous "
+     "'none' due to an error of type RendezvousConnectionError."),
+    ("c10d-store-lost", "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
+     "C10d store has failed. See inner exception for details."),
+    ("gloo-peer-closed", "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+     "[10.1.0.2]:41234"),
+    ("store-server-ended", "torch.distributed.DistNetworkError: failed to recv, got 0 bytes"),
+    ("store-server-ended", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown "
+     "or crash?"),
+    ("connection-reset", "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:299] Read error "
+     "[127.0.0.1]:3381: Connection reset by peer"),
+    ("connection-reset", "[c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer"),
+    ("worker-ended", "E0501 12:00:00.000000 140 torch/distributed/elastic/multiprocessing/api.py:882] failed "
+     "(exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python"),
+    ("worker-ended", "  exitcode  : 1 (pid: 4711)"),
+    ("child-failed", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "),
+    ("broken-pipe", "sendBytes failed on SocketImpl(fd=4, addr=[localhost]:50324): Broken pipe"),
+    ("full-mesh-failed", "RuntimeError: Gloo connectFullMesh failed with "
+     "[../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error"),
+    ("gloo-connect-timeout", "RuntimeError: [enforce fail at /gloo/transport/tcp/pair.cc:150] Connect timeout [none]"),
+    ("gloo-connect-refused", "timed out connecting: SO_ERROR: Connection refused, remote=[10.0.0.1]:40215"),
+    ("address-not-formatted", "failed to format addr, unknown family=0"),
+    ("monitored-barrier-others", "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors "
+     "while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank."),
+    ("monitored-barrier", "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms"),
+    ("rref-leaks", "RuntimeError: Detected RRef Leaks during shutdown. This usually occurs when the application code "
+     "still holds references to RRef instances when calling shutdown()."),
+    ("rpc-pipe-closed", "RuntimeError: EPIPE: broken pipe (this error originated at tensorpipe/transport/uv/"
+     "connection_impl.cc:157)"),
+    ("rpc-pipe-closed", "pipe closed (this error originated at tensorpipe/core/pipe_impl.cc:356)"),
+    ("rpc-pipe-closed", "eof (this error originated at tensorpipe/transport/shm/connection_impl.cc:259)"),
+    ("ibv-retries", "transport retry counter exceeded (this error originated at "
+     "tensorpipe/transport/ibv/connection_impl.cc)"),
+    ("rref-pickled", "RuntimeError: Can not pickle rref in python pickler, rref can only be pickled when using RPC"),
+    ("rendezvous-timeout", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
+    ("rendezvous-closed", "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"),
+    ("rendezvous-connection", "RendezvousConnectionError"),
+    ("rendezvous-state", "torch.distributed.elastic.rendezvous.api.RendezvousStateError: The rendezvous state is "
+     "corrupt."),
+    ("store-error", "torch.distributed.DistStoreError: something else"),
+    ("network-error", "torch.distributed.DistNetworkError: unexpected"),
+    ("backend-error", "torch.distributed.DistBackendError: Backend nccl does not support it"),
+    ("nodes-exceeded", "Maximum number of nodes (4) exceeded"),
+    ("group-made-twice", "ValueError: trying to initialize the default process group twice!"),
+    ("group-name-taken", "ValueError: The specified group name has already been created, please use a different group "
+     "name"),
+    ("new-nodes", "[default] Detected 1 new nodes from group_rank=0; will restart worker group"),
+    ("agent-signalled", "torch.distributed.elastic.multiprocessing.api.SignalException: Process 71 got signal: 15"),
+    ("nccl-timeout", "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=51, OpType=ALLREDUCE)"),
+    ("out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+]  # fmt: skip
+
+
+def only(text: str) -> Found:
+    (found,) = pasted(text)
+    return found
+
+
+@pytest.mark.parametrize(("row", "text"), EXAMPLES, ids=[f"{n}-{row}" for n, (row, _) in enumerate(EXAMPLES)])
+def test_a_message_that_people_paste_is_of_its_row(row: str, text: str) -> None:
+    assert only(text).message.name == row
+
+
+def test_each_row_has_an_example() -> None:
+    assert {row for row, _ in EXAMPLES} == set(MESSAGES)
+
+
+UNRELATED = (
+    "loss 0.31, 12 it/s", "ValueError: could not convert string to float: 'a'", "connected to 10.0.0.1", "error",
+    "timeout",
+    "Epoch 3/10: validation accuracy 0.91", "failed", "store", "INFO: 2 workers joined the group", "None", "rank 0",
+    "Connection established", "exit code 0", "The node has joined the rendezvous", "wait", "worker_count=4",
+        "\x1b[31m\x1b[0m",
+    "Added key: store_based_barrier_key:1 to store for rank: 0", "counter", "I have 0 bytes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNRELATED)
+def test_an_unrelated_text_is_of_no_row(text: str) -> None:
+    assert pasted(text) == []
+
+
+DECIDED = [  # a text, and words of the signs of the causes that its values show
+    (BARRIER.format(world=2, count=4), ["server", "file://"], ["P3", "P5"]),
+    (BARRIER.format(world=4, count=16), ["server", "file://"], ["P3", "P5"]),
+    (BARRIER.format(world=2, count=1), ["below"], []),
+    (BARRIER.format(world=2, count=3), ["not a multiple"], []),
+    (BARRIER.format(world=2, count=2), ["is the world"], []),
+    ("wait timeout after 60000ms, keys: /torch.rendezvous.job.1/MASTER_ADDR", ["MASTER_ADDR"], ["R1", "R15"]),
+    ("wait timeout after 60000ms, keys: /torch.rendezvous.job.1/torchelastic/role_info/1", ["role_info"],
+     ["R1", "R3", "R4", "A17"]),
+    ("wait timeout after 8000ms, keys: /default_pg/0//gloo//cpu//0/1", ["first group"], []),
+    ("wait timeout after 8000ms, keys: /default_pg/3//gloo//cpu//0/1", ["later group"], ["P1", "P4"]),
+    ("Timed out after 901 seconds waiting for clients. 1/3 clients joined.", ["below"], []),
+    ("Timed out after 901 seconds waiting for clients. 4/3 clients joined.", ["not below"], ["S16"]),
+    ("addresses of (a, 1) cannot be retrieved (gai error: -3 - x)", ["-3"], []),
+    ("addresses of (a, 1) cannot be retrieved (gai error: -2 - x)", ["-2"], []),
+    ("The server socket has failed to bind to [::]:80 (errno: 13 - Permission denied).", ["errno 13"], []),
+    ("The server socket has failed to bind to [::]:80 (errno: 98 - Address already in use).", 
+     ["errno 98", "launcher"], []),
+    ("The client socket has timed out after 60s while trying to connect to (127.0.1.1, 29500).", ["127"], []),
+    ("failed (exitcode: -9) local_rank: 0", ["kernel", "scheduler"], []),
+    ("failed (exitcode: -11) local_rank: 0", ["crashed"], []),
+    ("failed (exitcode: 1) local_rank: 0", ["positive"], []),
+    (UNIQUE_ID.format("wait timeout after 600000ms, keys: /default_pg/0//cuda//0"), ["timeout"], []),
+    (UNIQUE_ID.format("Connection reset by peer"), ["lost"], []),
+    ("has failed to send a keep-alive heartbeat to the rendezvous 'a' due to an error of type "
+     "RendezvousConnectionError.",
+     ["Connection"], ["A4", "R7"]),
+    ("has failed to send a keep-alive heartbeat to the rendezvous 'a' due to an error of type RendezvousStateError.",
+     ["State"], ["R18"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "signs", "numbers"), DECIDED)
+def test_the_values_of_a_message_tell_its_causes_apart(text: str, signs: list[str], numbers: list[str]) -> None:
+    found = only(text)
+    assert found.decided
+    assert [word for word, cause in zip(signs, found.causes, strict=True) if word in cause.sign] == signs
+    assert [number for cause in found.causes for number in cause.findings] == numbers
+
+
+def test_each_cause_that_values_decide_is_decided_by_an_example() -> None:
+    shown = {cause.sign for text, _, _ in DECIDED for cause in only(text).causes}
+    shown |= {cause.sign for _, text in EXAMPLES if (found := only(text)).decided for cause in found.causes}
+    rest = {(m.name, c.sign) for m in MESSAGES.values() for c in m.causes if c.here is not None and c.sign not in shown}
+    assert {name for name, _ in rest} <= {"worker-ended", "agent-signalled", "wait-timeout", "full-mesh-failed"}, rest
+
+
+@pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
+def test_each_row_says_all_that_a_reader_needs(message: Message) -> None:
+    assert message.causes
+    assert all(text.endswith(".") for text in (message.meaning, message.next, message.beyond))
+    for cause in message.causes:
+        assert cause.findings or cause.why.endswith(".")
+        for number in cause.findings:
+            finding = registry.finding_named(number)
+            assert finding.exposed and finding.workaround, number
+
+
+# ---- a log
+
+LOG = """\
+[default0]:Epoch 1
+\x1b[31m[rank1]:Traceback (most recent call last):\x1b[0m
+[rank1]:  File "train.py", line 3, in step
+[rank1]:    raise RendezvousClosedError(
+[rank1]:ZeroDivisionError: division by zero
+2026-11-27T10:00:01.5Z [rank0]:Traceback (most recent call last):
+[rank0]:  File "torch/distributed/c10d.py", line 5, in all_reduce
+[rank0]:RuntimeError: [pair.cc:534] Connection closed by peer [10.1.0.2]:41234
+E1127 10:00:02.000000 140 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 1
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def test_the_first_error_of_a_log_is_named_and_the_rest_is_called_its_consequence() -> None:
+    found = messages(LOG)
+    assert [one.message.name for one in found] == [
+        "script-error", "gloo-peer-closed", "worker-ended", "child-failed"
+    ]  # fmt: skip
+    first = first_error(found)
+    assert first is not None and first.message is SCRIPT_ERROR
+    assert (first.text, first.line) == ("ZeroDivisionError: division by zero", 5)
+    assert {one.kind for one in found[1:]} == {Kind.CONSEQUENCE}
+
+
+def test_the_end_of_the_store_is_not_taken_for_the_first_error() -> None:
+    noise = '[rank0]:[W1 ProcessGroupNCCL.cpp:1] Failed to check the "should dump" flag on TCPStore: Broken pipe\n'
+    found = messages(noise * 3 + "sendBytes failed on SocketImpl: Broken pipe\nfailed (exitcode: -9) local_rank: 0\n")
+    assert [(one.message.name, one.count) for one in found] == [
+        ("should-dump", 3), ("broken-pipe", 1), ("worker-ended", 1)
+    ]  # fmt: skip
+    first = first_error(found)
+    assert first is not None and first.message.name == "worker-ended"
+    assert first_error(found[:2]) is None
+
+
+def test_a_note_is_not_the_first_error_of_a_log_that_has_one() -> None:
+    found = messages(
+        "The IPv6 network addresses of (a, 1) cannot be retrieved (gai error: -3 - x).\nRendezvousTimeoutError\n"
+    )
+    first = first_error(found)
+    assert first is not None and first.message.name == "rendezvous-timeout"
+    alone = first_error(found[:1])
+    assert alone is not None and alone.message.name == "name-not-resolved"
+
+
+LINES = {
+    "\x1b[31m[rank0]:\x1b[0m Traceback": ("Traceback", "rank0"),
+    "[default12]:    raise": ("   raise", "default12"),
+    "[rank3]:[E1127 10:00:00.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog": ("Watchdog", "Rank 3"),
+    "2026-11-27 10:00:00,123 lost": ("lost", ""),
+    "[2026-11-27 10:00:00,123] lost": ("lost", ""),
+    "I1127 10:00:00.123 4711 torch/distributed/run.py:12] lost": ("lost", ""),
+    "12: lost": ("lost", "12"),
+    "[W socket.cpp:601] lost": ("lost", ""),
+    "\x1b]0;title\x07lost": ("lost", ""),
+    "[1] is setting up": ("[1] is setting up", ""),
+    "lost\x07": ("lost\x07", ""),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_colours_ranks_and_times_in_front_of_a_line_are_removed(line: str) -> None:
+    assert bare(line) == LINES[line]
+
+
+def test_a_long_line_is_cut_and_not_searched_to_its_end() -> None:
+    long = "RendezvousTimeoutError " + "x" * 100_000
+    assert len(only(long).text) == SHOWN_CHARACTERS_MAX
+    assert pasted("x" * 100_000 + long) == []
+
+
+# ---- the texts in the installed torch
+
+TORCH = Path(torch.__file__).parent
+SOURCES = ("distributed/distributed_c10d.py", "distributed/rendezvous.py", "distributed/elastic")
+LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libc10.so")
+PART_CHARACTERS_MIN = 5  # a shorter part is everywhere
+
+
+def texts_of_python() -> Iterator[str]:
+    """Each literal of torch's modules, implicit concatenations joined; a value of an f-string is a NUL."""
+    for root in SOURCES:
+        path = TORCH / root
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                match node:
+                    case ast.JoinedStr(values=values):
+                        yield "".join(str(v.value) if isinstance(v, ast.Constant) else "\0" for v in values)
+                    case ast.Constant(value=str(text)):
+                        yield text
+                    case ast.ClassDef(name=name):
+                        yield name
+
+
+def literals(path: Path) -> bytes:
+    """The section .rodata of a library, which has its literals."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        (at,) = struct.unpack_from("<Q", data, 0x28)
+        size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+        headers = [struct.unpack_from("<IIQQQQ", data, at + n * size) for n in range(count)]
+        named = headers[names][4]
+        for name, _, _, _, offset, length in headers:
+            if data[named + name : named + name + 8] == b".rodata\0":
+                return data[offset : offset + length]
+    raise AssertionError(f"{path} has no literals")
+
+
+@pytest.fixture(scope="module")
+def torchs() -> bytes:
+    """All texts of the installed torch; those of its modules with single spaces."""
+    modules = SPACES.sub(" ", "\n".join(texts_of_python())).encode()
+    return b"\n".join([modules, *(literals(TORCH / "lib" / name) for name in LIBRARIES)])
+
+
+def lacks(torchs: bytes, text: str) -> list[str]:
+    """The parts of a text that torch does not have."""
+    parts = [part for each in TEXTS.values() for one in each if one == text for part in one.parts]
+    assert any(len(part) >= PART_CHARACTERS_MIN for part in parts), text
+    return [part for part in parts if len(part.strip()) >= PART_CHARACTERS_MIN and part.encode() not in torchs]
+
+
+IS_TODAYS = torch.__version__.startswith("2.13.")
+
+
+@pytest.mark.skipif(not IS_TODAYS, reason="the table has the texts of torch 2.13")
+@pytest.mark.parametrize("message", [m for m in MESSAGES.values() if m.texts], ids=lambda m: m.name)
+def test_the_texts_of_a_row_are_in_the_installed_torch(message: Message, torchs: bytes) -> None:
+    assert {text: lost for text in message.texts if (lost := lacks(torchs, text))} == {}
+
+
+@pytest.mark.skipif(not IS_TODAYS or torch.version.cuda is not None, reason="the texts of a build with CUDA are others")
+@pytest.mark.parametrize("name", ["should-dump", "nccl-unique-id", "nccl-timeout"])
+def test_a_row_of_a_build_with_cuda_has_texts_that_this_torch_lacks(name: str, torchs: bytes) -> None:
+    message = MESSAGES[name]
+    assert not message.texts
+    assert all(lacks(torchs, text) for text in message.foreign)
+
+
+def test_a_text_that_torch_does_not_have_is_noticed(torchs: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = type(TEXTS["wait-timeout"][0])("wait timeouts after {milliseconds:d}ms, keys: {keys}")
+    monkeypatch.setitem(TEXTS, "wait-timeout", (other,))
+    assert lacks(torchs, other) == ["wait timeouts after "]
