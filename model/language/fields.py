@@ -70,7 +70,7 @@ def integer(
     high: Bound,
     *,
     per: str | tuple[str, ...] = (),
-    initial: int | tuple[int, ...] | None = None,
+    initial: Bound | tuple[Bound, ...] | None = None,
     editions: Any = (),
     doc: str = "",
 ) -> Field:

@@ -168,7 +168,7 @@ class SequenceView:
         sort = dict(self._declared.components)[component]
         if isinstance(sort, tuple):
             low = sort[0]
-            return low if isinstance(low, int) else self._sizes[low]
+            return self._sizes[low] if isinstance(low, str) else low
         return next(iter(sort)) if issubclass(sort, enum.Enum) else FALSE
 
     def _known(self, components: Any) -> None:

@@ -164,7 +164,7 @@ class System:
         self._check(body)
         self._check_sizes()
 
-    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, Any]:
+    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
         known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
         for name, value in given.items():
             if name not in known:

@@ -50,7 +50,7 @@ def assumes_all(patch: pytest.MonkeyPatch) -> None:
 
 def first_value_alone(patch: pytest.MonkeyPatch) -> None:
     """Of several initial values a proof looks at the first."""
-    original = systems.make_slot
+    original = fields.make_slot
 
     def make_slot(*given: Any) -> fields.Slot:
         made = original(*given)
@@ -65,7 +65,7 @@ def is_any(given: Mapping[str, Any]) -> bool:
 
 def slots(changed: Any) -> Mutant:
     """Each field of a system of any size is another."""
-    original = systems.make_slot
+    original = fields.make_slot
 
     def make_slot(name: str, declared: fields.Field, given: Any, dims: Any) -> fields.Slot:
         made = original(name, declared, given, dims)
