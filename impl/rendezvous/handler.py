@@ -94,7 +94,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         holder = StateHolder(backend, told=self._recorder.told)
         self._part = part = _Resources(engine, holder, meeting, meeting_place, self._recorder.standing)
         self._closed = False
-        self.for_torchrun = False  # torchrun's command made it: its agent is the only one to use it
+        self.for_launcher = False  # torch's `launch_agent` made it: its agent is the only one to use it
+        self._outer_error = sys.exc_info()[1]  # that the caller handles already: it is not the agent's
         # At the end of the process before the stores close, which were imported earlier; else with the object.
         dropped = weakref.finalize(self, part.depart, os.getpid())
         dropped.atexit = False
@@ -158,7 +159,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousSettingsError: the other nodes have other settings.
             RendezvousConnectionError: the store cannot be reached.
             RendezvousDrained: an operator has drained this node, which has left.
-            NotNeeded: torchrun's process has nothing to do any more.
+            NotNeeded: the launcher's process has nothing to do any more.
         """
         part, seen = self._part, self._part.seen
         self._recorder.said("joining", seen)
@@ -178,14 +179,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             state = part.holder.state
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # torch's agent has no result for a node that never ran, and fails for want of one.
-                if self.for_torchrun and _succeeded(state):
+                if self.for_launcher and _succeeded(state):
                     raise NotNeeded(0) from None
                 raise
             if isinstance(error, RendezvousDrained):
                 part.stop()
                 part.listed = False  # it has left
                 self._recorder.said("drained", state)
-                if self.for_torchrun:
+                if self.for_launcher:
                     log.warning("%s", error)
                     raise NotNeeded(0) from None
                 raise
@@ -219,9 +220,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if torch_release.is_agents(sys._getframe(1)):
             return True  # nothing is known yet of how the job ends; the launcher calls again
         error = sys.exc_info()[1]  # torch calls this from a `finally`: an agent that raises nothing has succeeded
-        if error is not None:
-            return self.close(f"its agent has ended with {type(error).__name__}", "failed" if self.for_torchrun else "")
-        if self.for_torchrun:
+        if error is not None and error is not self._outer_error:
+            failed = "failed" if self.for_launcher else ""
+            return self.close(f"its agent has ended with {type(error).__name__}", failed)
+        if self.for_launcher:
             return self.close("its workers have succeeded", "succeeded")
         return self.close("its agent has ended")
 
