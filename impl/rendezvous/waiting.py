@@ -191,7 +191,7 @@ class Waits:
             self._gathered = _gathers(state, self._token)
         self._observer.look(state, seen.now)
         self._look_at_others(state, seen.now)
-        self._teller.tell(lambda: self._sentence(state), seen.now, lambda: self._limit(seen))
+        self._teller.tell(lambda: self._sentence(state), seen.now, lambda: self._end(seen))
 
     def _look_at_others(self, state: State | None, now: float) -> None:
         if not _gathers(state, self._token) or state is None or _missing(state) <= 0:
@@ -207,9 +207,11 @@ class Waits:
             yield from (f"{why[0].upper()}{why[1:]}." for why in (self._place, self._others()) if why)
 
     def _sentence(self, state: State | None) -> str:
-        what = awaited(state, self._token)
-        more = (self._place, self._neighbours) if what and _gathers(state, self._token) else ()
-        return "; ".join(part for part in (what, *more) if part)
+        return "; ".join(part for part in (awaited(state, self._token), self._neighbours) if part)
+
+    def _end(self, seen: Seen) -> str:
+        place = self._place if _gathers(seen.state, self._token) else ""
+        return "; ".join(part for part in (self._limit(seen), place) if part)
 
     def away(self, since: float, now: float) -> None:
         """The store has not answered since then; the first time the driver says so, with the error."""

@@ -167,10 +167,10 @@ def said_of_others(expected: list[tuple[float, str]]) -> None:
 
 
 def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
-    why = f"{ONE_OF_3}; nobody reaches it"
     said_of_others([
-        (0.0, f"{why}; up to 15 m"), (6.0, f"{why}; the job 'b' waits too; up to 15 m"),
-        (66.0, f"{why}; the job 'b' waits too; up to 14 m"),
+        (0.0, f"{ONE_OF_3}; up to 15 m; nobody reaches it"),
+        (6.0, f"{ONE_OF_3}; the job 'b' waits too; up to 15 m; nobody reaches it"),
+        (66.0, f"{ONE_OF_3}; the job 'b' waits too; up to 14 m; nobody reaches it"),
     ])  # fmt: skip
 
 
