@@ -96,7 +96,7 @@ def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
         configured(["train.py"])
 
 
-def test_the_start_method_is_torchruns_default_or_of_a_script_in_this_interpreter(
+def test_the_start_method_is_torchruns_default_or_that_of_run_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert configured(["--start-method=spawn", "train.py"])[0].start_method == "spawn"
