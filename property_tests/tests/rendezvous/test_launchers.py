@@ -14,12 +14,13 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
-PACKAGES = ("accelerate", "transformers", "lightning", "torchx")
+PACKAGES = ("accelerate", "transformers", "lightning")
 SECONDS = 240.0  # a launcher and its worker import torch and more, on a machine that may be busy
 PROGRAMS = {  # of this interpreter's environment
-    "accelerate launch": "python -m accelerate.commands.launch", "torchx run": "python -m torchx.cli.main run",
-    "trystate run": "python -m trystate run", "torchrun": "python -m torch.distributed.run",
-}  # fmt: skip
+    "accelerate launch": "python -m accelerate.commands.launch",
+    "trystate run": "python -m trystate run",
+    "torchrun": "python -m torch.distributed.run",
+}
 SAYS = """
 import os
 from pathlib import Path
@@ -83,7 +84,7 @@ def local(command: str, port: int) -> str:
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds no documentation")
 def test_the_page_has_a_row_of_each_launcher_with_both_commands() -> None:
-    assert {"trystate", "torchrun", "accelerate", "transformers", "lightning", "torchx", "Slurm"} <= rows().keys()
+    assert {"trystate", "torchrun", "accelerate", "transformers", "lightning", "Slurm"} <= rows().keys()
 
 
 @pytest.mark.parametrize(("name", "machines"), CASES if NIGHTLY else [case for case in CASES if case in BY_DAY])
@@ -93,10 +94,9 @@ def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int,
     for script, text in SCRIPTS.items():
         (tmp_path / script).write_text(text)
     command = local(rows()[name][machines - 1], free_port())
-    starts = 1 if name == "torchx" else machines  # one command starts all nodes
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     running = []
-    for node in range(starts):
+    for node in range(machines):
         variables = os.environ | {"NODE": str(node), "PATH": path, "SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1"}
         with (tmp_path / f"log.{node}").open("w") as log:
             argv = ["bash", "-c", command]
@@ -110,6 +110,6 @@ def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int,
             if one.poll() is None:
                 os.killpg(one.pid, 15)
                 one.wait(SECONDS)
-    logs = "\n".join((tmp_path / f"log.{node}").read_text()[-3000:] for node in range(starts))
-    assert codes == [0] * starts, logs
-    assert {path.name: path.read_text() for path in tmp_path.glob("ran.*")} == {"ran.0": "2", "ran.1": "2"}, logs
+    logs = "\n".join((tmp_path / f"log.{node}").read_text()[-3000:] for node in range(machines))
+    assert codes == [0] * machines, logs
+    assert {ran.name: ran.read_text() for ran in tmp_path.glob("ran.*")} == {"ran.0": "2", "ran.1": "2"}, logs
