@@ -15,7 +15,7 @@ from trystate.property_tests.support.rendezvous.jobs import free_port
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
 PACKAGES = ("accelerate", "transformers", "lightning")
-SECONDS = 240.0  # a launcher and its worker import torch and more, on a machine that may be busy
+SECONDS = 480.0  # a launcher and its worker import torch and more, on a machine that may be busy
 PROGRAMS = {  # of this interpreter's environment
     "accelerate launch": "python -m accelerate.commands.launch",
     "trystate run": "python -m trystate run",
