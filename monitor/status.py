@@ -8,9 +8,8 @@ age is measured by the observer's own clock from then on. Stamps of other machin
 from __future__ import annotations
 
 import contextlib
-import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from torch.distributed import DistError
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.endpoint import place
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousError
+from trystate.impl.rendezvous.jobs import OURS, TORCH, jobs, keys
 from trystate.impl.rendezvous.notifier import look
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import LISTS, Settings, State
@@ -36,8 +36,6 @@ TORCH_BEAT_SECONDS = 5.0  # torch's default interval: its state does not say
 BEATS_AWAITED = 1.3  # of the interval: a live node has beaten by then
 POLL_SECONDS = 0.2
 NAMES_MAX = 20  # jobs in one text
-ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of its workers
-OURS, TORCH = "trystate", "c10d"
 
 
 class NoAnswer(TrystateError):
@@ -148,11 +146,6 @@ def endpoint_store(endpoint: str, secret: bytes | None) -> Iterator[Any]:
         raise RendezvousConnectionError(str(error)) from error
 
 
-def keys(job: str) -> dict[str, str]:
-    """The key of the state in each backend."""
-    return {OURS: f"trystate/{job}/state", TORCH: f"torch.rendezvous.{job}"}
-
-
 def found(store: Any, job: str) -> tuple[str, bytes]:
     """The backend of the job, and the bytes of its state: ours, if the store has both.
 
@@ -167,28 +160,48 @@ def found(store: Any, job: str) -> tuple[str, bytes]:
 
 def jobs_there(store: Any) -> str:
     """The jobs of a store, in words; a server of torch's may not be able to list them."""
-    try:
-        there = store.list_keys()
-    except (DistError, RuntimeError, NotImplementedError):
-        return "its server cannot say which jobs it has; see the --rdzv-id of the nodes"
-    ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
-            if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip
-    states = {key for key in there if key.startswith("torch.rendezvous.")}
-    torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
-    names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
+    there = jobs(store)
+    if there is None:
+        return "its server cannot list its jobs; see the --rdzv-id of the nodes"
+    names = [*(f"{name!r}" for name in there.ours), *(f"{name!r} (torch's c10d)" for name in there.torchs)]
     if not names:
-        there_are = f"it has no job yet, and {len(there)} other key{'s' * (len(there) != 1)}"
-        return there_are if there else "it is empty; see whether a node has come"
+        there_are = f"it has no job yet, and {there.keys} other key{'s' * (there.keys != 1)}"
+        return there_are if there.keys else "it is empty; see whether a node has come"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"it has {', '.join(names[:NAMES_MAX])}{more}"
 
 
-def _is_of_a_round(key: str, there: Collection[str]) -> bool:
-    """A key of the workers in torch's round N: `torch.rendezvous.ID.N/...`, beside the state `torch.rendezvous.ID`.
+def lines_of_all(store: Any) -> Iterator[str]:
+    """A line for each job of a store, ours and torch's, as it was read once.
 
-    An id may hold dots, digits and slashes: the state of the job decides.
+    Raises NoAnswer: there is no job, or its server cannot list them.
     """
-    return any(key[: found.start()] in there for found in ROUND.finditer(key))
+    there = jobs(store)
+    if there is None or not (there.ours or there.torchs):
+        raise NoAnswer(f"{describe(store)}: {jobs_there(store)}")
+    for backend, names, kind in ((OURS, there.ours, ""), (TORCH, there.torchs, " (torch's c10d)")):
+        for name in names[:NAMES_MAX]:
+            data = look(store, keys(name)[backend])
+            if data is not None:  # else it has gone meanwhile
+                yield f"job {name!r}{kind}: {_in_short(backend, data)}"
+        if len(names) > NAMES_MAX:
+            yield f"and {len(names) - NAMES_MAX} more"
+
+
+def _in_short(backend: str, data: bytes) -> str:
+    """The state of a job in half a line."""
+    try:
+        state = decode(data) if backend == OURS else read_torch(data)
+    except TrystateError as error:
+        return str(error)
+    counted = f"{len(state.participants)} node{'s' * (len(state.participants) != 1)}"
+    if state.closed is not None and state.closed is not False:
+        closed = f" by {state.closed.by}: {state.closed.reason}" if isinstance(state, State) and state.closed else ""
+        return f"closed{closed}"
+    if state.complete:
+        return f"round {state.round} is complete: {counted}"
+    least = f" of min_nodes={state.settings.min_nodes}" if isinstance(state, State) else ""
+    return f"round {state.round} is not complete: {counted}{least}"
 
 
 def observe(

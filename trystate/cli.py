@@ -577,10 +577,11 @@ def _watch(p: Parser) -> None:
                        help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 
 
-def _job(p: Parser) -> None:
+def _job(p: Parser, *, needs_id: bool = True) -> None:
     """The options that name a running job."""
     p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
-    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the id of the job")
+    more = "" if needs_id else " (default: each job of the store, in a line)"
+    p.add_argument("--rdzv-id", required=needs_id, metavar="JOB", help=f"the id of the job{more}")
     p.add_argument(
         "--secret-file",
         type=Path,
@@ -597,7 +598,7 @@ def _observed(text: str) -> float:
 
 
 def _status(p: Parser) -> None:
-    _job(p)
+    _job(p, needs_id=False)
     p.add_argument("--json", action="store_true", help="one JSON object instead of text")
     p.add_argument(
         "--observe",

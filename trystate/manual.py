@@ -444,11 +444,13 @@ waits, spares, the age of each heartbeat, what the round waits for, and by whom
 and why it was closed. Of a complete round of torch's it says which key its
 agents wait for, and which node has to write it. Both our rendezvous and torch's c10d; on our server and
 on torch's. Nothing is written, and no clocks of two machines are compared: an
-age counts from when this command saw the heartbeat change.
+age counts from when this command saw the heartbeat change. Without --rdzv-id
+it lists the jobs of the store, each with its round.
 """,
         examples="""\
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
+  trystate status --rdzv-endpoint 10.0.0.1:29400
 """,
         exits={
             Exit.FAILED: "our rendezvous was closed otherwise than as succeeded, or torch's agents wait for a key that "

@@ -97,6 +97,8 @@ class ElasticAgent(LocalElasticAgent):
             raise TypeError(
                 f"rdzv_handler is a {kind}: this agent works with trystate's DynamicRendezvousHandler alone"
             )
+        if spec.rdzv_handler.max_restarts < 0:  # its options do not say; torch's agent takes the number from `spec`
+            spec.rdzv_handler.count_restarts(spec.max_restarts)
         if spec.rdzv_handler.max_restarts != spec.max_restarts:
             raise ValueError(
                 f"the rendezvous counts max_restarts={spec.rdzv_handler.max_restarts} and the agent "
@@ -148,9 +150,8 @@ class ElasticAgent(LocalElasticAgent):
                 order = self._run_round(failed=order in (Order.RESTART, Order.FAIL))
             except RoundOver:
                 order = Order.REJOIN
-            except RendezvousClosedError as error:
+            except RendezvousClosedError:
                 if late:
-                    error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
                     raise
                 order = Order.END
             except RendezvousDrained as error:

@@ -42,7 +42,7 @@ from .decisions import Decision, decided
 from .errors import RendezvousClosedError, RendezvousDrained, RendezvousSettingsError, RendezvousTimeoutError
 from .observer import Lease, Observer
 from .operators import View
-from .state import Closed, Participant, Settings, State
+from .state import Closed, Participant, Settings, State, named
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
@@ -169,7 +169,8 @@ class Engine:
             if (joined := self._ends(action, view, seconds)) is not None:
                 return replace(joined, since=seen.now)
             if lost and seen.now >= deadline + GRACE_SECONDS:
-                raise self._late(seconds)  # others win every write: `leave` takes this node off the lists, or they do
+                # Others win every write: `leave` takes this node off the lists, or they do.
+                raise self._late(seconds, view.state)
             if action is Action.REPLACE_ROUND:
                 changed = self._rejoined(view, failed, lapsed, final)
             else:
@@ -178,7 +179,7 @@ class Engine:
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
             if action is Action.WITHDRAW and seen.won:
-                raise self._drained() if view.drained else self._late(seconds)
+                raise self._drained(view.state) if view.drained else self._late(seconds, view.state)
 
     def _decide(self, view: View, leaving: bool) -> Action:
         """The operators in their order: leave the round of before, expel the silent, join."""
@@ -191,7 +192,7 @@ class Engine:
         """The end of the operation: the round that the node is in, or an error."""
         state = view.state
         if action is Action.ERROR_TIMEOUT:
-            raise self._late(seconds)
+            raise self._late(seconds, state)
         if state is not None and action is Action.ERROR_CLOSED and state.closed is not None:
             raise closed_error(state.closed)
         if state is not None and action is Action.ERROR_SETTINGS:
@@ -201,16 +202,21 @@ class Engine:
             return Joined(state, rank)
         return None
 
-    def _late(self, seconds: float) -> RendezvousTimeoutError:
+    def _late(self, seconds: float, state: State | None) -> RendezvousTimeoutError:
         return RendezvousTimeoutError(
             f"no round with {self.me.node} was complete within join_timeout={seconds:g} s; see whether at least "
-            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left, the others go on"
+            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left, {self._others(state)}"
         )
 
-    def _drained(self) -> RendezvousDrained:
+    def _drained(self, state: State | None) -> RendezvousDrained:
         return RendezvousDrained(
-            f"an operator has drained this node, {self.me.node}: it has left, and the others go on without it"
+            f"an operator has drained this node, {self.me.node}: it has left, {self._others(state)}"
         )
+
+    def _others(self, state: State | None) -> str:
+        """The part of a sentence about the nodes that remain when this one has left."""
+        nodes = [p.node for p in state.listed() if p.node.token != self.token] if state is not None else []
+        return f"{named(nodes)} remain{'s' * (len(nodes) == 1)}" if nodes else "and no other node is there"
 
     # ---- while the workers run
 

@@ -23,7 +23,10 @@ class RendezvousDrained(RendezvousError):
 
 
 class NotNeeded(SystemExit):
-    """The job has succeeded while this node had no seat, or it was drained: torchrun's process ends with code 0."""
+    """The job has succeeded while this node had no seat, or it was drained: the launcher's process ends with code 0.
+
+    A program that calls torch's `elastic_launch` and has more to do afterwards catches it.
+    """
 
 
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):

@@ -38,12 +38,13 @@ STATES = {
 def log_to_stderr() -> None:
     """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers.
 
-    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO.
+    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO. A program with handlers of its own
+    gets the records there.
     """
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
     waiting.log.setLevel(os.environ.get("LOGLEVEL", "INFO"))
-    if not package.handlers:
+    if not package.hasHandlers():
         said = logging.StreamHandler()
         said.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         package.addHandler(said)

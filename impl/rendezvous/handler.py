@@ -46,7 +46,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from .. import torch_release
-from . import bootstrap, endpoint
+from . import bootstrap, endpoint, meeting_place
 from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
@@ -80,21 +80,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
     workers, also when the node cannot know any more whether it is still a member.
     """
 
-    def __init__(self, options: Options, backend: Backend, meeting_place: endpoint.Endpoint | None = None) -> None:
-        """`backend` becomes the handler's, and so does `meeting_place`."""
+    def __init__(self, options: Options, backend: Backend, at: endpoint.Endpoint | None = None) -> None:
+        """`backend` becomes the handler's, and so does the endpoint that it is `at`."""
         self._options = options
         local_id = options.local_id if options.local_id is not None else next(_local_ids)
         address = options.local_addr or socket.gethostname()
         node = Node(address, os.getpid(), local_id, secrets.token_hex(8))
         self._recorder = Recorder(options.run_id, node)
-        host = bootstrap.own_host(options.local_addr, meeting_place.host if meeting_place is not None else "")
+        host = bootstrap.own_host(options.local_addr, at.host if at is not None else "")
         me = Participant(node, host, 0, rank_key=options.rank_key)
         engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
         holder = StateHolder(backend, told=self._recorder.told)
-        self._part = part = _Resources(engine, holder, meeting, meeting_place, self._recorder.standing)
+        local = meeting_place.local(options)
+        self._part = part = _Resources(engine, holder, meeting, at, self._recorder.standing, local)
         self._closed = False
-        self.for_torchrun = False  # torchrun's command made it: its agent is the only one to use it
+        self.for_launcher = False  # torch's `launch_agent` made it: its agent is the only one to use it
+        self._outer_error = sys.exc_info()[1]  # that the caller handles already: it is not the agent's
         # At the end of the process before the stores close, which were imported earlier; else with the object.
         dropped = weakref.finalize(self, part.depart, os.getpid())
         dropped.atexit = False
@@ -110,9 +112,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousSettingsError: an option is wrong, or not the one of the other nodes.
             RendezvousConnectionError: the endpoint cannot be reached.
         """
-        options = Options.of(params, command)
-        place = endpoint.meet(options)
-        return cls(options, StoreBackend(place.store, options.run_id), place)
+        options = meeting_place.checked(Options.of(params, command))
+        for said in filter(None, (meeting_place.warning(options), meeting_place.ignored(options))):
+            log.warning("%s", said)
+        at = endpoint.meet(options)
+        return cls(options, StoreBackend(at.store, options.run_id), at)
 
     @classmethod
     def from_store(
@@ -158,7 +162,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousSettingsError: the other nodes have other settings.
             RendezvousConnectionError: the store cannot be reached.
             RendezvousDrained: an operator has drained this node, which has left.
-            NotNeeded: torchrun's process has nothing to do any more.
+            NotNeeded: the launcher's process has nothing to do any more.
         """
         part, seen = self._part, self._part.seen
         self._recorder.said("joining", seen)
@@ -178,19 +182,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
             state = part.holder.state
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # torch's agent has no result for a node that never ran, and fails for want of one.
-                if self.for_torchrun and _succeeded(state):
+                if self.for_launcher and _succeeded(state):
                     raise NotNeeded(0) from None
                 raise
             if isinstance(error, RendezvousDrained):
                 part.stop()
                 part.listed = False  # it has left
                 self._recorder.said("drained", state)
-                if self.for_torchrun:
+                if self.for_launcher:
                     log.warning("%s", error)
                     raise NotNeeded(0) from None
                 raise
             self._recorder.failed(error, state)
+            if isinstance(error, RendezvousClosedError) and part.waits is not None and part.waits.late:
+                raise self._used_up(error) from None
             if isinstance(error, RendezvousTimeoutError):  # it has left, also if it could not meet the others
+                for why in part.waits.reasons() if part.waits is not None else ():
+                    error.add_note(why)
                 part.stop()
                 with contextlib.suppress(RendezvousError):
                     part.leave(LEAVE_SECONDS)
@@ -219,9 +227,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if torch_release.is_agents(sys._getframe(1)):
             return True  # nothing is known yet of how the job ends; the launcher calls again
         error = sys.exc_info()[1]  # torch calls this from a `finally`: an agent that raises nothing has succeeded
-        if error is not None:
-            return self.close(f"its agent has ended with {type(error).__name__}", "failed" if self.for_torchrun else "")
-        if self.for_torchrun:
+        if error is not None and error is not self._outer_error:
+            failed = "failed" if self.for_launcher else ""
+            return self.close(f"its agent has ended with {type(error).__name__}", failed)
+        if self.for_launcher:
             return self.close("its workers have succeeded", "succeeded")
         return self.close("its agent has ended")
 
@@ -263,6 +272,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def max_restarts(self) -> int:
         """Of the job; -1: they are not counted here."""
         return self._options.settings.max_restarts
+
+    def count_restarts(self, max_restarts: int) -> None:
+        """Before the first join: have the job's restarts counted here, where the options do not say how many."""
+        settings = replace(self._options.settings, max_restarts=max_restarts)
+        self._options, self._part.engine.settings = replace(self._options, settings=settings), settings
 
     @property
     def join_timeout(self) -> float:
@@ -387,6 +401,17 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._recorder.said("unused", state, cause=cause)
         return True
 
+    def _used_up(self, error: RendezvousError) -> RendezvousClosedError:
+        """The error of a node that came when the job was over: it is not about a failure of this node's."""
+        state = self._part.holder.state
+        closed = state.closed if state is not None else None
+        end = {"succeeded": " and has succeeded", "failed": " and has failed"}.get(closed.verdict if closed else "", "")
+        return RendezvousClosedError(
+            f"the job {self.get_run_id()!r} was over{end} before this node came, which has started nothing: {error}. "
+            "Each id is for one job: a new one needs a new --rdzv-id, or the variable PET_RDZV_ID where a launcher has "
+            "no such option, as accelerate"
+        )
+
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
         """True if the rendezvous is closed now, by whomever."""
         steps = self._part.engine.close(reason, verdict, anyway=anyway)
@@ -431,8 +456,10 @@ class _Resources:
 
     def __init__(
         self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
-        told: Callable[[Standing, State | None], None],
+        told: Callable[[Standing, State | None], None], local: str = "",
     ) -> None:  # fmt: skip
+        """`local`: the sentence for an endpoint that other machines cannot reach."""
+        self._local = local
         self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
         self.keep_alive: KeepAlive | None = None
         self.joined: Joined | None = None
@@ -457,12 +484,20 @@ class _Resources:
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        self.waits = waits = Waits(self.engine.token, self.holder.clock() + seconds)
+        self.waits = waits = Waits(
+            self.engine.token, self.holder.clock() + seconds, place=self._local, others=self._others
+        )
         joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final), self.holder,
                      outage_seconds_max=seconds, look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
+
+    def _others(self) -> str:
+        backend = self.holder.backend
+        with contextlib.suppress(RendezvousError):
+            return backend.others() if isinstance(backend, StoreBackend) else ""
+        return ""
 
     def run_on_clone(
         self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float,

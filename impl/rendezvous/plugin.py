@@ -31,11 +31,11 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
     from .command import UNKNOWN
     from .events import log_to_stderr
     from .handler import DynamicRendezvousHandler
-    from .torchrun import command
+    from .launcher import command
 
     runs = command(params)
     if runs is not None:  # any other program has loggers of its own
         log_to_stderr()
     handler = DynamicRendezvousHandler.of(params, runs or UNKNOWN)
-    handler.for_torchrun = runs is not None
+    handler.for_launcher = runs is not None
     return handler

@@ -18,6 +18,7 @@ from trystate.model.errors import TrystateError
 from ..store.errors import SecretRefused, StoreClosed
 from ..store.tcp import TCPStore
 from .errors import RendezvousConnectionError, RendezvousError
+from .jobs import others_that_wait
 from .notifier import Notifier, listen, look
 
 OPERATION_SECONDS = 5.0  # then it is begun anew, on a new connection: a state is a few kilobytes
@@ -58,6 +59,11 @@ class StoreBackend:
         """Wake every waiter that knows only revisions below `revision`."""
         with self._connected() as (_, heard):
             heard.notify(revision)
+
+    def others(self) -> str:
+        """The other jobs of the store that wait, in a sentence; empty: there are none, or it cannot list them."""
+        with self._connected() as (store, _):
+            return others_that_wait(store, self._run_id)
 
     def interrupt(self) -> None:
         """End what another thread does here, which gets RendezvousConnectionError, and all later waits."""

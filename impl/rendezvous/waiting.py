@@ -27,6 +27,7 @@ AGAIN_SECONDS = 60.0
 CHANGE_SECONDS = 1.0
 AWAY = "waiting for the store, which does not answer"
 SEATLESS = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
+OTHERS_SECONDS = 5.0  # a node that misses others for so long looks at the other jobs of the store
 LATE_SECONDS = 1.0  # a step of the start that takes longer is said
 
 log = logging.getLogger("trystate.waiting")
@@ -93,7 +94,7 @@ def _others(state: State, token: str) -> str:
 def _gathering(state: State) -> str:
     """An open round, of which the node is a member."""
     low, high = state.settings.min_nodes, state.settings.max_nodes
-    here, missing = len(state.participants), low - len(state.participants) - len(state.expected)
+    here, missing = len(state.participants), _missing(state)
     for_whom = []
     if state.expected:
         for_whom.append(f"{listed(state.expected, state)} to come back from the round before")
@@ -103,6 +104,11 @@ def _gathering(state: State) -> str:
         for_whom.append(f"the end of the last call: up to {high - here} more may come")
     nodes = f"{here} of {low} node{'s' * (low != 1)}" if low == high else f"{here} of {low} to {high} nodes"
     return f"{nodes}; waiting for {' and for '.join(for_whom)} (joined: {listed(state.participants, state)})"
+
+
+def _missing(state: State) -> int:
+    """How many nodes must come that are not known yet."""
+    return state.settings.min_nodes - len(state.participants) - len(state.expected)
 
 
 def unfinished(state: State | None, token: str) -> str:
@@ -120,6 +126,12 @@ def served(state: State | None, token: str) -> str:
     if state is None or not others:
         return ""
     return f"this node has left; it serves the store until the others have left: {listed(others, state)}"
+
+
+def _gathers(state: State | None, token: str) -> bool:
+    """Whether the node is in an open round."""
+    return (state is not None and state.closed is None and not state.complete
+            and state.membership(token) is Membership.PARTICIPANT)  # fmt: skip
 
 
 class Teller:
@@ -151,20 +163,55 @@ class Teller:
 class Waits:
     """The sentences of a node that joins: from states that it reads, and from reads that fail."""
 
-    def __init__(self, token: str, ends: float, say: Callable[[str], None] = say) -> None:
-        """`ends`: the deadline of the join, on the clock of the states."""
+    def __init__(
+        self, token: str, ends: float, say: Callable[[str], None] = say, *, place: str = "",
+        others: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        """`ends`: the deadline of the join, on the clock of the states; `place`: what is wrong with the endpoint.
+
+        `others` names other jobs of the store that wait. It is called when nodes have been missing for OTHERS_SECONDS,
+        and then once a minute.
+        """
         self._token, self._ends, self._teller, self._observer = token, ends, Teller(say), Observer(token)
-        self._away = False
+        self._away, self._place, self._others = False, place, others
+        self._neighbours, self._asks_at = "", math.inf  # the last answer of `others`, and when it is asked again
+        self._gathered = False  # the node was in an open round, when it was listed last
+        self.late: bool | None = None  # whether the job was over when its state was read first
         self.seatless: State | None = None  # the last state before the end of the job in which the node had no seat
 
     def look(self, seen: Seen) -> None:
         """A state was read."""
         self._away = False
         state = seen.state
+        if self.late is None:
+            self.late = state is not None and state.closed is not None
         if state is not None and state.closed is None and state.membership(self._token) in SEATLESS:
             self.seatless = state
+        if state is not None and state.membership(self._token) is not Membership.OUTSIDE:
+            self._gathered = _gathers(state, self._token)
         self._observer.look(state, seen.now)
-        self._teller.tell(lambda: awaited(state, self._token), seen.now, lambda: self._limit(seen))
+        self._look_at_others(state, seen.now)
+        self._teller.tell(lambda: self._sentence(state), seen.now, lambda: self._end(seen))
+
+    def _look_at_others(self, state: State | None, now: float) -> None:
+        if not _gathers(state, self._token) or state is None or _missing(state) <= 0:
+            self._neighbours, self._asks_at = "", math.inf
+        elif self._asks_at == math.inf:
+            self._asks_at = now + OTHERS_SECONDS
+        elif now >= self._asks_at:
+            self._neighbours, self._asks_at = self._others(), now + AGAIN_SECONDS
+
+    def reasons(self) -> Iterator[str]:
+        """The reasons that are known, after the deadline, why too few nodes came to the round of this node."""
+        if self._gathered:
+            yield from (f"{why[0].upper()}{why[1:]}." for why in (self._place, self._others()) if why)
+
+    def _sentence(self, state: State | None) -> str:
+        return "; ".join(part for part in (awaited(state, self._token), self._neighbours) if part)
+
+    def _end(self, seen: Seen) -> str:
+        place = self._place if _gathers(seen.state, self._token) else ""
+        return "; ".join(part for part in (self._limit(seen), place) if part)
 
     def away(self, since: float, now: float) -> None:
         """The store has not answered since then; the first time the driver says so, with the error."""

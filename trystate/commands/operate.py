@@ -30,13 +30,22 @@ CANNOT_DRAIN = (
 
 
 def status(args: argparse.Namespace) -> int:
-    """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing."""
+    """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing.
+
+    Without an id: a line for each job of the store, and 0.
+    """
     return answered(args, _status)
 
 
 def _status(store: Any, args: argparse.Namespace) -> int:
-    from trystate.monitor.status import OURS, lines, observe
+    from trystate.impl.rendezvous.jobs import OURS
+    from trystate.monitor.status import lines, lines_of_all, observe
 
+    if args.rdzv_id is None:
+        if args.json or args.observe is not None:
+            raise UsageError("--json and --observe are about one job: give its --rdzv-id; without it all are listed")
+        print("\n".join(lines_of_all(store)))
+        return Exit.OK
     seen = observe(store, args.rdzv_id, args.observe)
     print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(lines(seen)))
     failed = seen.backend == OURS and seen.closed is not None and seen.closed["verdict"] != "succeeded"
@@ -124,7 +133,8 @@ def _is_empty(state: Any) -> bool:
 
 def refuse_torchs(store: Any, job: str, why: str) -> None:
     """Raises UsageError if the job is one of torch's own rendezvous, NoAnswer if there is none."""
-    from trystate.monitor.status import TORCH, found
+    from trystate.impl.rendezvous.jobs import TORCH
+    from trystate.monitor.status import found
 
     if found(store, job)[0] == TORCH:
         raise UsageError(f"job {job!r} uses torch's c10d rendezvous: {why}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import multiprocessing
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
+START_METHOD = "spawn"  # torchrun's default for --start-method
 NO_ID = "none"  # torchrun's default for --rdzv-id
 HELP = {  # where torchrun's own help does not hold here
     **dict.fromkeys(STATIC_ONLY, "refused: the rendezvous gives ranks and a master"),
@@ -129,8 +131,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     _refuse_what_cannot_be(chosen)
     _refuse_what_means_nothing(chosen)
     _name_a_job_of_one_node(chosen)
-    # For torch's function, which warns of what it ignores: there is nothing left to ignore.
-    chosen.node_rank, chosen.start_method = 0, chosen.start_method or "spawn"
+    chosen.node_rank = 0  # for torch's function, which warns of what it ignores: there is nothing left to ignore
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
@@ -160,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
     page, found.formatter_class = PAGES["run"], argparse.RawDescriptionHelpFormatter
     found.description, found.epilog = page.description, page.epilog
     found.error = _refuse  # type: ignore[method-assign]
-    found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
+    found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND))
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
     for action in found._actions:
         action.help = HELP.get(action.dest, action.help)
@@ -248,6 +249,7 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         ("health-check", lambda v: v.strip(), "give a command"),
         ("health-timeout", lambda v: v > 0, "give seconds above 0"),
         ("health-failed", lambda v: v in FAILED, f"give {' or '.join(FAILED)}"),
+        ("start-method", lambda v: v in multiprocessing.get_all_start_methods(), "give spawn, fork or forkserver"),
         ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
     ):
         value, why = getattr(chosen, option.replace("-", "_")), ""
@@ -289,8 +291,9 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
         _refuse("--standalone is a job of one node with no endpoint: leave out --rdzv-endpoint and --rdzv-id, or it")
     if chosen.run_path and (chosen.no_python or chosen.module):
         _refuse("--run-path runs a file in this interpreter: leave out --no-python and --module")
-    if chosen.start_method is not None and not chosen.run_path:
-        _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own")
+    if chosen.start_method != START_METHOD and not chosen.run_path:
+        _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own. "
+                f"Leave it and PET_START_METHOD out, or give {START_METHOD}, which is the default")  # fmt: skip
     for option in ("heartbeat-start", "heartbeat-file"):
         if getattr(chosen, option.replace("-", "_")) is not None and chosen.heartbeat_limit is None:
             _refuse(f"--{option} means nothing without --heartbeat-limit SECONDS: give that as well")
@@ -323,12 +326,15 @@ def _refuse_logs(chosen: argparse.Namespace) -> None:
 
 def _name_a_job_of_one_node(chosen: argparse.Namespace) -> None:
     """Without an endpoint there can be one node only, which brings a store of its own."""
+    from trystate.impl.rendezvous.meeting_place import OF_ONE_NODE, of_a_platform
+
     one = chosen.nnodes.strip() in ("1", "1:1")
     if chosen.standalone and not one:
         _refuse(f"--standalone is a job of one node, --nnodes {chosen.nnodes} are more: give an endpoint instead")
     if not chosen.rdzv_endpoint:
         if not one:
-            _refuse(f"--nnodes {chosen.nnodes} needs --rdzv-endpoint HOST:PORT, the same on all nodes")
-        chosen.rdzv_endpoint = "localhost:0"
+            known = of_a_platform()
+            _refuse(f"--nnodes {chosen.nnodes} needs --rdzv-endpoint HOST:PORT, the same on all nodes{known}")
+        chosen.rdzv_endpoint = OF_ONE_NODE
         if chosen.rdzv_id == NO_ID:
             chosen.rdzv_id = str(uuid.uuid4())

@@ -6,6 +6,7 @@ that they wrote down.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -41,14 +42,45 @@ def free_port() -> int:
         return number
 
 
-def torchrun(argv: list[str]) -> None:
-    """In the child. Where no distribution of ours is installed, the entry point is made known by hand."""
+def launch(launcher: str, argv: list[str]) -> None:
+    """In the child: a launcher with torchrun's options. Without a distribution of ours, ours is registered by hand."""
+    import torch.distributed.run as torchrun
     from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
-    from torch.distributed.run import main
     from trystate.impl.rendezvous.plugin import creator
 
     rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one
-    sys.argv = ["torchrun", *argv]
+    if launcher == "torchrun":
+        sys.argv = ["torchrun", *argv]
+        torchrun.main()
+    elif launcher == "torch.distributed.launch":
+        import torch.distributed.launch
+
+        sys.argv = ["launch.py"]
+        torch.distributed.launch.main(["--use-env", *argv])
+    elif launcher == "elastic_launch":
+        from torch.distributed.launcher.api import elastic_launch
+
+        sys.argv = ["a_program.py"]
+        config, command, arguments = torchrun.config_from_args(torchrun.parse_args(argv))
+        elastic_launch(config, command)(*arguments)
+    else:
+        _accelerate(torchrun.parse_args(argv))
+
+
+def _accelerate(chosen: argparse.Namespace) -> None:
+    """`accelerate launch`, which has no options for the id, the endpoint of one machine, and an elastic job."""
+    from accelerate.commands.launch import main
+
+    os.environ |= {
+        "PET_NNODES": chosen.nnodes, "PET_RDZV_ID": chosen.rdzv_id, "PET_RDZV_ENDPOINT": chosen.rdzv_endpoint,
+    }  # fmt: skip
+    sys.argv = [
+        "accelerate", "--multi_gpu", "--num_machines=1", f"--num_processes={chosen.nproc_per_node}",
+        "--main_process_port=0", "--mixed_precision=no", "--dynamo_backend=no", "--num_cpu_threads_per_process=1",
+        f"--rdzv_backend={chosen.rdzv_backend}", f"--rdzv_conf={chosen.rdzv_conf}",
+        f"--max_restarts={chosen.max_restarts}", *(["-m"] if chosen.module else []), chosen.training_script,
+        *chosen.training_script_args,
+    ]  # fmt: skip
     main()
 
 
@@ -63,8 +95,9 @@ class Job:
         self._agents: list[Program] = []
 
     def agent(
-        self, nodes: str = "1:3", *, conf: str = "", restarts: int = 3, workers: int = 1, train: bool = False
-    ) -> Program:
+        self, nodes: str = "1:3", *, conf: str = "", restarts: int = 3, workers: int = 1, train: bool = False,
+        launcher: str = "torchrun",
+    ) -> Program:  # fmt: skip
         """Start one more; its workers do nothing, or `train`."""
         settings = ",".join(part for part in (BEATS, "last_call_timeout=0.5,join_timeout=60", conf) if part)
         argv = [
@@ -74,7 +107,7 @@ class Job:
             *(["train"] if train else []),
         ]  # fmt: skip
         log = self.folder / f"agent{len(self._agents)}.txt"
-        self._agents.append(Program(log, torchrun, argv, variables=self._variables))
+        self._agents.append(Program(log, launch, launcher, argv, variables=self._variables))
         return self._agents[-1]
 
     def lines(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import CONF, Agent, Server, eventually
-from trystate.property_tests.support.rendezvous.jobs import torchrun
+from trystate.property_tests.support.rendezvous.jobs import launch
 
 SECRET = "sk-0123456789abcdef"
 WAITS = """
@@ -37,7 +37,8 @@ def started(folder: Path, program: str) -> Iterator[Start]:
                    "--local-addr=127.0.0.1", *argv]  # fmt: skip
         if program == "torchrun":
             log = folder / f"log.{name}"
-            nodes.append(Program(log, torchrun, ["--rdzv-backend=trystate", *options], variables={"AGENT": name}))
+            argv = ["--rdzv-backend=trystate", *options]
+            nodes.append(Program(log, launch, "torchrun", argv, variables={"AGENT": name}))
         else:
             nodes.append(Agent(name, folder, options, LOGLEVEL="INFO"))
         return nodes[-1]

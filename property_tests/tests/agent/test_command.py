@@ -91,6 +91,22 @@ def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PET_{name}", value)
     config, _, _ = configured(["train.py"])
     assert (config.min_nodes, config.max_nodes, config.rdzv_endpoint, config.max_restarts) == (2, 3, "h:2", 6)
+    monkeypatch.delenv("PET_RDZV_ENDPOINT")
+    with pytest.raises(UsageError, match=r"needs --rdzv-endpoint HOST:PORT.*, for example m:5 from PET_MASTER_ADDR"):
+        configured(["train.py"])
+
+
+def test_the_start_method_is_torchruns_default_or_that_of_run_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert configured(["--start-method=spawn", "train.py"])[0].start_method == "spawn"
+    monkeypatch.setenv("PET_START_METHOD", "fork")
+    assert configured(["--run-path", "train.py"])[0].start_method == "fork"
+    with pytest.raises(UsageError, match=r"--start-method fork is for --run-path.*Leave it and PET_START_METHOD out"):
+        configured(["train.py"])
+    monkeypatch.setenv("PET_START_METHOD", "threads")
+    with pytest.raises(UsageError, match="--start-method threads: give spawn, fork or forkserver"):
+        configured(["--run-path", "train.py"])
 
 
 @pytest.mark.parametrize("argv", [["--standalone"], [], ["--nnodes", "1"], ["--nnodes=1:1"]])
@@ -379,8 +395,18 @@ def handler(**counted: int) -> DynamicRendezvousHandler:
     )
 
 
+def test_an_agent_gives_its_handler_the_restarts_of_its_spec() -> None:
+    """As torch's agent, which is made of a handler without them; the job then counts them for all nodes."""
+    with handler() as made:
+        spec = WorkerSpec("r", 1, made, entrypoint="false", max_restarts=1)
+        result = ElasticAgent(spec, DefaultLogsSpecs(), start_method="spawn").run()
+        assert result.is_failed()
+        assert made.max_restarts == 1
+        assert made.state is not None and made.state.settings.max_restarts == made.state.spent == 1
+
+
 def test_an_agent_needs_our_handler_with_its_count_of_restarts() -> None:
-    with handler() as other, pytest.raises(ValueError, match="counts max_restarts=-1 and the agent 3"):
+    with handler(max_restarts=2) as other, pytest.raises(ValueError, match="counts max_restarts=2 and the agent 3"):
         ElasticAgent(WorkerSpec("r", 1, other, entrypoint=square), DefaultLogsSpecs())
     with pytest.raises(TypeError, match="works with trystate's DynamicRendezvousHandler alone"):
         ElasticAgent(WorkerSpec("r", 1, object(), entrypoint=square), DefaultLogsSpecs())  # type: ignore[arg-type]

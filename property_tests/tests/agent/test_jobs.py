@@ -286,8 +286,8 @@ def test_a_node_that_comes_when_all_is_over_is_told_so(tmp_path: Path) -> None:
         succeed(a)
         b = job.agent("b")
         assert b.ends() == 1
-        assert "the rendezvous was closed by" in b.said
-        assert "a new one needs a new --rdzv-id" in b.said
+        assert "the job 'job' was over and has succeeded before this node came, which has started nothing" in b.said
+        assert "a new one needs a new --rdzv-id, or the variable PET_RDZV_ID" in b.said
 
 
 def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_each_example_is_a_command_line_of_its_command(name: str, line: str) -> 
 @pytest.mark.parametrize(
     "argv",
     ["verify rendezvous --fault crsh", "table jin", "diagram --witness two_rn agents", "diagram R3 rendezvos",
-     "replay fast-exi", "prove rendezvous --only agree", "run --nnodes 4:1 train.py", "status --rdzv-endpoint a:1",
+     "replay fast-exi", "prove rendezvous --only agree", "run --nnodes 4:1 train.py", "close --rdzv-endpoint a:1",
      "explore rendezvous --walkk a"],
 )  # fmt: skip
 def test_an_example_that_is_none_is_noticed(argv: str) -> None:

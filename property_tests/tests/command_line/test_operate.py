@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="the jobs are torch's")
 
 import torch.distributed as dist
+from trystate.impl.rendezvous.errors import RendezvousTimeoutError
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
@@ -207,6 +209,31 @@ def test_a_store_without_the_job_says_what_is_there(tmp_path: Path, said: Said) 
             assert (code, "is no state of a rendezvous" in err) == (3, True)
     finally:
         server.kill()
+
+
+def test_a_status_without_an_id_lists_the_jobs_of_the_store(said: Said) -> None:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
+        where = "--rdzv-endpoint", f"127.0.0.1:{server.port}"
+        code, _, err = said("status", *where)
+        assert code == 3 and "it is empty" in err
+        soon: dict[str, Any] = {"last_call_timeout": 0, "join_timeout": 1}
+        one = DynamicRendezvousHandler.from_store("job17", store, 1, 2, "127.0.0.1", **soon)
+        two = DynamicRendezvousHandler.from_store("job18", store, 2, 2, "127.0.0.1", **soon)
+        with one, two:
+            one.next_rendezvous()
+            with pytest.raises(RendezvousTimeoutError):
+                two.next_rendezvous()
+            code, out, _ = said("status", *where)
+            assert code == 0
+            assert out.splitlines() == [
+                "job 'job17': round 0 is complete: 1 node",
+                "job 'job18': round 0 is not complete: 0 nodes of min_nodes=2",
+            ]
+            one.close("the data is gone", "failed")
+        code, out, _ = said("status", *where)
+        assert code == 0 and "the data is gone" in out.splitlines()[0]
+        code, _, err = said("status", *where, "--json")
+        assert code == 2 and "give its --rdzv-id" in err
 
 
 def test_an_endpoint_that_does_not_answer_is_said(said: Said, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.impl.rendezvous import meeting_place
 from trystate.impl.rendezvous.bootstrap import Meeting, own_host
 from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
@@ -98,6 +99,65 @@ def test_a_port_of_another_program_is_no_store() -> None:
         where = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(RendezvousConnectionError, match=where):
             endpoint(where, read_timeout=0.5)
+
+
+def with_endpoint(where: str, low: int = 1, high: int = 2, **config: Any) -> Options:
+    return Options.of(RendezvousParameters("trystate", where, "job", low, high, None, **config))
+
+
+def test_an_empty_endpoint_of_several_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = RendezvousParameters("trystate", "", "job", 1, 2)
+    with pytest.raises(RendezvousSettingsError, match=r"each node would wait at its own localhost.*PET_RDZV_ENDPOINT"):
+        DynamicRendezvousHandler.of(params)
+    monkeypatch.setenv("PET_MASTER_ADDR", "pod-0")
+    with pytest.raises(RendezvousSettingsError, match="for example pod-0:29400 from PET_MASTER_ADDR"):
+        DynamicRendezvousHandler.of(params)
+
+
+def test_two_jobs_of_one_node_without_endpoints_do_not_meet() -> None:
+    """They have the default id of torchrun, and would be a job and its spare at torch's default port."""
+    jobs = [DynamicRendezvousHandler.of(RendezvousParameters("trystate", "", "none", 1, 1)) for _ in range(2)]
+    agreed(together([jobs[0].next_rendezvous]), 1)
+    agreed(together([jobs[1].next_rendezvous]), 1)
+    for job in jobs:
+        job.leave()
+
+
+@pytest.mark.parametrize(
+    ("where", "is_local"),
+    [
+        ("localhost:29400", True), ("LOCALHOST.", True), ("127.0.1.1:1", True), ("[::1]:1", True), ("::1", True),
+        ("0.0.0.0:1", True), ("[::]:1", True), ("[::ffff:127.0.0.1]:1", True), ("a.localhost:1", True),
+        ("10.0.0.1:1", False), ("host0:29400", False), (f"{socket.gethostname()}:1", False), ("[fd00::5]:1", False),
+    ],
+)  # fmt: skip
+def test_an_endpoint_that_other_machines_cannot_reach_is_known(where: str, is_local: bool) -> None:
+    """A name that this machine's resolver takes for 127.0.1.1 may mean another address elsewhere."""
+    assert bool(meeting_place.local(with_endpoint(where))) is is_local
+    assert meeting_place.local(with_endpoint(where, 1, 1)) == "", "a job of one node needs no other machine"
+    assert meeting_place.local(with_endpoint(where, store_type="memory")) == ""
+
+
+@pytest.mark.parametrize(("low", "then"), [(1, "begins alone, as a second job"), (2, "waits for 2 nodes at its own")])
+def test_a_node_warns_of_such_an_endpoint_when_it_starts_and_gives_up(low: int, then: str, caplog: Any) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    config = {"join_timeout": 0.5, "last_call_timeout": 0.2, "keep_alive_interval": 0.2}
+    with DynamicRendezvousHandler.of(RendezvousParameters("trystate", where, "job", low, 2, **config)) as alone:
+        said = f"only nodes on this machine can reach the endpoint {where}"
+        assert f"{said}: a node on another machine {then}" in caplog.text
+        (found,) = together([alone.next_rendezvous])
+        if low == 2:
+            assert f"O{said[1:]}." in found.__notes__
+
+
+def test_variables_of_static_rendezvous_that_have_no_effect_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert meeting_place.ignored(with_endpoint("h:1")) == ""
+    for name, value in {"NODE_RANK": "1", "MASTER_ADDR": "m", "MASTER_PORT": "5"}.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    said = meeting_place.ignored(with_endpoint("h:1"))
+    assert "without effect: PET_NODE_RANK=1, PET_MASTER_ADDR=m, PET_MASTER_PORT=5" in said
+    assert "rank_key=env:PET_NODE_RANK" in said
+    assert meeting_place.ignored(with_endpoint("m:5", rank_key="env:PET_NODE_RANK")) == ""
 
 
 @pytest.mark.parametrize("where", ["host:99999", "a b:1", "host:port"])

@@ -13,7 +13,7 @@ from trystate.impl.rendezvous import event_file
 from trystate.impl.rendezvous.plugin import creator
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
-from trystate.property_tests.support.rendezvous.jobs import torchrun
+from trystate.property_tests.support.rendezvous.jobs import launch
 
 
 def of_a_job(folder: Path, backend: str, **variables: str) -> tuple[int | None, str]:
@@ -24,7 +24,7 @@ def of_a_job(folder: Path, backend: str, **variables: str) -> tuple[int | None, 
         "--nnodes=1", f"--rdzv-backend={backend}", "--rdzv-id=job", "--rdzv-endpoint=127.0.0.1:0",
         "--rdzv-conf=last_call_timeout=1", "--local-addr=127.0.0.1", "--monitor-interval=0.1", str(script),
     ]  # fmt: skip
-    program = Program(folder / "log", torchrun, argv, variables=variables)
+    program = Program(folder / "log", launch, "torchrun", argv, variables=variables)
     return program.ends(), program.said
 
 

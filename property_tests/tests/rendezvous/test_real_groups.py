@@ -6,6 +6,7 @@ Trained weights and gradients are compared with those of one process that sees e
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import torch
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import free_port, torchrun
+from trystate.property_tests.support.rendezvous.jobs import free_port, launch
 from trystate.property_tests.support.stores import group_member
 
 END_SECONDS = 10.0
@@ -109,7 +110,7 @@ def agents(
         f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=2",
         "--local-addr=127.0.0.1", "--monitor-interval=0.2", *options, "-m", group_member.__name__, json.dumps(job),
     ]  # fmt: skip
-    return programs(folder, [(torchrun, argv)] * 2, variables)
+    return programs(folder, [(functools.partial(launch, "torchrun"), argv)] * 2, variables)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="a restart meets as well")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from trystate.impl.rendezvous.outsider import Outsider
+from trystate.monitor.status import observe
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.rendezvous.jobs import Job, check, free_port
 
-from trystate.store import TCPStore
+from trystate.store import TCPStore, TCPStoreServer
 
 RESTARTS = by_night("restarts of a job", 2)
 
@@ -136,6 +137,39 @@ def test_a_drained_node_of_torchruns_ends_with_0_and_the_other_goes_on(tmp_path:
         job.until_size(1, after=time.monotonic())
         job.stop()
         assert first.ends() == 0
+
+
+LAUNCHERS = ["elastic_launch", "accelerate", *(["torch.distributed.launch", "torchrun"] if NIGHTLY else [])]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_whatever_calls_torchs_launch_agent_is_a_launcher(launcher: str, tmp_path: Path) -> None:
+    """A node says what it waits for, agrees on the script, may be drained or a spare, and its end is the job's."""
+    if launcher == "accelerate":
+        pytest.importorskip("accelerate", reason="its row of docs/migrate.md needs it: pip install accelerate")
+    with TCPStoreServer() as server, Job(tmp_path, port=server.port) as job, TCPStore("127.0.0.1", job.port) as store:
+        first, second = (job.agent("1:2", restarts=0, workers=2, launcher=launcher) for _ in range(2))
+        job.until_size(4)
+        stranger = job.agent("1:2", restarts=0, workers=2, launcher=launcher, train=True)
+        assert stranger.ends() == 1
+        assert "arguments are" in stranger.said
+        spare, unused = (job.agent("1:2", restarts=0, workers=2, launcher=launcher) for _ in range(2))
+        job.until_listed(4)
+        with Outsider(store, "job") as operator:
+            (node,) = (p.node for p in operator.state.listed() if p.node.pid == second.pid)
+            operator.drain(str(node))
+        assert second.ends() == 0, second.said
+        assert f"an operator has drained this node, {node}" in second.said
+        job.until_size(4, after=time.monotonic())
+        job.stop()
+        ends = [agent.ends() for agent in (first, spare, unused)]
+        assert ends == [0, 0, 0], (first.said, spare.said, unused.said)
+        assert any("waiting for the end of the last call" in agent.said for agent in (first, second))
+        (said,) = (agent.said for agent in (spare, unused) if "was a spare of the job 'job'" in agent.said)
+        assert "this node is a spare" in said
+        assert "Traceback" not in said + second.said
+        closed = observe(store, "job").closed
+        assert closed is not None and closed["verdict"] == "succeeded"
 
 
 def test_a_spare_of_a_job_that_has_failed_ends_with_one_and_says_why(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from trystate.impl.rendezvous import waiting
 from trystate.impl.rendezvous.engine import Seen
+from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting, unfinished
@@ -146,6 +147,41 @@ def test_the_limit_is_that_of_the_join_of_the_last_call_or_none() -> None:
     assert told([(0.0, spare)])[0][1].endswith("; without a limit of time")
 
 
+def said_of_others(expected: list[tuple[float, str]]) -> None:
+    """The nodes of another id at the store are named once some are missing for a while, and then once a minute."""
+    lines: list[tuple[float, str]] = []
+    asked: list[float] = []
+    now = 0.0
+
+    def others() -> str:
+        asked.append(now)
+        return "the job 'b' waits too"
+
+    waits = Waits("a", 900.0, lambda line: lines.append((now, line)), place="nobody reaches it", others=others)
+    for now in (float(k) for k in range(0, 100, 2)):
+        waits.look(Seen(ALONE, now))
+    assert asked == [6.0, 66.0]
+    assert lines == expected
+    waits.look(Seen(state(participants=(A, B), complete=True), 100.0))
+    assert [*waits.reasons()] == [], "a node that is in a complete round misses no other"
+
+
+def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
+    said_of_others([
+        (0.0, f"{ONE_OF_3}; up to 15 m; nobody reaches it"),
+        (6.0, f"{ONE_OF_3}; the job 'b' waits too; up to 15 m; nobody reaches it"),
+        (66.0, f"{ONE_OF_3}; the job 'b' waits too; up to 14 m; nobody reaches it"),
+    ])  # fmt: skip
+
+
+def test_a_node_that_came_too_late_for_a_job_knows_it() -> None:
+    early, late = (Waits("a", 9.0, lambda line: None) for _ in range(2))
+    early.look(Seen(ALONE, 0.0))
+    for waits in (early, late):
+        waits.look(Seen(replace(ALONE, closed=Closed("b", "over")), 1.0))
+    assert (early.late, late.late) == (False, True)
+
+
 def test_a_store_that_does_not_answer_is_said_each_minute_and_then_who_is_there() -> None:
     lines: list[str] = []
     waits = Waits("a", 900.0, lines.append)
@@ -167,7 +203,7 @@ MUTANTS = {
     "changes are said with the minute": rewritten(Teller.tell, "CHANGE_SECONDS", "AGAIN_SECONDS"),
     "each change is a line": rewritten(Teller.tell, "CHANGE_SECONDS", "0.0"),
     "expected nodes are not named": rewritten(waiting._gathering, "if state.expected", "if False"),
-    "expected nodes count as missing": rewritten(waiting._gathering, " - len(state.expected)", ""),
+    "expected nodes count as missing": rewritten(waiting._missing, " - len(state.expected)", ""),
 }
 
 
@@ -183,6 +219,23 @@ def test_a_mutant_is_noticed(name: str) -> None:
 
 
 # ---- real nodes
+
+
+def test_nodes_with_two_ids_at_one_store_name_each_other_when_they_give_up() -> None:
+    with HashStore() as store:
+        ids = ("101", "102")
+        config = {**nodes.QUICK, "join_timeout": 1}
+        first, second = (
+            DynamicRendezvousHandler.from_store(name, store, 2, 2, f"127.0.0.{name}", **config) for name in ids
+        )
+        late = nodes.together([first.next_rendezvous, second.next_rendezvous])
+        for error, other in zip(late, reversed(ids), strict=True):
+            assert isinstance(error, RendezvousTimeoutError)
+            assert "This node has left, and no other node is there" in str(error)
+            note = error.__notes__[-1]
+            assert note.startswith(f"The job '{other}' at this store has no complete round either, ")
+        first.leave()
+        second.leave()
 
 
 @pytest.fixture

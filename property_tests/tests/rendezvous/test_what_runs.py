@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.run import run_script_path
-from trystate.impl.rendezvous import plugin, torchrun
+from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.run import parse_args, run, run_script_path
+from trystate.impl.rendezvous import launcher, plugin
 from trystate.impl.rendezvous.command import PROGRAM_LENGTH_MAX, SUMMARY_LENGTH_MAX, UNKNOWN, Command, split
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Settings
+from trystate.monitor.status import observe
+
+from trystate.store import HashStore
 
 PYTHON = "/opt/venv/bin/python3"
 SECRET = "sk-live-0123456789abcdef"
@@ -123,38 +129,76 @@ def test_a_difference_is_said_with_both_values() -> None:
     assert "nproc is not agreed on (agree_on), not 1" in ours.differences(Settings(1, 2))
 
 
-# ---- torchrun's command line
+# ---- the command of a launcher
 
-TORCHRUN = ["--nproc-per-node=3", "--rdzv-backend=trystate", "--rdzv-id=j", "--rdzv-endpoint=h:1"]
-PARAMS = RendezvousParameters("trystate", "h:1", "j", 1, 1)
+
+class _Stopped(Exception):
+    """Instead of a rendezvous: nothing is started."""
+
+
+def launched(argv: list[str]) -> Any:
+    """The command as it is seen where torch's launcher asks for a handler: of torchrun with these options."""
+    found: list[Any] = []
+
+    def create(params: RendezvousParameters) -> Any:
+        found.append(launcher.command(params))
+        raise _Stopped
+
+    with patch.dict(rendezvous_handler_registry._registry, {"spy": create}), pytest.raises(_Stopped):
+        run(parse_args(["--rdzv-backend=spy", "--rdzv-id=j", "--rdzv-endpoint=h:1", *argv]))
+    return found[0]
 
 
 @pytest.mark.parametrize(
     ("argv", "wanted"),
     [
-        ([*TORCHRUN, "train.py", "--lr=1"], Command.of("j", "python", ["train.py", "--lr=1"], 3)),
-        ([*TORCHRUN, "-m", "a.b", "x"], Command.of("j", "python", ["a.b", "x"], 3)),
-        ([*TORCHRUN, "--no-python", "./a.sh", "x"], Command.of("j", "./a.sh", ["x"], 3)),
-        ([*TORCHRUN, "--run-path", "train.py", "x"], Command.of("j", "python", ["train.py", "x"], 3)),
-        (["--rdzv-id=other", *TORCHRUN[:2], "train.py"], None),
-        ([*TORCHRUN, "--nproc-per-node=many", "train.py"], None),
-        ([*TORCHRUN, "--no-such-option", "train.py"], None),
-        ([*TORCHRUN, "--help"], None),
+        (["train.py", "--lr=1"], Command.of("j", "python", ["train.py", "--lr=1"], 3)),
+        (["-m", "a.b", "x"], Command.of("j", "python", ["a.b", "x"], 3)),
+        (["--no-python", "./a.sh", "x"], Command.of("j", "./a.sh", ["x"], 3)),
+        (["--run-path", "train.py", "x"], Command.of("j", "python", ["train.py", "x"], 3)),
     ],
 )
-def test_what_torchrun_runs_is_on_its_command_line(
-    argv: list[str], wanted: Command | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """torch tells a handler nothing of it."""
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/torchrun", *argv])
-    assert torchrun.command(PARAMS) == wanted
+def test_a_launchers_command_is_read_from_its_frame(argv: list[str], wanted: Command) -> None:
+    """torch passes a handler nothing of it."""
+    assert launched(["--nproc-per-node=3", *argv]) == wanted
 
 
-def test_another_program_has_a_command_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/srv/launcher.py", *TORCHRUN, "train.py"])
-    assert torchrun.command(PARAMS) is None
+def test_a_function_that_is_launched_is_a_command_too() -> None:
+    found: list[Any] = []
+
+    def create(params: RendezvousParameters) -> Any:
+        found.extend((launcher.command(params), launcher.command(replace_id(params))))
+        raise _Stopped
+
+    config = LaunchConfig(1, 2, 4, run_id="j", rdzv_backend="spy", rdzv_endpoint="h:1")
+    with patch.dict(rendezvous_handler_registry._registry, {"spy": create}), pytest.raises(_Stopped):
+        elastic_launch(config, len)([3])
+    assert found == [Command.of("j", len, [[3]], 4), None]
+
+
+def replace_id(params: RendezvousParameters) -> RendezvousParameters:
+    return RendezvousParameters(params.backend, params.endpoint, "other", params.min_nodes, params.max_nodes)
+
+
+def test_a_program_with_an_agent_of_its_own_is_not_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/torchrun", "--rdzv-backend=trystate", "--rdzv-id=j", "train.py"])
     params = RendezvousParameters("trystate", "m", "j", 1, 1, store_type="memory")
     made: Any = plugin.create(params)
     with made:
-        assert made.for_torchrun is False
+        assert made.for_launcher is False
         assert made._options.settings.command == UNKNOWN
+
+
+def test_an_error_that_was_handled_before_the_launch_is_not_the_agents() -> None:
+    """A program that launches again while it handles the failure of the first launch, as a job of its own."""
+    with HashStore() as store:
+        try:
+            raise RuntimeError("the first launch has failed")
+        except RuntimeError:
+            made = DynamicRendezvousHandler.from_store("j", store, 1, 1, "127.0.0.1", last_call_timeout=0)
+            made.for_launcher = True
+            with made:
+                made.next_rendezvous()
+                assert made.shutdown()
+        closed = observe(store, "j").closed
+        assert closed is not None and closed["verdict"] == "succeeded"

@@ -24,7 +24,7 @@ from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.our_store.wire import VALIDATE, get, request
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import torchrun
+from trystate.property_tests.support.rendezvous.jobs import launch
 from trystate.property_tests.support.stores.recorded import Command, Line, Replayed, read
 
 import trystate.store
@@ -107,7 +107,7 @@ def agents(folder: Path, port: int, number: int) -> Iterator[list[Program]]:
         f"--rdzv-endpoint={HOST}:{port}", "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=1",
         "--local-addr=127.0.0.1", "--monitor-interval=0.2", str(script),
     ]  # fmt: skip
-    running = [Program(folder / f"log.{n}", torchrun, argv, variables={}) for n in range(number)]
+    running = [Program(folder / f"log.{n}", launch, "torchrun", argv, variables={}) for n in range(number)]
     try:
         yield running
     finally:

@@ -1,0 +1,80 @@
+"""The jobs whose rendezvous a store holds, by its keys: ours, and those of torch's c10d rendezvous.
+
+Rule: nothing is written here, and keys are listed only where a person asks or a node has waited for a while.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed import DistError
+from trystate.model.errors import TrystateError
+
+from .encoding import decode
+from .notifier import look
+from .state import NAMED_MAX, named
+
+OURS, TORCH = "trystate", "c10d"
+ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of its workers
+
+
+def keys(job: str) -> dict[str, str]:
+    """The key of the state in each backend."""
+    return {OURS: f"trystate/{job}/state", TORCH: f"torch.rendezvous.{job}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The ids of a store's jobs, sorted; `keys` counts all its keys."""
+
+    ours: tuple[str, ...]
+    torchs: tuple[str, ...]
+    keys: int
+
+
+def jobs(store: Any) -> Jobs | None:
+    """The jobs of a store; None: its server cannot list keys, as some of torch's cannot."""
+    try:
+        there = store.list_keys()
+    except (DistError, RuntimeError, NotImplementedError):
+        return None
+    ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
+            if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip
+    states = {key for key in there if key.startswith("torch.rendezvous.")}
+    torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
+    return Jobs(tuple(sorted(ours)), tuple(sorted(torchs)), len(there))
+
+
+def _is_of_a_round(key: str, there: Collection[str]) -> bool:
+    """A key of the workers in torch's round N: `torch.rendezvous.ID.N/...`, beside the state `torch.rendezvous.ID`.
+
+    An id may hold dots, digits and slashes: the state of the job decides.
+    """
+    return any(key[: found.start()] in there for found in ROUND.finditer(key))
+
+
+def others_that_wait(store: Any, job: str) -> str:
+    """The other jobs of a store that have no complete round either, in a sentence; empty: there are none."""
+    found = jobs(store)
+    if found is None:
+        return ""
+    parts = [*_waiting(store, [name for name in found.ours if name != job])]
+    if job in found.torchs:
+        parts.append(f"nodes with torch's c10d rendezvous have the id {job!r} too, and these do not meet ours")
+    return "; ".join(parts)
+
+
+def _waiting(store: Any, names: list[str]) -> Iterator[str]:
+    for name in names[:NAMED_MAX]:
+        data = look(store, keys(name)[OURS])
+        try:
+            state = decode(data) if data is not None else None
+        except TrystateError:
+            continue  # of another version, or not a state: its nodes will report that
+        if state is not None and state.closed is None and not state.complete:
+            nodes = f" ({named(p.node for p in state.participants)})" if state.participants else ""
+            yield (f"the job {name!r} at this store has no complete round either, {len(state.participants)} of "
+                   f"{state.settings.min_nodes} nodes{nodes}: nodes of one job need one --rdzv-id")  # fmt: skip

@@ -1,0 +1,260 @@
+"""torch's own test files of stores, rendezvous, agent and launcher, run with our classes in the place of torch's.
+
+    export TRYSTATE_TORCH_TESTS=/path/to/pytorch HYPOTHESIS_PROFILE=nightly
+    pytest property_tests/tests/rendezvous/test_upstream_files.py
+
+Each file runs in a process of its own: names of torch's modules are replaced there before the file is imported, and
+each test has a limit of time. The files are not part of torch's wheel, and not of this repository: the variable names
+a checkout, best of the release that is installed. A second process runs the file unchanged: a test that fails there
+too is about another release, or about this machine.
+
+Rule: a test that passes on torch's classes and fails on ours is listed in DEVIATIONS with its reason, and a listed test
+that passes is a failure as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import unittest
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+VARIABLE = "TRYSTATE_TORCH_TESTS"
+FILES = {
+    "stores": "test/distributed/test_store.py",
+    "backend": "test/distributed/elastic/rendezvous/c10d_rendezvous_backend_test.py",
+    "agent": "test/distributed/elastic/agent/server/test/local_elastic_agent_test.py",
+    "launcher": "test/distributed/launcher/run_test.py",
+}
+OURS, TORCHS = "ours", "torch's"  # the sides
+LATE_SECONDS = 60.0  # for one test
+FILE_SECONDS = 900.0
+
+
+class Outcome(NamedTuple):
+    """How a test ended: `trouble` is empty if it passed, and its error otherwise."""
+
+    test: str
+    trouble: str
+
+
+def checkout() -> Path | None:
+    """The checkout of torch whose tests are run; None: the variable is not set."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None
+
+
+def run(name: str, folder: Path, side: str = OURS) -> dict[str, str]:
+    """Run the file of this name in a checkout, on one side: the trouble of each test that was not skipped."""
+    argv = [sys.executable, "-m", __name__, name, str(folder / FILES[name]), side]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=FILE_SECONDS, check=False)
+    lines = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if not lines or json.loads(lines[-1]) != "end":
+        raise AssertionError(
+            f"{FILES[name]} ended early, after {lines[-1:]}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
+    return dict(Outcome(*json.loads(line)) for line in lines[:-1])
+
+
+def unexpected(ours: Mapping[str, str], torchs: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Of the tests that pass on torch's classes: those that fail and are not listed, or are listed and pass."""
+    return {
+        test: trouble or f"passes, and is listed as a deviation: {known[test]}"
+        for test, trouble in ours.items()
+        if torchs.get(test) == "" and bool(trouble) is not (test in known)
+    }
+
+
+# ---- in the process of one file
+
+MARK = "outcome: "
+
+
+def _stores() -> None:
+    import torch.distributed as dist
+
+    import trystate.store as ours
+
+    for name in ("TCPStore", "FileStore", "HashStore", "PrefixStore"):
+        setattr(dist, name, getattr(ours, name))
+
+
+def _backend() -> None:
+    from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend
+
+    _stores()
+    import torch.distributed as dist
+
+    for name in ("TCPStore", "FileStore"):
+        setattr(c10d_rendezvous_backend, name, getattr(dist, name))
+
+
+def _agent() -> None:
+    """Handlers of the backends c10d and etcd-v2 become ours, and so does the agent."""
+    from torch.distributed.elastic.agent.server import local_elastic_agent
+    from torch.distributed.elastic.rendezvous import registry
+    from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+
+    from trystate.agent import ElasticAgent
+
+    _no_etcd()
+
+    def made(params: Any) -> Any:
+        params.config = {name: value for name, value in params.config.items() if name in ("timeout", "join_timeout")}
+        params.config["last_call_timeout"] = 1
+        return DynamicRendezvousHandler.of(params)
+
+    setattr(local_elastic_agent, "LocalElasticAgent", ElasticAgent)  # noqa: B010 (mypy: a class is not assigned to)
+    setattr(registry, "get_rendezvous_handler", made)  # noqa: B010
+
+
+def _no_etcd() -> None:
+    """A class of tests starts an etcd, if there is one, at whose address a server of ours is then."""
+    from torch.distributed.elastic.rendezvous import etcd_server
+
+    from trystate.store import TCPStoreServer
+
+    class Etcd:
+        def __init__(self, *args: object, **options: object) -> None:
+            self._server = TCPStoreServer()
+
+        def start(self, *args: object, **options: object) -> None:
+            pass
+
+        def stop(self) -> None:
+            self._server.close()
+
+        def get_endpoint(self) -> str:
+            return f"127.0.0.1:{self._server.port}"
+
+        def get_host(self) -> str:
+            return "127.0.0.1"
+
+        def get_port(self) -> int:
+            return self._server.port
+
+    setattr(etcd_server, "EtcdServer", Etcd)  # noqa: B010 (mypy: a class is not assigned to)
+
+
+def _launcher() -> None:
+    import torch.distributed.run as torchrun
+
+    from trystate.cli import run as command
+
+    _no_etcd()
+
+    def main(args: list[str] | None = None) -> None:
+        code = command(["run", *(re.sub("(?<=backend=)(c10d|etcd|etcd-v2)$", "trystate", a) for a in args or ())])
+        if code:
+            raise SystemExit(code)
+
+    setattr(torchrun, "main", main)  # noqa: B010
+
+
+SUBSTITUTIONS: Mapping[str, Callable[[], None]] = {
+    "stores": _stores, "backend": _backend, "agent": _agent, "launcher": _launcher,
+}  # fmt: skip
+
+
+class _Late(Exception):
+    """A test took longer than its limit."""
+
+
+def _late(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Late(f"not over within {LATE_SECONDS:g} s")
+
+
+class _Result(unittest.TestResult):
+    """Writes a line for each test, so that a process that dies has told what it knows."""
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        signal.setitimer(signal.ITIMER_REAL, LATE_SECONDS)
+        self._trouble: str | None = ""
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        self._trouble = _said(err)
+        if not isinstance(test, unittest.TestCase):  # `setUpClass`: none of its tests runs
+            _tell(Outcome(test.id(), self._trouble))
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        self._trouble = _said(err)
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+        if err is not None:
+            self._trouble = _said(err)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._trouble = None
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        super().stopTest(test)
+        if self._trouble is not None:
+            _tell(Outcome(".".join(test.id().split(".")[-2:]), self._trouble))
+
+
+def _said(err: Any) -> str:
+    return f"{err[0].__name__}: {' '.join(str(err[1]).split())[:300]}"
+
+
+def _tell(what: object) -> None:
+    sys.stdout.write(f"\n{MARK}{json.dumps(what)}\n")
+    sys.stdout.flush()
+
+
+def _imported(path: Path) -> ModuleType:
+    sys.path.insert(0, str(path.parent))  # these files import their neighbours
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _cases(module: ModuleType) -> unittest.TestSuite:
+    """All tests of a module: its own `load_tests` refuses a module that is not the main program."""
+    classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, unittest.TestCase)]
+    own = [one for one in classes if one.__module__ == module.__name__]
+    return unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(one) for one in own)
+
+
+def main(name: str, path: Path, side: str) -> None:
+    """Run all tests of a file; a line for each."""
+    if side == OURS:
+        SUBSTITUTIONS[name]()
+    module = _imported(path)
+    signal.signal(signal.SIGALRM, _late)
+    _cases(module).run(_Result())
+    _tell("end")
+    os._exit(0)  # threads that a test has left are not waited for
+
+
+TAKEN = "a server on a taken port, or at an unknown host, raises UsageError, a class of ours"
+DEVIATIONS: Mapping[str, Mapping[str, str]] = {
+    "stores": {
+        "FileStoreTest.test_refcount": "the last close() removes the file, not the end of an object",
+        "FileStoreTest.test_set_get": "num_keys counts no keys of the store itself (docs/store-deviations.md)",
+        "PrefixFileStoreTest.test_set_get": "num_keys counts no keys of the store itself (docs/store-deviations.md)",
+        "PrefixTCPStoreTest.test_set_get": "num_keys counts no keys of the store itself (docs/store-deviations.md)",
+        "TCPStoreTest.test_address_already_in_use": TAKEN,
+    },
+    "backend": {
+        "CreateBackendTest.test_create_backend_raises_error_if_endpoint_is_invalid": TAKEN,
+        "CreateBackendTest.test_create_backend_returns_backend_if_is_host_is_false": TAKEN,
+        "CreateBackendTest.test_create_backend_returns_backend_if_is_host_is_not_specified_and_store_already_exists":
+            TAKEN,
+    },
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,115 @@
+"""The commands of docs/migrate.md for other launchers, as they stand there: on one machine, and on two."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.rendezvous.jobs import free_port
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
+PACKAGES = ("accelerate", "transformers", "lightning")
+SECONDS = 480.0  # a launcher and its worker import torch and more, on a machine that may be busy
+PROGRAMS = {  # of this interpreter's environment
+    "accelerate launch": "python -m accelerate.commands.launch",
+    "trystate run": "python -m trystate run",
+    "torchrun": "python -m torch.distributed.run",
+}
+SAYS = """
+import os
+from pathlib import Path
+(Path(__file__).parent / f"ran.{os.environ['RANK']}").write_text(os.environ["WORLD_SIZE"])
+"""
+LINEAR = "import os, torch\ndata = [(torch.ones(2) * k, torch.ones(1)) for k in range(8)]\n"
+SCRIPTS = {
+    "train.py": SAYS,
+    "module.py": LINEAR + """
+from lightning.pytorch import LightningModule, Trainer
+class Linear(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 1)
+    def training_step(self, batch):
+        return (self.linear(batch[0]) - batch[1]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+trainer = Trainer(accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), max_epochs=1, logger=False,
+                  num_nodes=int(os.environ["GROUP_WORLD_SIZE"]), enable_checkpointing=False, enable_progress_bar=False)
+trainer.fit(Linear(), torch.utils.data.DataLoader(data, batch_size=2))
+assert trainer.world_size == 2
+""" + SAYS,
+    "trainer.py": LINEAR + """
+from transformers import Trainer, TrainingArguments
+class Linear(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 1)
+    def forward(self, x, y):
+        return {"loss": (self.linear(x) - y).square().mean()}
+arguments = TrainingArguments(output_dir=f"out.{os.environ['RANK']}", use_cpu=True, max_steps=2, report_to=[],
+                              save_strategy="no", per_device_train_batch_size=2)
+Trainer(Linear(), arguments, train_dataset=[{"x": x, "y": y} for x, y in data]).train()
+assert torch.distributed.get_world_size() == 2
+""" + SAYS,
+}  # fmt: skip
+
+
+def rows() -> dict[str, list[str]]:
+    """The commands of each launcher: on one machine, and on two."""
+    found = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines() if PAGE.is_file() else ():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if len(cells) == 3 and all(re.fullmatch("`[^`]+ .*`", cell) for cell in cells[1:]):
+            found[cells[0].strip("| ")] = [cell.strip("` |") for cell in cells[1:]]
+    return found
+
+
+CASES = [(name, machines) for name in rows() for machines in (1, 2)]
+BY_DAY = [("accelerate", 2)]  # the others are variants of what other tests do
+
+
+def local(command: str, port: int) -> str:
+    """The command on this machine: with the programs of this environment, and without what starts it on others."""
+    command = re.sub(r"srun( --\S+)+ ", "", command).replace("host0", "127.0.0.1").replace("29400", str(port))
+    for name, module in PROGRAMS.items():
+        command = re.sub(rf"\b{name}\b", module, command)
+    return command
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds no documentation")
+def test_the_page_has_a_row_of_each_launcher_with_both_commands() -> None:
+    assert {"trystate", "torchrun", "accelerate", "transformers", "lightning", "Slurm"} <= rows().keys()
+
+
+@pytest.mark.parametrize(("name", "machines"), CASES if NIGHTLY else [case for case in CASES if case in BY_DAY])
+def test_a_row_of_the_page_runs_two_workers_in_one_job(name: str, machines: int, tmp_path: Path) -> None:
+    if name in PACKAGES and find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    for script, text in SCRIPTS.items():
+        (tmp_path / script).write_text(text)
+    command = local(rows()[name][machines - 1], free_port())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    running = []
+    for node in range(machines):
+        variables = os.environ | {"NODE": str(node), "PATH": path, "SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1"}
+        with (tmp_path / f"log.{node}").open("w") as log:
+            argv = ["bash", "-c", command]
+            running.append(
+                subprocess.Popen(argv, cwd=tmp_path, env=variables, stdout=log, stderr=log, start_new_session=True)
+            )
+    try:
+        codes = [one.wait(SECONDS) for one in running]
+    finally:
+        for one in running:
+            if one.poll() is None:
+                os.killpg(one.pid, 15)
+                one.wait(SECONDS)
+    logs = "\n".join((tmp_path / f"log.{node}").read_text()[-3000:] for node in range(machines))
+    assert codes == [0] * machines, logs
+    assert {ran.name: ran.read_text() for ran in tmp_path.glob("ran.*")} == {"ran.0": "2", "ran.1": "2"}, logs
