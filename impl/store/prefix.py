@@ -1,7 +1,8 @@
 """`PrefixStore`: a part of another store, under a prefix.
 
 Rule: the key `k` is the key `escaped(prefix) + "/" + k` of the store below, and the first "/" ends the prefix: two
-prefixes never name one key, and only keys of this part are listed and counted.
+prefixes never name one key, and only keys of this part are listed and counted. "job/" is the same prefix as "job", so
+that `list_keys("job/")` of the store below lists the keys of either.
 
 torch's PrefixStore writes prefix + "/" + k as it is. A prefix without "/" and "%" is escaped to itself: then ours and
 torch's name the same keys, and ranks may use either. With "/" in it torch's "a/b" + "c" and "a" + "b/c" are one key,
@@ -29,8 +30,8 @@ R = TypeVar("R")
 
 
 def escaped(prefix: str) -> str:
-    """A prefix without "/", and still different from every other."""
-    return prefix.replace("%", "%25").replace("/", "%2F")
+    """A prefix without "/", and still different from every other; a "/" at its end stands for the one that follows."""
+    return prefix.removesuffix("/").replace("%", "%25").replace("/", "%2F")
 
 
 class PrefixStore(Store):
@@ -45,6 +46,8 @@ class PrefixStore(Store):
     def __init__(self, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> None:
         if not isinstance(prefix, str):
             raise InvalidType(f"PrefixStore: the prefix is a {type(prefix).__name__} ({prefix!r:.60}); pass a str")
+        if store is None:
+            raise InvalidArgument("PrefixStore: the store is None; pass a torch.distributed.Store")
         if not isinstance(store, TorchStore):
             raise InvalidType(f"PrefixStore: the store is a {type(store).__name__}; pass a torch.distributed.Store")
         try:

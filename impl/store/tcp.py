@@ -17,7 +17,7 @@ from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .client.calls import Calls, ExtendedCalls
 from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
 from .client.fast_path import FastPaths
-from .client.startup import Master, MasterOptions, count_in
+from .client.startup import Master, MasterOptions, begun, count_in
 from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
@@ -38,10 +38,12 @@ class TCPStore(FastPaths):
         world_size: with `wait_for_workers`, each store counts itself in, and the master's constructor returns when so
             many have. None or negative: nobody counts.
         is_master: bring the server along, in a child process that ends with this one or with `close()`. It listens on
-            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one).
+            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one). In a worker
+            whose agent serves at that port (TORCHELASTIC_USE_AGENT_STORE is "True", and MASTER_PORT is the port) it
+            uses the agent's server.
         timeout: of this constructor, and of each operation; see `set_timeout`.
         multi_tenant: masters of this process on the same port share one server, if they want the same one.
-        master_listen_fd: the number of a listening socket that the master's server takes over.
+        master_listen_fd: the number of a bound socket that the master's server takes over, and listens on.
         use_libuv: accepted for torch's sake; the client finds out which kind of server answers.
         secret: prove to the server that we know it, and have it prove the same; of a master, its server's.
         limits: of a master's server.
@@ -50,7 +52,8 @@ class TCPStore(FastPaths):
         StoreTimeout: there is no answer, or not all workers came, in time.
         ConnectionLost: there is no server, or it is none of a store.
         SecretRefused: server and client have not the same secret, or only one has.
-        UsageError: a wrong argument; a master's port is taken.
+        AddressRefused: a master cannot listen there: the port is taken, or the host unknown.
+        UsageError: a wrong argument.
     """
 
     _calls: Calls
@@ -81,8 +84,8 @@ class TCPStore(FastPaths):
         try:
             if is_master:
                 options = MasterOptions(host_name, port, bind_host, secret, limits)
-                self._master = Master(options, master_listen_fd, multi_tenant, deadline, seconds)
-                self._client.port = self._master.port
+                self._master = begun(options, master_listen_fd, multi_tenant, deadline, seconds)
+                self._client.port = self._master.port if self._master is not None else port
             self._connect("TCPStore", deadline)
             if world_size is not None and world_size > 0 and wait_for_workers:
                 count_in(self._client, world_size, is_master, deadline, seconds)

@@ -37,6 +37,7 @@ from trystate.model.errors import UsageError
 
 from ..host.secret import read_secret
 from . import base
+from .client.startup import agent_serves
 from .errors import InvalidArgument, NotSupported
 from .file.store import FileStore
 from .generations import Make, meet
@@ -47,7 +48,6 @@ Triplet = tuple[Store, int, int]
 PORT_MAX = 65535
 DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
 
-AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 COMMON = ("prefix", "rank", "world_size")
 SERVED = (*COMMON, "bind", "hosted", "secret_file", "use_libuv")
 
@@ -111,7 +111,7 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
         return TCPStore(
             host,
             port,
-            is_master=rank == 0 and hosted == "1" and not _agents(port),
+            is_master=rank == 0 and hosted == "1" and not agent_serves(port),
             timeout=within,
             multi_tenant=True,
             secret=secret,
@@ -119,11 +119,6 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
         )
 
     return make
-
-
-def _agents(port: int) -> bool:
-    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
-    return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
 
 
 def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> base.Store:
