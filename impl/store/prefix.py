@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch
 from .errors import InvalidArgument, InvalidType
-from .operations import ListKeys, NumKeys, Operation
+from .operations import Barrier, ListKeys, NumKeys, Operation
 from .torch_adapter import Borrowed
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class PrefixStore(Store):
         self.key_bytes = None if limit is None else max(0, limit - len(self._prefix))
 
     @classmethod
-    def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> PrefixStore:
+    def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> Self:
         """One that closes the store below with itself."""
         made = cls(prefix, store, timeout)
         made._owns_below = True
@@ -116,6 +116,9 @@ class PrefixStore(Store):
             watch = self._below._watch(self._prefix + name, told, on_lost)
         watch.key = key
         return watch
+
+    def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
+        return self._below_do(barrier, lambda full: self._below._keep(full, look=look))  # type: ignore[arg-type]
 
     def _clone(self) -> PrefixStore:
         below = self._below

@@ -14,15 +14,17 @@ from typing import NoReturn, TypeVar
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from .client.calls import Calls, ExtendedCalls
+from .client.calls import ASKING, Calls, ExtendedCalls
 from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
+from .client.codec import Garbled, Refusal
+from .client.connection import Connection, HungUp
 from .client.fast_path import FastPaths
 from .client.startup import Master, MasterOptions, begun, count_in
 from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .limits import Limits
-from .operations import Operation
+from .operations import Barrier, Operation
 
 T = TypeVar("T")
 
@@ -97,11 +99,15 @@ class TCPStore(FastPaths):
         self._client = Client(host, port, secret)
         self._master = None
         self._watcher = None
+        self._kept_connections: list[Connection] = []
         self.forked()
         let_go_after_fork(self)
 
     def forked(self) -> None:
-        """A thread that began to watch stayed in the parent."""
+        """A thread that began to watch stayed in the parent, and so did what it keeps."""
+        for connection in self._kept_connections:
+            connection.close()
+        self._kept_connections = []
         self._watching = threading.Lock()
 
     def _connect(self, operation: str, deadline: float | None = None) -> None:
@@ -172,6 +178,31 @@ class TCPStore(FastPaths):
         timeout = seconds or self._timeout_seconds(operation.SPEC.name)
         return self._calls.wait(operation.under(b"/"), seconds, timeout)
 
+    def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
+        client, asking = self._client, ASKING[Barrier]
+        if client.kind is not Kind.EXTENDED:
+            return True
+        seconds = self._timeout_seconds("barrier") or LOOK_SECONDS
+        full, reply = barrier.under(b"/"), asking.reply
+        assert reply is not None
+        # In one write: the answer to the first says whether the second, which is never answered, was let in.
+        arrive, stay = (asking.encode([ms, *full.fields]) for ms in (0, -1))
+        call = Call.of(full, seconds)
+        connection = client.dedicated(call, seconds)
+        try:
+            connection.ask(arrive if look else arrive + stay, reply, seconds)
+        except Refusal:
+            connection.close()
+            return False
+        except (OSError, HungUp, Garbled) as error:
+            connection.close()
+            raise client.failed(call, error) from None
+        if look:
+            connection.close()
+        else:
+            self._kept_connections.append(connection)
+        return True
+
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)
         Store.__init__(other, self.timeout)
@@ -189,6 +220,8 @@ class TCPStore(FastPaths):
             return
         if self._watcher is not None:
             self._watcher.close()
+        for connection in self._kept_connections:
+            connection.close()
         self._client.close()
         if self._watcher is not None:
             self._watcher.join()
