@@ -15,12 +15,12 @@ another size. So groups of one world size are numbered, and each call of `meet` 
 3. Every rank reads the list. Its own token is there: it is a member. Another one is there: an earlier call of this rank
    was taken for a member; the rank goes on to the next number.
 
-torch names a group by a count of its process, which a failed `init_process_group` has advanced. So a token has that
-number too, and the store of the group has one name for all: the highest (`Group`).
+torch names a group after a count of the process, and a failed `init_process_group` advances the count. A token contains
+that number too, and the store of the group replaces each rank's name by the highest one (`Group`).
 
-Two jobs that come to one URL would get groups of ranks of both. A token has the job, where an agent has named it: ranks
-of two jobs raise. And a member keeps its rank while it has the group, by an arrival at a barrier that never opens, of a
-size that is its process's own: another process that comes as this rank has another size, and is refused.
+Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has named
+it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that never
+opens, with a size that no other process uses. Another process that comes as this rank names another size, and is refused.
 
 Three things can go wrong. A rank that dies before the barrier is released is missing until it comes again: the others
 wait. A rank that dies later was a member: its group fails like every group one of whose members dies, and the next one
@@ -29,7 +29,7 @@ left of its time.
 
 torch's servers have no barrier tokens, and withdraw no arrival of a process that died: there such a rank counts as a
 member, and a rank that comes again before the group is formed is counted twice. Such a group may fail at its timeout.
-There, and in a file, nobody keeps its rank.
+There, and in a file, no member keeps its rank.
 
 Rule: each step is one request, so that a process may be killed between any two of them.
 """
@@ -63,7 +63,8 @@ HANDOVER_SECONDS = LINGER_SECONDS + 1.0  # from the death of rank 0 to the end o
 RETRY_SECONDS = 0.05
 SHOWN_RANKS_MAX = 8
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.5, 60.0  # for the list, from the barrier: the second time after twice as long, ...
-HELD_SECONDS = 15.0  # of a rank that another process keeps: one that was killed on another machine may seem to live
+# The wait for a rank that another process keeps: the server learns late that a machine has lost its power.
+HELD_SECONDS = 15.0
 HELD_POLL_SECONDS = 0.1
 TELL_SECONDS = 1.0  # at the end of the time: to withdraw, and to find out who is missing
 TWO_JOBS = (

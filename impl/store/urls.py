@@ -126,7 +126,7 @@ def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedel
     """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys.
 
     torch counts the groups of a process, also one that could not be made, so that a rank that tries again would name
-    each group differently than the others. All go on from the highest count.
+    each group differently than the others. All ranks continue from the highest count.
     """
 
     def begun(within: timedelta) -> base.Store:

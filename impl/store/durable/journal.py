@@ -345,11 +345,15 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
     disk.cut(fd, reading.at)  # else a record there would be read again once others end before it
     disk.sync(fd)
     try:
-        journal.reserve(contents.prepaid + 2 * MARK_BYTES, journal.snapshot_bytes(contents))
+        journal.reserve(contents.prepaid + 2 * MARK_BYTES)
         journal.write(b"")  # from now on a byte that changed in what was read is damage
         journal.sync()
     except Refused as refusal:
         log(str(refusal))
+    free, needed = disk.free(directory), journal.snapshot_bytes(contents)
+    if free < needed:
+        log(f"journal {path}: its disk has {free} bytes free, and a snapshot that drops the history takes "
+            f"{needed}: make room; until then changes that need more of the disk are refused")  # fmt: skip
     contents.free = journal.free(contents)
     return journal
 

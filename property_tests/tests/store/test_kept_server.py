@@ -177,6 +177,10 @@ class FailingDisk(Disk):
 
     failing: int | None = None
     full = False
+    room = 1 << 40
+
+    def free(self, directory: str) -> int:
+        return self.room
 
     def sync(self, fd: int) -> None:
         if self.failing is not None:
@@ -224,6 +228,32 @@ def test_a_full_disk_refuses_what_writes_and_goes_on_when_there_is_room(tmp_path
             assert peer.closed()
         disk.full = False
         store.set("large", bytes(2 << 20))
+
+
+def test_a_disk_that_has_room_for_a_snapshot_alone_is_used_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the journal would take the last room with its history, and nothing could ever drop that."""
+    monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 50_000)
+    monkeypatch.setattr(journals, "COMPACT_FACTOR", 1000)  # the disk is full sooner
+    monkeypatch.setattr(journals, "PIECE_BYTES", 4096)
+    disk = FailingDisk()
+    with Serving(tmp_path / "data", disk) as server, server.store() as store:
+        for number in range(500):
+            store.set("key", b"%200d" % number)
+        assert server.directory.journal.generation == 0
+        disk.room = 8000
+        why = r"its disk has 8000 bytes free, and \d+ are needed, .*; nothing was changed, .*: make room for \d+ bytes"
+        with pytest.raises(StoreError, match=why):
+            for number in range(500, 1000):
+                store.set("key", b"%200d" % number)
+        assert store.get("key") == b"%200d" % (number - 1)
+        eventually("the history is dropped", lambda: server.directory.journal.generation == 1)
+        disk.room = 1 << 40
+        store.set("key", b"and there is room")
+    disk.room = 8000
+    with Serving(tmp_path / "data", disk) as server:
+        assert any("its disk has 8000 bytes free, and a snapshot" in line for line in server.lines)
 
 
 def test_a_journal_does_not_grow_with_what_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
