@@ -18,9 +18,10 @@ another size. So groups of one world size are numbered, and each call of `meet` 
 torch names a group after a count of the process, and a failed `init_process_group` advances the count. A token contains
 that number too, and the store of the group replaces each rank's name by the highest one (`Group`).
 
-Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has named
-it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that never
-opens, with a size that no other process uses. Another process that comes as this rank names another size, and is refused.
+Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has
+named it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that
+never opens, with a size that no other process uses. Another process that comes as this rank names another size, and is
+refused.
 
 Three things can go wrong. A rank that dies before the barrier is released is missing until it comes again: the others
 wait. A rank that dies later was a member: its group fails like every group one of whose members dies, and the next one
