@@ -127,7 +127,6 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta, number: int
                 raise
         time.sleep(min(RETRY_SECONDS, left))
     met = Group.owning(prefix, store)
-    assert isinstance(met, Group)
     met.members = members
     below: Any = met
     while below is not None:  # each was made with what was left of the time
