@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trystate.impl.store.base import Event, Store, Watch
     from trystate.impl.store.errors import (
+        AddressRefused,
         ConnectionLost,
         CounterOverflow,
         FileLost,
@@ -44,7 +45,7 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore", "HashStore",
+    "AddressRefused", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore", "HashStore",
     "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber", "NotSupported", "OutcomeUnknown",
     "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError", "StoreTimeout", "TCPStore",
     "TCPStoreServer", "Watch", "WrongWorld",

@@ -1,6 +1,7 @@
 """Listening sockets: bound to the one address that was told, or taken over from a caller.
 
-Rule: an error in an address is said before anything is served, as a UsageError with the remedy.
+Rule: an error in an address is said before anything is served, as a UsageError with the remedy, whose cause is the
+OSError.
 """
 
 from __future__ import annotations
@@ -60,20 +61,28 @@ def _remedy(error: OSError) -> str:
 
 
 def adopt(listen_fd: int) -> socket.socket:
-    """The caller's listening socket; from here on it is ours to close.
+    """The caller's socket, which listens from here on, and is ours to close.
 
-    Raises UsageError if `listen_fd` is not a TCP socket that listens; it is then still the caller's.
+    Raises UsageError if `listen_fd` is not a TCP socket that is bound; it is then still the caller's.
     """
     try:
         listener = socket.socket(fileno=listen_fd)
     except OSError as error:
         raise UsageError(
-            f"listen_fd {listen_fd}: {error.strerror}; give the number of an open, listening socket"
+            f"listen_fd {listen_fd}: {error.strerror}; give the number of an open socket that is bound"
         ) from None
     tcp = listener.family in (socket.AF_INET, socket.AF_INET6) and listener.type == socket.SOCK_STREAM
-    if not tcp or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    try:
+        if not tcp or not listener.getsockname()[1]:
+            raise UsageError(f"listen_fd {listen_fd} is not a TCP socket that is bound: call bind() on it first")
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            listener.listen(BACKLOG)
+    except OSError as error:  # it is connected, or another socket listens on its port
         listener.detach()
-        raise UsageError(f"listen_fd {listen_fd} is no TCP socket that listens: call listen() on it first")
+        raise UsageError(f"listen_fd {listen_fd} cannot listen: {_remedy(error)}") from error
+    except UsageError:
+        listener.detach()
+        raise
     return prepared(listener)
 
 

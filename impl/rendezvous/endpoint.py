@@ -89,7 +89,7 @@ def place(options: Options) -> tuple[str, int]:
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:
-    server = None
+    server, unserved = None, ""
     with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
         serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
     if options.record and serves:
@@ -100,14 +100,15 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
     if serves:
         try:
             server = TCPStoreServer(_bound(host), port, secret=options.secret, record=options.record or None)
-        except UsageError:
+        except UsageError as error:
             if options.is_host:
                 raise
+            unserved = str(error)
     if options.record and server is None:
         say(f"--record {options.record}: another node serves the endpoint, so that nothing is recorded here")
     try:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
-        reach(Client(host, at, options.secret), options.read_timeout, say)
+        reach(Client(host, at, options.secret), options.read_timeout, say, unserved)
         store = TCPStore(host, at, timeout=within, secret=options.secret)
     except BaseException:
         if server is not None:

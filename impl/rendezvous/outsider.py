@@ -10,6 +10,8 @@ import os
 import random
 import secrets
 import socket
+import time
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Self, TypeVar
 
@@ -35,6 +37,7 @@ class Outsider:
     def __init__(self, store: Any, job: str) -> None:
         """Raises RendezvousStateError: the store has no state of this job, or one of another version."""
         self._holder = StateHolder(StoreBackend(store, job))
+        self._states: deque[State] = deque(maxlen=2)  # as they were seen
         try:
             state = self._run(_look())
         except BaseException:
@@ -43,10 +46,15 @@ class Outsider:
         if state is None:
             self._holder.close()
             raise RendezvousStateError(f"the store has no state of the job {job!r}")
-        self.state: State = state  # as it was seen last
+        self._began, self._beats = time.monotonic(), {p.node.token: p.beats for p in state.listed()}
         # No node is known by this name: it is in no list, and its writes count up no heartbeat.
         me = Participant(Node(socket.gethostname()[:TEXT_LENGTH_MAX], os.getpid(), 0, secrets.token_hex(8)), "", 0)
         self._engine = Engine(me, state.settings, draw=random.random, life=secrets.token_hex(16))
+
+    @property
+    def state(self) -> State:
+        """The state as it was seen last."""
+        return self._states[-1]
 
     def close_rendezvous(self, reason: str) -> bool:
         """Close the rendezvous for all nodes; False: it was closed before. Raises RendezvousError."""
@@ -84,12 +92,27 @@ class Outsider:
         """
         return self._run(_until(over, seconds), seconds + WRITE_SECONDS)
 
+    def was_expelled(self, node: Node) -> bool:
+        """Whether others have taken a node off the lists, of which the last `wait` has seen that it is in none.
+
+        A node that leaves writes that itself. Where somebody else has written since, a heartbeat that stood still from
+        the first look on tells it.
+        """
+        if self.state.writer == node.token:
+            return False
+        before = self._states[0]
+        if self.state.version == before.version + 1:
+            return True
+        last = before.find(node.token)
+        silent = last is not None and last.beats == self._beats.get(node.token)
+        return silent and time.monotonic() - self._began >= self.state.settings.keep_alive_interval
+
     def _run(self, steps: Generator[Effect, Seen, T], seconds: float = WRITE_SECONDS) -> T:
         return run(steps, self._holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=seconds, look=self._see)
 
     def _see(self, seen: Seen) -> None:
-        if seen.state is not None:
-            self.state = seen.state
+        if seen.state is not None and seen.state not in self._states:
+            self._states.append(seen.state)
 
     def __enter__(self) -> Self:
         return self

@@ -29,8 +29,10 @@ QUESTION = b"GET / HTTP/1.0\r\n\r\n"  # torch's servers and ours hang up on it
 SHOWN_BYTES_MAX = 60  # of a foreign answer
 
 
-def reach(client: Client, seconds: float, say: Callable[[str], object]) -> None:
+def reach(client: Client, seconds: float, say: Callable[[str], object], unserved: str = "") -> None:
     """Return when the store answers; `say` hears of what keeps it from that, each reason once in a row.
+
+    `unserved`: why this node, whose endpoint it is, could not serve it.
 
     Raises:
         ConnectionLost: the store has not answered in `seconds`.
@@ -46,6 +48,8 @@ def reach(client: Client, seconds: float, say: Callable[[str], object]) -> None:
             raise _foreign(client, _question(client) or str(error).encode()) from None
         except (OSError, HungUp) as error:
             what = _met(client, error)
+            if unserved and isinstance(error, ConnectionRefusedError):
+                what = f"nobody listens at {client.where}, and this node could not: {unserved}"
         left = ends - time.monotonic()
         if left <= 0:
             raise ConnectionLost(what)

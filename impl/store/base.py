@@ -315,6 +315,13 @@ class Store(TorchStore):
         """Do an operation that blocks, for at most `seconds` (0 looks once); None or False: not in time."""
         raise NotImplementedError
 
+    def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
+        """Keep an arrival at a barrier until `close()`; False: others are there, who have named another size.
+
+        `look`: only say so. A store in memory, in a file or of torch's keeps none.
+        """
+        return True
+
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         raise NotImplementedError
 

@@ -81,6 +81,10 @@ class OutcomeUnknown(ConnectionLost):
     timed_out = False
 
 
+class AddressRefused(UsageError, dist.DistNetworkError):
+    """A master cannot listen where it is to: the port is taken or reserved, or the host is not this machine's."""
+
+
 class InvalidArgument(UsageError, ValueError):
     """An argument's value is outside what is allowed."""
 

@@ -15,6 +15,14 @@ another size. So groups of one world size are numbered, and each call of `meet` 
 3. Every rank reads the list. Its own token is there: it is a member. Another one is there: an earlier call of this rank
    was taken for a member; the rank goes on to the next number.
 
+torch names a group after a count of the process, and a failed `init_process_group` advances the count. A token contains
+that number too, and the store of the group replaces each rank's name by the highest one (`Group`).
+
+Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has
+named it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that
+never opens, with a size that no other process uses. Another process that comes as this rank names another size, and is
+refused.
+
 Three things can go wrong. A rank that dies before the barrier is released is missing until it comes again: the others
 wait. A rank that dies later was a member: its group fails like every group one of whose members dies, and the next one
 forms without its keys. A server that ends takes all of this with it: `meet` begins again at the next one, in what is
@@ -22,6 +30,7 @@ left of its time.
 
 torch's servers have no barrier tokens, and withdraw no arrival of a process that died: there such a rank counts as a
 member, and a rank that comes again before the group is formed is counted twice. Such a group may fail at its timeout.
+There, and in a file, no member keeps its rank.
 
 Rule: each step is one request, so that a process may be killed between any two of them.
 """
@@ -30,12 +39,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import secrets
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any
+from urllib.parse import quote, unquote
 
 from trystate.model.errors import UsageError
 
@@ -52,23 +64,61 @@ HANDOVER_SECONDS = LINGER_SECONDS + 1.0  # from the death of rank 0 to the end o
 RETRY_SECONDS = 0.05
 SHOWN_RANKS_MAX = 8
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.5, 60.0  # for the list, from the barrier: the second time after twice as long, ...
+# The wait for a rank that another process keeps: the server learns late that a machine has lost its power.
+HELD_SECONDS = 15.0
+HELD_POLL_SECONDS = 0.1
 TELL_SECONDS = 1.0  # at the end of the time: to withdraw, and to find out who is missing
+TWO_JOBS = (
+    "two jobs cannot share a URL: give each its own port, or its own prefix in the URL (?prefix=NAME); or end what is "
+    "left of an earlier run"
+)
 NEXT = "next"  # a lower bound of the number of the group that forms, so that nobody counts from 0
 
 
-def meet(make: Make, rank: int, world_size: int, timeout: timedelta) -> PrefixStore:
+class TwoJobs(StoreError):
+    """Processes of two jobs have come to one place, or two processes as one rank."""
+
+
+class Group(PrefixStore):
+    """The keys of a group; torch's name of it in this process stands for the highest name that any rank has for it."""
+
+    members: Sequence[str] = ()  # their tokens
+    own = highest = ""
+
+    def agree(self, number: int | None) -> int | None:
+        """The highest number that a rank has for the group; this process has `number`, or none."""
+        numbers = [int(found) for found in map(_number, self.members) if found]
+        if number is None or not numbers:
+            return None
+        self.own, self.highest = f"default_pg/{number}/", f"default_pg/{max(numbers)}/"
+        return max(numbers)
+
+    def _key(self, operation: str, key: str) -> bytes:
+        if self.own != self.highest and isinstance(key, str) and key.startswith(self.own):
+            key = self.highest + key.removeprefix(self.own)
+        return super()._key(operation, key)
+
+
+def meet(make: Make, rank: int, world_size: int, timeout: timedelta, number: int | None = None, job: str = "") -> Group:
     """The store of a group whose ranks are all there; closing it closes what `make` made.
+
+    Args:
+        number: of the group, as torch counts the groups of this process; None: it does not.
+        job: the name of this process's job; empty: it has none.
 
     Raises:
         StoreTimeout: not all ranks came in time.
+        TwoJobs: the ranks are of two jobs, or another process is a member of a group as this rank.
         StoreError, ConnectionLost, UsageError: of `make`.
     """
-    token, seconds, began = secrets.token_hex(8), timeout.total_seconds(), time.monotonic()
+    host = socket.gethostname()
+    token = ",".join([secrets.token_hex(8), "" if number is None else str(number), quote(job), host, str(os.getpid())])
+    seconds, began = timeout.total_seconds(), time.monotonic()
     while True:
         left, store = max(began + seconds - time.monotonic(), 0.0), None
         try:
             store = make(timedelta(seconds=left))
-            prefix = _agreed(store, rank, world_size, token, began + seconds, seconds)
+            prefix, members = _agreed(store, rank, world_size, token, began + seconds, seconds)
             break
         except BaseException as error:
             if store is not None:
@@ -76,7 +126,8 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta) -> PrefixSt
             if not _passes(error, time.monotonic() - began, seconds, connected=store is not None):
                 raise
         time.sleep(min(RETRY_SECONDS, left))
-    met = PrefixStore.owning(prefix, store)
+    met = Group.owning(prefix, store)
+    met.members = members
     below: Any = met
     while below is not None:  # each was made with what was left of the time
         below.set_timeout(timeout)
@@ -95,10 +146,13 @@ def _passes(error: BaseException, waited: float, seconds: float, connected: bool
     return taken and waited < HANDOVER_SECONDS
 
 
-def _agreed(store: Store, rank: int, world_size: int, token: str, deadline: float, seconds: float) -> str:
-    """The prefix of the keys of a group whose members are all there; texts say `seconds`."""
+def _agreed(
+    store: Store, rank: int, world_size: int, token: str, deadline: float, seconds: float
+) -> tuple[str, list[str]]:
+    """The prefix of the keys of a group whose members are all there, and their tokens; texts say `seconds`."""
     with PrefixStore(f"groups-of-{world_size}", store) as groups:
         known = int(groups.get(NEXT)) if groups.check([NEXT]) else 0
+        _refuse_if_kept(groups, rank, world_size, min(deadline, time.monotonic() + HELD_SECONDS))
         # The one before it may have this call's token, if the connection was lost when it had been formed.
         for number in count(max(known - 1, 0)):
             groups.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 0.0)))
@@ -114,7 +168,11 @@ def _agreed(store: Store, rank: int, world_size: int, token: str, deadline: floa
             if members[rank : rank + 1] == [token]:
                 if rank == 0:
                     groups.set(NEXT, str(number + 1))
-                return f"group-{number}-of-{world_size}"
+                _refuse_two_jobs(groups, members)
+                if not groups._keep(_kept(groups, rank)):
+                    raise _taken(groups, rank, world_size)
+                groups.set(f"kept/{rank}", token)
+                return f"group-{number}-of-{world_size}", members
     raise AssertionError("unreachable")
 
 
@@ -141,6 +199,60 @@ def _released(groups: Store, number: int, rank: int, world_size: int, deadline: 
             raise groups._late("barrier", [name], seconds)
         look = min(2 * look, LOOK_SECONDS_MAX)
     return False
+
+
+def _kept(groups: Store, rank: int) -> Barrier:
+    """The barrier at which a member keeps its rank: it never opens, and its size is of this process alone."""
+    pid, size = _process
+    if pid != os.getpid():  # in a forked child
+        size = _new_process()[1]
+    return Barrier(groups._key("barrier", f"kept/{rank}"), size, secrets.token_bytes(TOKEN_BYTES))
+
+
+def _new_process() -> tuple[int, int]:
+    global _process
+    _process = os.getpid(), (1 << 40) + secrets.randbits(60)
+    return _process
+
+
+_process = _new_process()
+
+
+def _refuse_if_kept(groups: Store, rank: int, world_size: int, deadline: float) -> None:
+    """Raise TwoJobs if another process is a member of a group as this rank, and still is at the deadline."""
+    while not groups._keep(_kept(groups, rank), look=True):
+        if time.monotonic() >= deadline:
+            raise _taken(groups, rank, world_size)
+        time.sleep(HELD_POLL_SECONDS)
+
+
+def _taken(groups: Store, rank: int, world_size: int) -> TwoJobs:
+    kept = f"kept/{rank}"
+    who = _process_of(groups.get(kept).decode()) if groups.check([kept]) else "another process"
+    return TwoJobs(f"{who} is rank {rank} of a group of {world_size} that meets here, and lives or stands still "
+                   f"({groups._where()}); {TWO_JOBS}")  # fmt: skip
+
+
+def _refuse_two_jobs(groups: Store, members: Sequence[str]) -> None:
+    """Raise TwoJobs if agents have named the jobs of two members differently."""
+    named = {job: rank for rank, token in enumerate(members) if (job := _parts(token)[2])}
+    if len(named) > 1:
+        (one, rank), (other, more), *_ = named.items()
+        raise TwoJobs(f"rank {rank} is of job {unquote(one)!r}, and rank {more} of job {unquote(other)!r} "
+                      f"({groups._where()}); {TWO_JOBS}")  # fmt: skip
+
+
+def _parts(token: str) -> list[str]:
+    """The token, and its number, its job, its host and its process; each may be empty."""
+    return [*token.split(","), "", "", "", ""][:5]
+
+
+def _number(token: str) -> str:
+    return _parts(token)[1]
+
+
+def _process_of(token: str) -> str:
+    return "process {1} on {0}".format(*_parts(token)[3:])
 
 
 def _place(number: int, rank: int) -> str:

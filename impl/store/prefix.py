@@ -1,7 +1,8 @@
 """`PrefixStore`: a part of another store, under a prefix.
 
 Rule: the key `k` is the key `escaped(prefix) + "/" + k` of the store below, and the first "/" ends the prefix: two
-prefixes never name one key, and only keys of this part are listed and counted.
+prefixes never name one key, and only keys of this part are listed and counted. "job/" is the same prefix as "job", so
+that `list_keys("job/")` of the store below lists the keys of either.
 
 torch's PrefixStore writes prefix + "/" + k as it is. A prefix without "/" and "%" is escaped to itself: then ours and
 torch's name the same keys, and ranks may use either. With "/" in it torch's "a/b" + "c" and "a" + "b/c" are one key,
@@ -14,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch
 from .errors import InvalidArgument, InvalidType
-from .operations import ListKeys, NumKeys, Operation
+from .operations import Barrier, ListKeys, NumKeys, Operation
 from .torch_adapter import Borrowed
 
 T = TypeVar("T")
@@ -29,8 +30,8 @@ R = TypeVar("R")
 
 
 def escaped(prefix: str) -> str:
-    """A prefix without "/", and still different from every other."""
-    return prefix.replace("%", "%25").replace("/", "%2F")
+    """A prefix without "/", and still different from every other; a "/" at its end stands for the one that follows."""
+    return prefix.removesuffix("/").replace("%", "%25").replace("/", "%2F")
 
 
 class PrefixStore(Store):
@@ -45,6 +46,8 @@ class PrefixStore(Store):
     def __init__(self, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> None:
         if not isinstance(prefix, str):
             raise InvalidType(f"PrefixStore: the prefix is a {type(prefix).__name__} ({prefix!r:.60}); pass a str")
+        if store is None:
+            raise InvalidArgument("PrefixStore: the store is None; pass a torch.distributed.Store")
         if not isinstance(store, TorchStore):
             raise InvalidType(f"PrefixStore: the store is a {type(store).__name__}; pass a torch.distributed.Store")
         try:
@@ -63,7 +66,7 @@ class PrefixStore(Store):
         self.key_bytes = None if limit is None else max(0, limit - len(self._prefix))
 
     @classmethod
-    def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> PrefixStore:
+    def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> Self:
         """One that closes the store below with itself."""
         made = cls(prefix, store, timeout)
         made._owns_below = True
@@ -113,6 +116,9 @@ class PrefixStore(Store):
             watch = self._below._watch(self._prefix + name, told, on_lost)
         watch.key = key
         return watch
+
+    def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
+        return self._below_do(barrier, lambda full: self._below._keep(full, look=look))  # type: ignore[arg-type]
 
     def _clone(self) -> PrefixStore:
         below = self._below

@@ -14,15 +14,17 @@ from typing import NoReturn, TypeVar
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from .client.calls import Calls, ExtendedCalls
+from .client.calls import ASKING, Calls, ExtendedCalls
 from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
+from .client.codec import Garbled, Refusal
+from .client.connection import Connection, HungUp
 from .client.fast_path import FastPaths
-from .client.startup import Master, MasterOptions, count_in
+from .client.startup import Master, MasterOptions, begun, count_in
 from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .limits import Limits
-from .operations import Operation
+from .operations import Barrier, Operation
 
 T = TypeVar("T")
 
@@ -38,10 +40,12 @@ class TCPStore(FastPaths):
         world_size: with `wait_for_workers`, each store counts itself in, and the master's constructor returns when so
             many have. None or negative: nobody counts.
         is_master: bring the server along, in a child process that ends with this one or with `close()`. It listens on
-            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one).
+            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one). In a worker
+            whose agent serves at that port (TORCHELASTIC_USE_AGENT_STORE is "True", and MASTER_PORT is the port) it
+            uses the agent's server.
         timeout: of this constructor, and of each operation; see `set_timeout`.
         multi_tenant: masters of this process on the same port share one server, if they want the same one.
-        master_listen_fd: the number of a listening socket that the master's server takes over.
+        master_listen_fd: the number of a bound socket that the master's server takes over, and listens on.
         use_libuv: accepted for torch's sake; the client finds out which kind of server answers.
         secret: prove to the server that we know it, and have it prove the same; of a master, its server's.
         limits: of a master's server.
@@ -50,7 +54,8 @@ class TCPStore(FastPaths):
         StoreTimeout: there is no answer, or not all workers came, in time.
         ConnectionLost: there is no server, or it is none of a store.
         SecretRefused: server and client have not the same secret, or only one has.
-        UsageError: a wrong argument; a master's port is taken.
+        AddressRefused: a master cannot listen there: the port is taken, or the host unknown.
+        UsageError: a wrong argument.
     """
 
     _calls: Calls
@@ -81,8 +86,8 @@ class TCPStore(FastPaths):
         try:
             if is_master:
                 options = MasterOptions(host_name, port, bind_host, secret, limits)
-                self._master = Master(options, master_listen_fd, multi_tenant, deadline, seconds)
-                self._client.port = self._master.port
+                self._master = begun(options, master_listen_fd, multi_tenant, deadline, seconds)
+                self._client.port = self._master.port if self._master is not None else port
             self._connect("TCPStore", deadline)
             if world_size is not None and world_size > 0 and wait_for_workers:
                 count_in(self._client, world_size, is_master, deadline, seconds)
@@ -94,11 +99,15 @@ class TCPStore(FastPaths):
         self._client = Client(host, port, secret)
         self._master = None
         self._watcher = None
+        self._kept_connections: list[Connection] = []
         self.forked()
         let_go_after_fork(self)
 
     def forked(self) -> None:
-        """A thread that began to watch stayed in the parent."""
+        """A thread that began to watch stayed in the parent, and so did what it keeps."""
+        for connection in self._kept_connections:
+            connection.close()
+        self._kept_connections = []
         self._watching = threading.Lock()
 
     def _connect(self, operation: str, deadline: float | None = None) -> None:
@@ -169,6 +178,31 @@ class TCPStore(FastPaths):
         timeout = seconds or self._timeout_seconds(operation.SPEC.name)
         return self._calls.wait(operation.under(b"/"), seconds, timeout)
 
+    def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
+        client, asking = self._client, ASKING[Barrier]
+        if client.kind is not Kind.EXTENDED:
+            return True
+        seconds = self._timeout_seconds("barrier") or LOOK_SECONDS
+        full, reply = barrier.under(b"/"), asking.reply
+        assert reply is not None
+        # In one write: the answer to the first says whether the second, which is never answered, was let in.
+        arrive, stay = (asking.encode([ms, *full.fields]) for ms in (0, -1))
+        call = Call.of(full, seconds)
+        connection = client.dedicated(call, seconds)
+        try:
+            connection.ask(arrive if look else arrive + stay, reply, seconds)
+        except Refusal:
+            connection.close()
+            return False
+        except (OSError, HungUp, Garbled) as error:
+            connection.close()
+            raise client.failed(call, error) from None
+        if look:
+            connection.close()
+        else:
+            self._kept_connections.append(connection)
+        return True
+
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)
         Store.__init__(other, self.timeout)
@@ -186,6 +220,8 @@ class TCPStore(FastPaths):
             return
         if self._watcher is not None:
             self._watcher.close()
+        for connection in self._kept_connections:
+            connection.close()
         self._client.close()
         if self._watcher is not None:
             self._watcher.join()

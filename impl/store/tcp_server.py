@@ -22,7 +22,7 @@ class TCPStoreServer:
     """A server of TCPStore's protocol, for torch's own clients and for ours.
 
     It listens on `host` (default 127.0.0.1; "0.0.0.0" or "::" for all interfaces) and `port` (0: any free one), or on
-    `listen_fd`, a listening socket of the caller's that it takes over. With a `secret` only clients that prove to
+    `listen_fd`, a bound socket of the caller's that it takes over. With a `secret` only clients that prove to
     know it are served, and torch's own cannot. `run_in` is "process", a child process that ends with this one, or
     "thread": then `log` gets a line for each connection that broke a rule, in a thread of its own where it may wait
     and raise, and torch's client must not be used in this process, as it would deadlock (see `embedding`). A process

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch.distributed as dist
+from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+
 from .. import torch_release
 from .base import Event, OnLost, Store, Watch
 from .errors import NotSupported
@@ -18,6 +21,7 @@ from .operations import Barrier, Check, CompareSet, Get, ListKeys, MultiSet, Num
 T = TypeVar("T")
 
 _QueueEmptyError = torch_release.queue_empty_error()
+BUILT_IN: Any = (dist.FileStore, dist.HashStore, dist.PrefixStore, dist.TCPStore)  # type: ignore[attr-defined]
 RETRY_SECONDS = 0.005  # of a pop that found nothing; a value of the queue's name would make it spin
 
 
@@ -28,6 +32,8 @@ class Borrowed(Store):
 
     def __init__(self, store: Any) -> None:  # torch's stub lacks half of the methods, and bytes as values
         self._store = store
+        # A store that somebody wrote in Python may have no `wait`: then its `get` waits, or raises, as it likes.
+        self._waits = isinstance(store, BUILT_IN) or type(store).wait is not TorchStore.wait
         super().__init__(store.timeout)
 
     def _do(self, operation: Operation[T]) -> T:
@@ -65,6 +71,8 @@ class Borrowed(Store):
     def _await(self, operation: Operation[T], seconds: float) -> T | None:
         result: Any = None
         match operation:
+            case Get(names) if not self._waits:
+                result = _or_none_in_time(lambda: self._read([name.decode() for name in names]))
             case Get(names):
                 result = self._read([name.decode() for name in names]) if self._present(names, seconds) else None
             case Wait(names):
@@ -105,12 +113,16 @@ class Borrowed(Store):
         return f"torch's {type(self._store).__name__}"
 
 
-def _in_time(seconds: float, call: Callable[[timedelta], object]) -> bool:
-    """False if torch's call says that its time is over: a RuntimeError whose text alone tells it from others."""
+def _or_none_in_time(call: Callable[[], T]) -> T | None:
+    """The result of torch's call; None if its time is over: a RuntimeError whose text alone tells it from others."""
     try:
-        call(timedelta(seconds=seconds))
+        return call()
     except RuntimeError as error:
         if "timeout" in str(error).lower():
-            return False
+            return None
         raise
-    return True
+
+
+def _in_time(seconds: float, call: Callable[[timedelta], object]) -> bool:
+    """Whether torch's call ends before its time is over."""
+    return _or_none_in_time(lambda: (call(timedelta(seconds=seconds)),)) is not None

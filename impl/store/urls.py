@@ -25,7 +25,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
@@ -37,6 +37,7 @@ from trystate.model.errors import UsageError
 
 from ..host.secret import read_secret
 from . import base
+from .client.startup import agent_serves
 from .errors import InvalidArgument, NotSupported
 from .file.store import FileStore
 from .generations import Make, meet
@@ -47,7 +48,7 @@ Triplet = tuple[Store, int, int]
 PORT_MAX = 65535
 DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
 
-AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+INITIALISE = inspect.unwrap(distributed_c10d.init_process_group).__code__
 COMMON = ("prefix", "rank", "world_size")
 SERVED = (*COMMON, "bind", "hosted", "secret_file", "use_libuv")
 
@@ -111,7 +112,7 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
         return TCPStore(
             host,
             port,
-            is_master=rank == 0 and hosted == "1" and not _agents(port),
+            is_master=rank == 0 and hosted == "1" and not agent_serves(port),
             timeout=within,
             multi_tenant=True,
             secret=secret,
@@ -121,18 +122,32 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
     return make
 
 
-def _agents(port: int) -> bool:
-    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
-    return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
-
-
 def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> base.Store:
-    """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys."""
+    """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys.
+
+    torch counts the groups of a process, also one that could not be made, so that a rank that tries again would name
+    each group differently than the others. All ranks continue from the highest count.
+    """
 
     def begun(within: timedelta) -> base.Store:
         return given.below_prefix(make(within))
 
-    return begun(timeout) if world_size == DYNAMIC else meet(begun, rank, world_size, timeout)
+    if world_size == DYNAMIC:
+        return begun(timeout)
+    frame = _call_of(INITIALISE)
+    name = "" if frame is None else str(frame.f_locals.get("group_name", ""))
+    number = int(name) if name.isdecimal() else None
+    store = meet(begun, rank, world_size, timeout, number, _job())
+    highest = store.agree(number)
+    if highest is not None:
+        distributed_c10d._world.group_count = highest + 1
+    return store
+
+
+def _job() -> str:
+    """This worker's job, by its agent's variables; jobs without an id of their own have another port each."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return run_id and f"{run_id} at port {os.environ.get('MASTER_PORT', '')}"
 
 
 def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -> Iterator[Triplet]:
@@ -142,7 +157,7 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
     as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
     caller asked for is that caller's to close.
     """
-    groups = _called_by(inspect.unwrap(distributed_c10d.init_process_group).__code__)
+    groups = _call_of(INITIALISE) is not None
     try:
         yield store, rank, world_size
         given.once()
@@ -154,11 +169,12 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
             store.close()
 
 
-def _called_by(code: CodeType) -> bool:
+def _call_of(code: CodeType) -> FrameType | None:
+    """The call of a function that this one is part of."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
-    return frame is not None
+    return frame
 
 
 class _Given:

@@ -24,7 +24,7 @@ LEADING = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")  # the number that std::st
 
 
 class Refusal(enum.Enum):
-    """How an operation says no; it has changed nothing."""
+    """How an operation says no; it has changed nothing, except where that is unknown."""
 
     TIMED_OUT = "timed out"
     NOT_A_NUMBER = "the value is not a number"
@@ -34,6 +34,7 @@ class Refusal(enum.Enum):
     ARGUMENT = "an argument is wrong"
     CLOSED = "the connection was closed"
     UNSUPPORTED = "there is no such operation"
+    UNKNOWN = "the answer was lost, so that the operation may have happened"
 
 
 Result = None | bool | int | bytes | tuple[bytes, ...] | tuple[str, ...] | Refusal
@@ -413,6 +414,19 @@ def apply(
     case = decide(operation, operation.look(contents), OPERATIONS[edition], above or {})
     after, result = operation.act(case, contents)
     return after, Outcome(case, result)
+
+
+WRITES = (Set, Append, AddTo, CompareAndSet, MultiSet, DeleteKey, Take, QueuePush, QueuePop, Barrier)
+
+
+def apply_unanswered(contents: Contents, operation: Operation) -> tuple[Contents, Result]:
+    """Do one operation on a server of ours that is kept, and lose its answer: no write is sent twice.
+
+    A second `add` would count twice, and a second `take` would say that there was nothing to take. An operation that
+    only reads is sent again, and its second answer is as good as the first.
+    """
+    after, outcome = apply(contents, operation)
+    return after, Refusal.UNKNOWN if isinstance(operation, WRITES) else outcome.result
 
 
 def decide(

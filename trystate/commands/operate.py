@@ -112,10 +112,19 @@ def _drain(store: Any, args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return Exit.INCOMPLETE
-        print(f"{node} has left", flush=True)
+        expelled = outsider.was_expelled(node)
+        if expelled:
+            silent = outsider.state.settings.expiry_seconds
+            print(
+                f"{node} was expelled: the others saw no heartbeat of it for {silent:g} s. It has died, or stands "
+                "still: then it comes back without its mark; end it, or drain it again",
+                file=sys.stderr,
+            )
+        else:
+            print(f"{node} has left", flush=True)
         outsider.wait(lambda state: state.complete or state.closed is not None, max(0.0, ends - time.monotonic()))
         print(_goes_on(outsider.state))
-        return Exit.OK
+        return Exit.INCOMPLETE if expelled else Exit.OK
 
 
 def _goes_on(state: Any) -> str:

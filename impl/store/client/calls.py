@@ -70,11 +70,15 @@ class Asking(NamedTuple):
 
 
 class _Again:
-    """The time in which an operation that changes nothing is asked again of a server that is started again."""
+    """The time in which an operation is sent again to a server that is started again: none if it writes.
 
-    def __init__(self, client: Client, seconds: float) -> None:
+    A server that is killed after it did an `add`, and before it answered, has kept the sum: a second one would count
+    twice.
+    """
+
+    def __init__(self, client: Client, operation: Operation[Any], seconds: float) -> None:
         self._client = client
-        self._deadline = monotonic() + seconds if client.terms.kept else 0.0
+        self._deadline = monotonic() + seconds if client.terms.kept and not operation.SPEC.writes else 0.0
 
     def seconds(self, lost: ConnectionLost) -> float:
         """The rest of that time. Raises `lost` if nothing is, or if the server is not waited for."""
@@ -100,7 +104,7 @@ class ExtendedCalls:
         else:
             assert asking.reply is not None
             request, reply, decode = asking.encode(operation.fields), asking.reply, asking.decode
-        again = _Again(self._client, within)
+        again = _Again(self._client, operation, within)
         while True:
             try:
                 result: T = self._client.ask(call, request, reply, within, decode)
@@ -124,7 +128,7 @@ class ExtendedCalls:
             reply = codec.values_in_time(count)
             if count == 1:
                 decode = codec.decode_blobs
-        again = _Again(self._client, seconds or within)
+        again = _Again(self._client, operation, seconds or within)
         while True:
             try:
                 request = asking.encode([server_ms(seconds), *fields])

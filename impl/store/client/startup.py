@@ -5,6 +5,7 @@ Rule: the constructor's timeout covers all of it; nothing is left running when i
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Status
 
 from ...host.deadlines import rounded
-from ..errors import StoreTimeout
+from ..errors import AddressRefused, StoreTimeout
 from ..limits import Limits
 from ..operations import Add
 from ..server.embedding import StartTimeout
@@ -26,6 +27,7 @@ from .client import Call, Client, Kind
 from .codec import Garbled
 from .connection import Connection, HungUp
 
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 EVERYWHERE = ("0.0.0.0", "::")
 POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.1  # torch's own master asks every 10 ms
 
@@ -66,13 +68,34 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
+def agent_serves(port: int) -> bool:
+    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
+    return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
+
+
+def begun(
+    options: MasterOptions, listen_fd: int | None, shared: bool, deadline: float, seconds: float
+) -> Master | None:
+    """A master's hold on its server; None if the agent of this worker has the port, and serves there.
+
+    Many scripts make `TCPStore(MASTER_ADDR, MASTER_PORT, world_size, rank == 0)`: under an agent rank 0 finds the port
+    taken by the agent's server, and is a client of it, as with torch's.
+    """
+    try:
+        return Master(options, listen_fd, shared, deadline, seconds)
+    except AddressRefused as error:
+        if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE and agent_serves(options.port):
+            return None
+        raise
+
+
 class Master:
     """A master's hold on its server: its own, or with `multi_tenant` one that this process already has on the port."""
 
     def __init__(
         self, options: MasterOptions, listen_fd: int | None, shared: bool, deadline: float, seconds: float
     ) -> None:
-        """Raises UsageError for an address that cannot be listened on, and StoreTimeout, whose text says `seconds`."""
+        """Raises AddressRefused, UsageError for another server than is wanted, StoreTimeout that says `seconds`."""
         if not shared:
             self._held: _Shared | None = _start(options, listen_fd, deadline, seconds)
         elif not _starting.acquire(timeout=max(deadline - monotonic(), 0)):
@@ -114,6 +137,8 @@ def _start(options: MasterOptions, listen_fd: int | None, deadline: float, secon
         )
     except StartTimeout as error:
         raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s {error}") from None
+    except UsageError as error:
+        raise AddressRefused(str(error)) from error.__cause__
     return _Shared(server, options, 1)
 
 

@@ -56,6 +56,11 @@ class Disk:
             if error.errno not in CANNOT_RESERVE:
                 raise
 
+    def free(self, directory: str) -> int:
+        """The bytes that files of this user may still take from the disk."""
+        found = os.statvfs(directory)
+        return found.f_bavail * found.f_frsize
+
     def cut(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 

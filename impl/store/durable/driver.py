@@ -128,8 +128,15 @@ class KeepingDriver(Driver):
 
     def more(self, size: int) -> None:
         """Let further records take so many bytes. Raises `Refused`."""
-        self.contents.may_change()
-        self.contents.free += self.journal.reserve(size - self.contents.free)
+        contents, journal = self.contents, self.journal
+        contents.may_change()
+        beside = 0 if self.compacting or self.snapshot is not None else journal.snapshot_bytes(contents)
+        try:
+            contents.free += journal.reserve(size - contents.free, beside)
+        except Refused:
+            if journal.has_history(contents):  # dropping it makes room
+                self.loop.call_soon(self.compact)
+            raise
 
     # Batches.
 

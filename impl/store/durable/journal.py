@@ -7,12 +7,17 @@
 
 Theory of operation. Each batch begins with how many bytes of the file were durable when it was written. So two kinds of
 bytes that do not read are told apart without a guess. Some later batch says that they were durable: the file is
-damaged, and the server does not start. No batch says so: they are of a batch that was under way when the server or its
-machine ended, of which nobody was told, and they are cut off. The mark has a random nonce of its file, so that no value
-that a user stores is taken for one.
+damaged, and the server does not start. No batch says so: they are of the last batch, and are cut off. It was under way
+when the server or its machine ended, and no client was told of it; or the disk has damaged it since, which nothing in
+the file tells apart. The mark has a random nonce of its file, so that no value that a user stores is taken for one.
+
+The checksum of each record is combined with its place in the file, and with the nonce. So a record that a disk or a
+backup has put in a second place does not read there, instead of being done twice. A file of version 1 has no such
+checksums, and is kept as it is until a snapshot takes its place.
 
 Space is taken from the disk before a change is made (`reserve`), a piece at a time: a full disk refuses changes, and
-undoes none. Reserved bytes read as zeros, which end the file like its end.
+undoes none. Changes are refused while there is still room for a snapshot, which makes room by dropping history.
+Reserved bytes read as zeros, which end the file like its end.
 
 The history is dropped when most of the file is history: a thread writes a snapshot of one moment beside the journal,
 while changes go on into the journal, and are kept. Then the kept ones are added to the new file, it is synced, takes
@@ -30,18 +35,23 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from zlib import crc32
 
 from trystate.model.store.vocabulary import Status
 
 from ..contents.contents import Refused
 from ..errors import FileRefused
-from ..file.records import Kind, Record, encode, scan
+from ..file.records import Kind, Record, encode, place, scan, unplaced
 from ..limits import GIB, MIB
-from ..wire import I64, IDENTITY_BYTES
+from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
 from .disk import Disk
 
-MAGIC = b"\x89tryjr\x01\n"  # no text begins so; the number is the version of this format
+MAGIC = b"\x89tryjr\x02\n"  # no text begins so; the number is the version of this format
+VERSION = MAGIC[-2]
+UNPLACED = 1  # the version without places in the checksums
+HEADER_BYTES_MAX = 1024
 NAME, NEW, COMPACT, LOCK = "journal", "journal.new", "journal.compact", "lock"
 NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
 
@@ -63,9 +73,25 @@ class File:
     end: int
     synced: int
     reserved: int
+    number: Callable[[int], int]  # of a place in it
 
-    def mark(self) -> bytes:
-        return encode(Kind.SYNCED, self.nonce, number=self.synced)
+    def batch(self, records: bytes) -> bytes:
+        """The bytes of a batch at the end: a mark, then records."""
+        data = bytearray(encode(Kind.SYNCED, self.nonce, number=self.synced) + records)
+        self.place(data, self.end)
+        return bytes(data)
+
+    def place(self, records: bytearray, begin: int) -> None:
+        """Combine the checksums of records that are to be written from `begin` on with their places."""
+        place(records, lambda at: self.number(begin + at))
+
+
+def numbers(nonce: bytes, version: int = VERSION) -> Callable[[int], int]:
+    """The number of each place in a file with this nonce."""
+    if version == UNPLACED:
+        return unplaced
+    seed = crc32(nonce)
+    return lambda at: crc32(U64.pack(at), seed)
 
 
 class Journal:
@@ -90,13 +116,25 @@ class Journal:
         pending = sum(map(len, contents.pending)) + MARK_BYTES * len(contents.pending)
         return self.file.reserved - self.file.end - MARK_BYTES - pending - contents.prepaid
 
-    def reserve(self, size: int) -> int:
-        """Take at least so many bytes more from the disk; how many. Raises `Refused`, and has then taken none."""
+    def snapshot_bytes(self, contents: KeptContents) -> int:
+        """About how many bytes of the disk a snapshot takes beside the journal, until it takes the journal's place."""
+        return contents.live_bytes + contents.prepaid + 2 * PIECE_BYTES
+
+    def reserve(self, size: int, beside: int = 0) -> int:
+        """Take at least so many bytes more from the disk; how many. Raises `Refused`, and has then taken none.
+
+        beside: bytes that must still be free then, for a snapshot.
+        """
         size = -(-size // PIECE_BYTES) * PIECE_BYTES
         if self.file.reserved + size > FILE_BYTES_MAX:
             raise Refused(Status.TOO_LARGE, f"the journal {self.path} has {self.file.end} bytes, and may have "
                           f"{FILE_BYTES_MAX}; nothing was changed: see in the server's log why it is not "
                           "compacted")  # fmt: skip
+        free, needed = self.disk.free(self.directory), size + beside
+        if beside and free < needed:
+            raise Refused(Status.TOO_LARGE, f"the journal {self.path} cannot grow: its disk has {free} bytes free, and "
+                          f"{needed} are needed, with those of a snapshot that drops the history; nothing was changed, "
+                          f"and reading goes on: make room for {needed - free} bytes on its disk")  # fmt: skip
         with self._swapping:
             files = [file for file in (self.file, self.next) if file is not None]  # either may get the records
             try:
@@ -114,7 +152,7 @@ class Journal:
     def write(self, records: bytes) -> None:
         """Put a batch at the end: it outlives this process, and not its machine. Raises OSError."""
         file = self.file
-        data = file.mark() + records
+        data = file.batch(records)
         self.disk.write(file.fd, data, file.end)
         file.end += len(data)
 
@@ -137,6 +175,10 @@ class Journal:
     def is_long(self, contents: KeptContents) -> bool:
         """Most of the file is history."""
         return self.file.end > max(self.compact_at, COMPACT_FACTOR * contents.live_bytes)
+
+    def has_history(self, contents: KeptContents) -> bool:
+        """A snapshot would be less than half as long."""
+        return self.file.end > max(COMPACT_BYTES_MIN, 2 * contents.live_bytes)
 
     def snapshot(self, frozen: Frozen) -> File:
         """Write a new file beside the journal, and sync it. Raises OSError."""
@@ -168,7 +210,7 @@ class Journal:
         old, file = self.file, self.next
         assert file is not None
         try:
-            data = file.mark() + since
+            data = file.batch(since)
             self.disk.write(file.fd, data, file.end)
             self.disk.sync(file.fd)
             self.disk.replace(self.path, os.path.join(self.directory, COMPACT))
@@ -208,11 +250,25 @@ class Reading:
     def __init__(self, disk: Disk, fd: int, path: str, size: int) -> None:
         self.disk, self.fd, self.path, self.size = disk, fd, path, size
         self.at = len(MAGIC)
+        self.number: Callable[[int], int] = unplaced
+
+    def header(self) -> Record | None:
+        """The first record; None if it does not read. Those behind it have places."""
+        begin = self.disk.read(self.fd, min(HEADER_BYTES_MAX, self.size), 0)
+        header = next(iter(scan(begin[len(MAGIC) :]).records), None)
+        if header is None or header.kind is not Kind.HEADER:
+            return None
+        self.number = numbers(header.parts[2], begin[len(MAGIC) - 2])
+        self.at += header.size
+        return header
+
+    def _number_from(self, begin: int, at: int) -> int:
+        return self.number(begin + at)
 
     def records(self) -> Iterator[Record]:
         data, fetched, want = b"", self.at, READ_BYTES
         while True:
-            found = scan(data)
+            found = scan(data, partial(self._number_from, self.at))
             for record in found.records:
                 yield record
                 self.at += record.size
@@ -227,12 +283,14 @@ class Reading:
         begin, used, overlap = self.at, 0, MARK_BYTES
         while piece := self.disk.read(self.fd, READ_BYTES + overlap, begin):
             used = max(used, begin - self.at + len(piece.rstrip(b"\0"))) if piece.strip(b"\0") else used
-            place = piece.find(nonce)
-            while place >= 0:
-                found = scan(piece[max(place - MARK_BYTES + NONCE_BYTES, 0) : place + NONCE_BYTES]).records
+            there = piece.find(nonce)
+            while there >= 0:
+                mark = max(there - MARK_BYTES + NONCE_BYTES, 0)
+                number = partial(self._number_from, begin + mark)
+                found = scan(piece[mark : there + NONCE_BYTES], number).records
                 if found and found[0].kind is Kind.SYNCED and found[0].number > self.at:
                     return used, True
-                place = piece.find(nonce, place + 1)
+                there = piece.find(nonce, there + 1)
             if len(piece) <= overlap:
                 break
             begin += max(len(piece) - overlap, 1)
@@ -279,9 +337,10 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
     if was_durable:
         raise _damaged(reading, "a later record says that it was whole before")
     if used:
-        log(f"journal {path}: {used} bytes were cut off at byte {reading.at}: changes that were not finished when the "
-            "server ended, and of which no client was told")  # fmt: skip
-    file = File(fd, nonce, reading.at, reading.at, reading.at)
+        log(f"journal {path}: {used} bytes that do not read were cut off at byte {reading.at}. They are of the last "
+            "batch: it was under way when the server ended, and no client was told of it; or its disk has damaged "
+            "it since")  # fmt: skip
+    file = File(fd, nonce, reading.at, reading.at, reading.at, reading.number)
     journal = Journal(disk, directory, file, identity, I64.unpack(generation)[0])
     disk.cut(fd, reading.at)  # else a record there would be read again once others end before it
     disk.sync(fd)
@@ -291,30 +350,33 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
         journal.sync()
     except Refused as refusal:
         log(str(refusal))
+    free, needed = disk.free(directory), journal.snapshot_bytes(contents)
+    if free < needed:
+        log(f"journal {path}: its disk has {free} bytes free, and a snapshot that drops the history takes "
+            f"{needed}: make room; until then changes that need more of the disk are refused")  # fmt: skip
     contents.free = journal.free(contents)
     return journal
 
 
 def _become(contents: KeptContents, reading: Reading) -> Record | None:
     """Hold what a journal says; its header. Raises FileRefused."""
-    records = reading.records()
-    header = next(records, None)
-    if header is None or header.kind is not Kind.HEADER:
+    header = reading.header()
+    if header is None:
         return None
     try:
-        contents.become(records)
+        contents.become(reading.records())
     except Unfit as error:
         raise _damaged(reading, str(error)) from None
     return header
 
 
 def check_magic(path: str, begin: bytes) -> None:
-    """Raise FileRefused unless a file is a journal of this version."""
-    if begin == MAGIC:
+    """Raise FileRefused unless a file is a journal of this version, or of an older one."""
+    if begin in (MAGIC, MAGIC.replace(bytes([VERSION]), bytes([UNPLACED]))):
         return
     if begin[:-2] == MAGIC[:-2] and len(begin) == len(MAGIC):
         raise FileRefused(f"{path} is a journal of version {begin[-2]} of its format, and this trystate writes version "
-                          f"{MAGIC[-2]}; it was left as it is: use the trystate that wrote it, or another "
+                          f"{VERSION}; it was left as it is: use the trystate that wrote it, or another "
                           "directory")  # fmt: skip
     raise FileRefused(f"{path} is not the journal of a store: it begins with {begin!r}, not {MAGIC!r}; it was left as "
                       "it is: give another directory")  # fmt: skip
@@ -331,19 +393,27 @@ def _written(disk: Disk, path: str, identity: bytes, generation: int, records: I
     nonce = secrets.token_bytes(NONCE_BYTES)
     fd = disk.create(path)
     try:
-        piece = bytearray(MAGIC + encode(Kind.HEADER, identity, I64.pack(generation), nonce, b""))
-        at = 0
-        for record in records:
-            piece += record
-            if len(piece) >= PIECE_BYTES:
-                disk.write(fd, bytes(piece), at)
-                at += len(piece)
-                piece.clear()
-        disk.write(fd, bytes(piece), at)
-        at += len(piece)
+        head = MAGIC + encode(Kind.HEADER, identity, I64.pack(generation), nonce, b"")
+        file = File(fd, nonce, 0, 0, 0, numbers(nonce))
+        for piece in _pieces(records):
+            file.place(piece, file.end + len(head))
+            disk.write(fd, head + piece, file.end)
+            file.end, head = file.end + len(head) + len(piece), b""
         disk.sync(fd)
     except BaseException:
         disk.close(fd)
         disk.remove(path)
         raise
-    return File(fd, nonce, at, at, at)
+    file.synced = file.reserved = file.end
+    return file
+
+
+def _pieces(records: Iterable[bytes]) -> Iterator[bytearray]:
+    """The records in pieces of about PIECE_BYTES; one piece at least."""
+    piece = bytearray()
+    for record in records:
+        piece += record
+        if len(piece) >= PIECE_BYTES:
+            yield piece
+            piece = bytearray()
+    yield piece

@@ -7,12 +7,14 @@ damage, and is said so.
     payload = u8 kind | i64 number | blob ...
 
 The length has a checksum of its own: an append that was cut off is told from a length that was overwritten, which
-would otherwise pass for the beginning of a very long record, and take all that follow with it.
+would otherwise pass for the beginning of a very long record, and take all that follow with it. In a journal the
+checksum of the payload is combined with the place of the record (`place`): a copy of it elsewhere does not read.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -83,8 +85,22 @@ class Scan:
     damaged: bool
 
 
-def scan(data: bytes) -> Scan:
-    """The records at the beginning of `data`. Never raises; reads each byte once."""
+def unplaced(at: int) -> int:
+    """The number of a place where records have none."""
+    return 0
+
+
+def place(records: bytearray, number: Callable[[int], int]) -> None:
+    """Combine the checksum of each record with the number of its place, its offset in `records`."""
+    at = 0
+    while at < len(records):
+        length, length_sum, payload_sum = HEAD.unpack_from(records, at)
+        HEAD.pack_into(records, at, length, length_sum, payload_sum ^ number(at))
+        at += HEAD.size + length
+
+
+def scan(data: bytes, number: Callable[[int], int] = unplaced) -> Scan:
+    """The records at the beginning of `data`, with the numbers of their places. Never raises; reads each byte once."""
     records: list[Record] = []
     at, end = 0, len(data)
     while end - at >= HEAD.size:
@@ -95,7 +111,7 @@ def scan(data: bytes) -> Scan:
         payload = data[at + HEAD.size : at + HEAD.size + length]
         if len(payload) < length:
             break
-        if crc32(payload) != payload_sum or (record := _decoded(payload)) is None:
+        if crc32(payload) != payload_sum ^ number(at) or (record := _decoded(payload)) is None:
             return Scan(records, at, damaged=True)
         records.append(record)
         at += HEAD.size + length

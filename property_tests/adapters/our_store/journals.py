@@ -145,8 +145,12 @@ class JournalsSubject:
         seen = bytes(self._disk.entries[NAME].seen)
         self._crashed(True)
         at = len(MAGIC)
-        changes = 0
-        for record in scan(seen[at:]).records:
+        file, changes = self._journal.file, 0
+
+        def number(offset: int) -> int:
+            return file.number(len(MAGIC) + offset) if offset else 0  # the header has no place
+
+        for record in scan(seen[at:], number).records:
             changes += record.kind is Kind.PUSH
             if changes > change + 1:
                 break

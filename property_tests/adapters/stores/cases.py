@@ -10,9 +10,11 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from trystate.impl.store.errors import OutcomeUnknown
 from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.tcp import TCPStore
@@ -25,8 +27,9 @@ from trystate.model.store.vocabulary import Edition
 
 from ...harness.checks import Check, Outcome
 from ...harness.stores.deviations import Deviation
-from ...harness.stores.handles import PROMPT_SECONDS, Handle, c10d
+from ...harness.stores.handles import PROMPT_SECONDS, Handle, c10d, refusal
 from ..torch_store.server import TorchServer
+from .kept import Losing, Serving
 
 KEY, OTHER = "k", "other"
 VALUES = (None, b"", b"v", b"7", b"-1", b"9223372036854775807", b"9223372036854775808", b" 12abc", b"+3")
@@ -117,6 +120,46 @@ def _look(handle: Handle, lacking: Container[str]) -> Contents:
     return Contents(dict(zip(names, values, strict=True)), {KEY: tuple(queue)} if queue else {})
 
 
+def compare_unanswered(open_store: Callable[[], Any], proxy: Losing, *, stop_after: int = 20) -> Outcome:
+    """Do every operation on a few small stores, and lose its answer: on an idle connection, and on a new one.
+
+    A read that is too late, and what our client refuses before it is sent, are left out.
+    """
+    started, wrong, compared = time.perf_counter(), list[str](), 0
+    handle = Handle(open_store(), frozenset())
+    few = [each for each in contents() if each.values.get(KEY, b"7") == b"7"]
+    for before, operation, idle in product(few, operations(Edition.TRYSTATE), (True, False)):
+        after, expected = ref.apply_unanswered(before, operation)
+        result = ref.apply(before, operation)[1].result
+        if Refusal.ARGUMENT is result or Refusal.TIMED_OUT is expected:
+            continue
+        _arrange(handle, before, ())
+        if not idle:
+            handle.store.close()
+            handle = Handle(open_store(), frozenset())
+            handle.store._client._close_idle()
+        proxy.loses.set()
+        said = _unanswered(handle, operation, BRIEF if result is Refusal.TIMED_OUT else PROMPT)
+        lost, found = not proxy.loses.is_set(), _look(handle, ())
+        if said != expected or found != after or not lost:
+            where = "an idle connection" if idle else "a new connection"
+            wrong.append(f"{operation} on {before}, its answer lost on {where}: expected {expected!r} and {after}, "
+                         f"got {said!r} and {found}")  # fmt: skip
+        compared += 1
+        if len(wrong) >= stop_after:
+            break
+    return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
+
+
+def _unanswered(handle: Handle, operation: Operation, timeout: timedelta) -> Any:
+    try:
+        return handle.call(operation, timeout)
+    except OutcomeUnknown:
+        return Refusal.UNKNOWN
+    except Exception as error:  # the store's exception is the observation
+        return refusal(operation, error)
+
+
 def _on_torch(report: Callable[[str], None]) -> Outcome:
     with TorchServer() as server:
         lacking = [method for method in METHODS if lacks(c10d.TCPStore, method)]
@@ -137,9 +180,17 @@ def _in_a_file(report: Callable[[str], None]) -> Outcome:
         return compare(Edition.TRYSTATE, lambda: store)
 
 
+def _answers_are_lost(report: Callable[[str], None]) -> Outcome:
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        server = stack.enter_context(Serving(Path(folder) / "data"))
+        proxy = stack.enter_context(Losing(server.port))
+        return compare_unanswered(lambda: stack.enter_context(TCPStore("127.0.0.1", proxy.port)), proxy)
+
+
 CHECKS = (
     Check("store operations: torch's client and server", _on_torch),
     Check("store operations: our client and server", _on_ours),
     Check("store operations: our HashStore", _in_memory),
     Check("store operations: our FileStore", _in_a_file),
+    Check("store operations: our kept server, and answers that are lost", _answers_are_lost),
 )

@@ -82,14 +82,15 @@ class Handle:
     def perform(self, operation: Operation, timeout: timedelta = AMPLE) -> Result | str:
         """Do it; text stands for an exception that no reference foresees."""
         try:
-            result = self._call(operation, timeout)
+            result = self.call(operation, timeout)
             if isinstance(operation, self._settled):
                 self.store.num_keys()
             return result
         except Exception as error:  # the store's exception is the observation
             return refusal(operation, error)
 
-    def _call(self, operation: Operation, timeout: timedelta) -> Result:
+    def call(self, operation: Operation, timeout: timedelta = AMPLE) -> Result:
+        """The same, with the exception of the store where it raises."""
         store: Any = self.store
         store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) else AMPLE)  # a brief look's time is its own
         match operation:

@@ -59,13 +59,38 @@ def main(told: str) -> None:
     os.write(1, (json.dumps({"rank": rank, "failures": failures}) + "\n").encode())
 
 
-def meet(url: str, rank: int, world_size: int) -> None:
-    """Come to the group that meets at a URL, and say the prefix of its keys."""
+def meet(url: str, rank: int, world_size: int, stays: bool = False) -> None:
+    """Come to the group that meets at a URL, and say the prefix of its keys; it may stay until it is killed."""
     from trystate import rendezvous
 
     rendezvous.register()
     store, _, _ = next(come_together(url, rank, world_size, timeout=timedelta(seconds=60)))
     os.write(1, (store.prefix + "\n").encode())
+    while stays:
+        signal.pause()
+
+
+def try_again(url: str, rank: int, given_up: str) -> None:
+    """Rank 0 gives up once before rank 1 comes; then they make a group, another one, and use both."""
+    from trystate import rendezvous
+
+    rendezvous.register()
+    torch.set_num_threads(1)
+    if rank:
+        while not os.path.exists(given_up):
+            time.sleep(0.01)
+    else:
+        try:
+            dist.init_process_group("gloo", init_method=url, rank=0, world_size=2, timeout=timedelta(seconds=0.2))
+        except dist.DistError:
+            open(given_up, "w").close()
+    dist.init_process_group("gloo", init_method=url, rank=rank, world_size=2, timeout=timedelta(seconds=20))
+    for group in (None, dist.new_group([0, 1])):
+        total = torch.ones(1)
+        dist.all_reduce(total, group=group)
+        assert total.item() == 2
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def _group(job: dict[str, Any], size: int, done: int) -> int:

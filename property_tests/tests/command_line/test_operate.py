@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +15,16 @@ import pytest
 pytest.importorskip("torch", reason="the jobs are torch's")
 
 import torch.distributed as dist
+from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.state import State
+from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
+from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 
 from trystate.cli import run
 
@@ -94,6 +100,44 @@ def test_a_round_that_is_not_complete_says_what_it_waits_for(tmp_path: Path, sai
         assert "round 0 is not complete: 1 node, min_nodes=2, max_nodes=3" in out
         assert "waits for 1 more to have min_nodes=2" in out
         assert "no heartbeat for at least 0.1 s" in out
+
+
+BUSY = {
+    "at once": lambda state, me: state,
+    "and another node has written since": lambda state, me: changes.keep_alive(state, me),
+}
+
+
+@pytest.mark.parametrize("busy", BUSY)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_drained_node_has_left_or_was_expelled(said: Said, leaves: bool, busy: str) -> None:
+    """One that stands still is expelled by the others, and comes back without its mark."""
+    short = settings(low=1, keep_alive_interval=0.01)
+    one, other = participant(0), participant(1)
+    first = State("life", short, complete=True, participants=(one, other))
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
+        backend = StoreBackend(store, "job")
+        backend.write(encode(first), None)
+
+        def lose_it() -> None:
+            eventually("it is marked", lambda: bool(decode(backend.read() or b"").draining))
+            marked = backend.read() or b""
+            state = decode(marked)
+            gone = changes.withdraw(state, one) if leaves else changes.expel(state, other, [one.node.token])
+            backend.write(encode(BUSY[busy](gone, other)), marked)
+            backend.notify(gone.revision)
+
+        loses = threading.Thread(target=lose_it, daemon=True)
+        loses.start()
+        code, out, err = said("drain", str(one.node), *job_at(server.port), "--wait", 0.5)
+        loses.join()
+        backend.close()
+    if leaves and busy == "at once":
+        assert (code, f"{one.node} has left" in out, err) == (0, True, "")
+    if not leaves:
+        assert (code, "has left" in out) == (3, False)
+        assert f"{one.node} was expelled: the others saw no heartbeat of it for 0.03 s." in err
+        assert "drain it again" in err
 
 
 def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path: Path, said: Said) -> None:

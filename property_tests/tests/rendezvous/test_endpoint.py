@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,36 @@ def test_who_is_told_to_be_the_host_says_so_if_the_port_is_taken() -> None:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RendezvousConnectionError, match="in use"):
             endpoint(where, is_host=1)
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[None]:
+    """Without the privileges of root, if this process has them."""
+    user = os.geteuid()
+    if not user:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_node_that_may_not_serve_its_endpoint_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """It asks whether another one does: a server of root's may have the port."""
+    reserved = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if not reserved.exists() or int(reserved.read_text()) < 2:
+        pytest.skip("no port is reserved on this machine")
+    why = (
+        "nobody listens at server 127.0.0.1:1, and this node could not: cannot listen on 127.0.0.1:1: Permission denied"
+    )
+    with caplog.at_level("INFO"), unprivileged(), pytest.raises(RendezvousConnectionError, match=why):
+        endpoint("127.0.0.1:1", read_timeout=0.4)
+    assert why in caplog.text
+
+
+def test_an_address_on_which_nobody_can_listen_is_said() -> None:
+    with pytest.raises(RendezvousConnectionError, match=r"this node could not: cannot listen on .*Invalid argument"):
+        endpoint(f"[::ffff:127.0.0.1]:{free_port()}", read_timeout=0.4)
 
 
 def test_a_port_of_another_program_is_no_store() -> None:

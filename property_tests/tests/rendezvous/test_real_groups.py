@@ -17,6 +17,7 @@ import pytest
 import torch
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.jobs import Agent
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port, launch
 from trystate.property_tests.support.stores import group_member
@@ -134,3 +135,23 @@ def test_torchrun_restarts_its_workers_over_our_server(tmp_path: Path, alone: di
     ):
         trained_alike(running, 4, alone)
         assert any("as planned" in one.said for one in running)
+
+
+RANK_0 = """
+import os
+from trystate.store import TCPStore
+
+with TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 1, os.environ["RANK"] == "0") as store:
+    store.set("a", "1")
+    print("rank 0 has", store.get("a"))
+"""
+
+
+def test_a_worker_makes_the_store_of_its_job_itself(tmp_path: Path) -> None:
+    """As many training scripts do; under torchrun the agent's server is torch's."""
+    (tmp_path / "train.py").write_text(RANK_0)
+    options = ["--standalone", str(tmp_path / "train.py")]
+    launched = [Agent(program.split()[0], tmp_path, options, program) for program in ("torchrun", "trystate run")]
+    for agent in launched:
+        assert agent.ends() == 0, agent.said
+        assert "rank 0 has b'1'" in agent.said

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import monotonic
 
 import pytest
+from trystate.impl.store.client.calls import _Again
+from trystate.impl.store.client.client import Client
 from trystate.impl.torch_release import METHODS
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.seed_store.store import Store as Seeds
@@ -20,6 +23,7 @@ COMPARED = {
     "store operations: our client and server": 414,
     "store operations: our HashStore": 414,
     "store operations: our FileStore": 414,
+    "store operations: our kept server, and answers that are lost": 166,
 }
 
 
@@ -29,6 +33,17 @@ def test_a_store_does_what_the_tables_say(name: str) -> None:
     outcome = next(check for check in CHECKS if check.name == name).run(lambda _: None)
     assert not outcome.disagreements
     assert outcome.compared == COMPARED[name]
+
+
+def test_a_client_that_sends_a_write_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so on a new connection; a write on an idle one has a way of its own."""
+    monkeypatch.setattr(_Again, "__init__", _again_whatever_it_does)
+    said = CHECKS[-1].run(lambda _: None).disagreements
+    assert {line.partition("(")[0] for line in said} >= {"Set", "Append", "DeleteKey", "QueuePush", "AddTo", "Take"}
+
+
+def _again_whatever_it_does(self: _Again, client: Client, operation: object, seconds: float) -> None:
+    self._client, self._deadline = client, monotonic() + seconds
 
 
 def test_every_check_is_pinned() -> None:

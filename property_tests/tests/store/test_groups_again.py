@@ -167,8 +167,8 @@ def test_a_store_that_somebody_else_asked_for_is_theirs_to_close(url: str) -> No
 # Agreement of the ranks, in one process: a thread is a rank.
 
 
-def meet(below: HashStore, rank: int, size: int = 2, seconds: float = 20.0) -> PrefixStore:
-    return generations.meet(lambda within: below.clone(), rank, size, timedelta(seconds=seconds))
+def meet(below: HashStore, rank: int, size: int = 2, seconds: float = 20.0, **more: Any) -> generations.Group:
+    return generations.meet(lambda within: below.clone(), rank, size, timedelta(seconds=seconds), **more)
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_a_rank_that_comes_again_counts_once_while_its_earlier_process_is_frozen
                     assert not any(each.done() for each in early)
                     met = [each.result() for each in (*early, threads.submit(come, 2))]
                 assert {each.prefix for each in met} == {"group-0-of-3"}
-                assert not frozen.said
+                assert "group-" not in frozen.said
                 for each in met:
                     each.close()
             finally:
@@ -295,7 +295,7 @@ def test_a_rank_that_lost_its_connection_when_the_group_had_been_formed_is_in_it
     """Its answer was lost; the second call has the token of the first."""
     lost, agreed = [0], generations._agreed
 
-    def lose_the_first(store: HashStore, rank: int, *rest: Any) -> str:
+    def lose_the_first(store: HashStore, rank: int, *rest: Any) -> tuple[str, list[str]]:
         prefix = agreed(store, rank, *rest)
         if rank == 0 and not lost[0]:
             lost[0] = 1
@@ -306,6 +306,80 @@ def test_a_rank_that_lost_its_connection_when_the_group_had_been_formed_is_in_it
     with ThreadPoolExecutor(2) as threads:
         assert met(below, threads) == "group-0-of-2"
     assert lost == [1]
+
+
+# Two jobs, and a rank that tries again.
+
+
+def test_ranks_of_two_jobs_are_no_group(below: HashStore) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(meet, below, rank, job=f"job {rank} at port 1") for rank in (0, 1)]
+        for call in calls:
+            with pytest.raises(
+                generations.TwoJobs, match=r"rank 0 is of job 'job 0 at port 1', and rank 1 of job 'job 1"
+            ):
+                call.result()
+        calls = [threads.submit(meet, below, rank, job=name) for rank, name in ((0, "job"), (1, ""))]
+        assert {call.result().prefix for call in calls} == {"group-1-of-2"}, "one of them has no agent"
+
+
+def test_a_rank_whose_member_lives_is_refused_to_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs at one URL: each rank of the second is refused, while the first has its group, and not longer."""
+    rendezvous.register()
+    monkeypatch.setattr(generations, "HELD_SECONDS", 0.2)
+    with meeting_place("hosted", tmp_path) as (url, _), contextlib.ExitStack() as ends:
+        members = [Program(tmp_path / f"log.{rank}", group_again.meet, url, rank, 2, True) for rank in (0, 1)]
+        for member in members:
+            ends.callback(member.kill)
+        until(lambda: all("group-0-of-2" in member.said for member in members), 60.0)
+        for rank, member in enumerate(members):
+            why = rf"process {member.pid} on .* is rank {rank} of a group of 2 .*\?prefix=NAME"
+            with pytest.raises(generations.TwoJobs, match=why):
+                next(dist.rendezvous(url, rank, 2, timeout=timedelta(seconds=5)))
+            member.kill()
+            member.process.join()
+        with ThreadPoolExecutor(2) as threads:
+            calls = [threads.submit(next, dist.rendezvous(url, rank, 2, timeout=SOON)) for rank in (0, 1)]
+            for call in calls:
+                with call.result()[0] as store:
+                    assert store.prefix == "group-1-of-2"
+
+
+def test_a_process_comes_again_while_it_has_its_group(tmp_path: Path) -> None:
+    with meeting_place("hosted", tmp_path) as (url, _):
+        rendezvous.register()
+        with contextlib.ExitStack() as stores:
+            for number in range(2):
+                store = stores.enter_context(next(dist.rendezvous(url, 0, 1, timeout=SOON))[0])
+                assert store.prefix == f"group-{number}-of-1"
+
+
+@pytest.mark.parametrize("numbers", [(3, 0), (0, 1), (2, 2)])
+def test_a_group_has_one_name_for_all_of_its_ranks(below: HashStore, numbers: tuple[int, int]) -> None:
+    with ThreadPoolExecutor(2) as threads, contextlib.ExitStack() as stores:
+        calls = [threads.submit(meet, below, rank, number=numbers[rank]) for rank in (0, 1)]
+        found = [stores.enter_context(call.result()) for call in calls]
+        assert [each.agree(number) for each, number in zip(found, numbers, strict=True)] == [max(numbers)] * 2
+        for one, other in ((0, 1), (1, 0)):
+            found[one].set(f"default_pg/{numbers[one]}//cpu//0/{one}", "address")
+            assert found[other].get(f"default_pg/{numbers[other]}//cpu//0/{one}") == b"address"
+
+
+def test_ranks_that_try_again_after_a_timeout_make_a_group(tmp_path: Path) -> None:
+    """Rank 1 comes when rank 0 has given up once: torch counts that, and names the next group by the count."""
+    with meeting_place("hosted", tmp_path) as (url, _):
+        given_up = tmp_path / "given up"
+        members = [
+            Program(tmp_path / f"log.{rank}", group_again.try_again, url, rank, str(given_up)) for rank in (0, 1)
+        ]
+        try:
+            for member in members:
+                assert member.ends(SECONDS) == 0, member.said
+        finally:
+            for member in members:
+                member.kill()
 
 
 def test_rank_0_waits_for_the_end_of_the_server_that_its_killed_predecessor_had(url: str) -> None:

@@ -186,9 +186,9 @@ def _answers_first(self: Journal, data: bytes, since: bytes | None) -> bool:
     return True
 
 
-def _takes_torn_records(data: bytes) -> records.Scan:
+def _takes_torn_records(data: bytes, number: Callable[[int], int] = records.unplaced) -> records.Scan:
     """Reads a record that is not whole as if it were, cut."""
-    found = records.scan(data)
+    found = records.scan(data, number)
     rest = data[found.used :]
     if len(rest) > 60:
         return records.Scan([*found.records, records.Record(records.Kind.SET, 0, (KEY, rest[60:]))], len(data), False)
@@ -229,6 +229,48 @@ def _frozen_less(contents: KeptContents) -> Frozen:
 
 def test_a_journal_that_would_lose_something_is_found() -> None:
     assert survivors(MUTANTS, lambda: crash_at_every_call(again=False)) == []
+
+
+@given(st.data())
+def test_bytes_of_a_journal_that_follow_it_a_second_time_are_no_changes(data: st.DataObject) -> None:
+    """A disk that misdirects a write, or a backup that was joined: whole records and parts of them."""
+    disk = ForgetfulDisk()
+    server = crashed(SCRIPT[: data.draw(st.integers(3, len(SCRIPT)), "steps")], disk)
+    seen, end = disk.entries["journal"].seen, server.journal.file.end
+    number = server.journal.file.number
+    places, at = [], len(MAGIC)
+    for record in records.scan(bytes(seen[at:end]), lambda at: number(len(MAGIC) + at) if at else 0).records:
+        places.append(at)
+        at += record.size
+    begin = data.draw(st.one_of(st.sampled_from(places), st.integers(0, end - 1)), "begin")
+    twice = bytes(seen[begin : data.draw(st.one_of(st.just(end), st.integers(begin + 1, end)), "end")])
+    once = Server(disk.after_crash(lambda: True))
+    found = disk.after_crash(lambda: True)
+    found.entries["journal"].seen[end : end + len(twice)] = twice
+    after = Server(found)
+    assert after.states == once.states
+    assert bool(after.lines) == bool(twice.strip(b"\0"))
+    assert all("that do not read were cut off" in line for line in after.lines)
+
+
+def test_a_journal_of_version_1_is_read_and_becomes_one_of_version_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checksums have no places; they come with the first snapshot."""
+    disk = ForgetfulDisk()
+    with monkeypatch.context() as older:
+        older.setattr(journals, "MAGIC", MAGIC[:-2] + b"\x01\n")
+        older.setattr(journals, "numbers", lambda nonce, version=1: records.unplaced)
+        server = crashed(SCRIPT, disk)
+        server.do(("commit",))
+        version_1 = server.journal.file.end
+    after = server.found_by(disk.after_crash(lambda: True))
+    for key, version in ((b"/old", 1), (b"/new", 2)):
+        after.do(("set", key, b"x"))
+        after.do(("commit",))
+        assert after.disk.entries["journal"].seen[len(MAGIC) - 2] == version
+        after = after.found_by(after.disk.after_crash(lambda: False))
+        after.do(("snapshot",))
+        after.do(("commit",))
+    assert version_1 and after.states[0][0].keys() >= {b"/old", b"/new"}
 
 
 def what_was_cut_off_stays_away() -> None:
@@ -316,8 +358,8 @@ def test_a_byte_that_changed_in_what_was_durable_is_damage_and_the_file_is_left_
 def test_a_directory_of_another_version_is_refused() -> None:
     disk = ForgetfulDisk()
     Server(disk)
-    disk.entries["journal"].seen[len(MAGIC) - 2] += 1
-    with pytest.raises(FileRefused, match="version 2 of its format, and this trystate writes version 1; it was left"):
+    disk.entries["journal"].seen[len(MAGIC) - 2] = 3
+    with pytest.raises(FileRefused, match="version 3 of its format, and this trystate writes version 2; it was left"):
         Server(disk)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import json
@@ -20,7 +19,6 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from trystate.impl.host.listening import listen
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
@@ -28,11 +26,11 @@ from trystate.impl.store.durable.disk import Disk
 from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.errors import ConnectionLost, FileRefused, OutcomeUnknown, StoreError, StoreTimeout
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server.driver import serve
 from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, eventually
 from trystate.property_tests.adapters.our_store.wire import Peer, add, get, request, set_, wait
+from trystate.property_tests.adapters.stores.kept import SECONDS, Serving
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.nightly import by_night
@@ -41,46 +39,7 @@ from trystate.__main__ import main
 from trystate.exits import Exit
 from trystate.store import TCPStore
 
-SECONDS = 30.0
 PATIENT = CONF.replace("max_attempt=3", "max_attempt=15")  # a server takes seconds to start on a busy machine
-
-
-class Serving:
-    """A server in a thread, on a directory and a disk of the test's."""
-
-    def __init__(self, path: Path, disk: Disk | None = None, port: int = 0, sync: float | None = None) -> None:
-        self.lines: list[str] = []
-        self.directory = Directory(str(path), Limits(), self.lines.append, disk)
-        listener = listen("127.0.0.1", port)
-        self.port: int = listener.getsockname()[1]
-        make = partial(KeepingDriver, directory=self.directory, sync_seconds=sync)
-        begun = threading.Event()
-
-        def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-            self._stop = partial(loop.call_soon_threadsafe, stop)
-            begun.set()
-
-        self._thread = threading.Thread(
-            target=serve, args=(listener, Limits(), None, self.lines.append, started, None, make), daemon=True
-        )
-        self._thread.start()
-        assert begun.wait(SECONDS)
-
-    def store(self, seconds: float = SECONDS) -> TCPStore:
-        return TCPStore("127.0.0.1", self.port, timeout=timedelta(seconds=seconds))
-
-    def close(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            self._stop()
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive()
-        self.directory.close()
-
-    def __enter__(self) -> Serving:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class SlowDisk(Disk):
@@ -218,6 +177,10 @@ class FailingDisk(Disk):
 
     failing: int | None = None
     full = False
+    room = 1 << 40
+
+    def free(self, directory: str) -> int:
+        return self.room
 
     def sync(self, fd: int) -> None:
         if self.failing is not None:
@@ -265,6 +228,32 @@ def test_a_full_disk_refuses_what_writes_and_goes_on_when_there_is_room(tmp_path
             assert peer.closed()
         disk.full = False
         store.set("large", bytes(2 << 20))
+
+
+def test_a_disk_that_has_room_for_a_snapshot_alone_is_used_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the journal would take the last room with its history, and nothing could ever drop that."""
+    monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 50_000)
+    monkeypatch.setattr(journals, "COMPACT_FACTOR", 1000)  # the disk is full sooner
+    monkeypatch.setattr(journals, "PIECE_BYTES", 4096)
+    disk = FailingDisk()
+    with Serving(tmp_path / "data", disk) as server, server.store() as store:
+        for number in range(500):
+            store.set("key", b"%200d" % number)
+        assert server.directory.journal.generation == 0
+        disk.room = 8000
+        why = r"its disk has 8000 bytes free, and \d+ are needed, .*; nothing was changed, .*: make room for \d+ bytes"
+        with pytest.raises(StoreError, match=why):
+            for number in range(500, 1000):
+                store.set("key", b"%200d" % number)
+        assert store.get("key") == b"%200d" % (number - 1)
+        eventually("the history is dropped", lambda: server.directory.journal.generation == 1)
+        disk.room = 1 << 40
+        store.set("key", b"and there is room")
+    disk.room = 8000
+    with Serving(tmp_path / "data", disk) as server:
+        assert any("its disk has 8000 bytes free, and a snapshot" in line for line in server.lines)
 
 
 def test_a_journal_does_not_grow_with_what_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

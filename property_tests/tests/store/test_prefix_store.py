@@ -15,12 +15,13 @@ import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.store.base import Event, Store
-from trystate.impl.store.errors import ConnectionLost, InvalidType, LimitExceeded, NotANumber, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import ConnectionLost, LimitExceeded, NotANumber, StoreClosed, StoreTimeout
 from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_release import require
 
 AMPLE = timedelta(seconds=20)
@@ -38,7 +39,16 @@ def below() -> Iterator[HashStore]:
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, q: str, m: str) -> None:
-    assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == ((p, k) == (q, m))
+    same = (p.removesuffix("/"), k) == (q.removesuffix("/"), m)
+    assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == same
+
+
+@pytest.mark.parametrize("prefix", ["job", "job/"])
+def test_the_store_below_lists_the_keys_of_a_prefix(below: HashStore, prefix: str) -> None:
+    with PrefixStore(prefix, below) as store:
+        store.set("k", "v")
+        assert below.list_keys("job/") == ["job/k"]
+        assert store.list_keys() == ["k"]
 
 
 def test_only_its_own_keys_are_listed_and_counted(below: HashStore) -> None:
@@ -178,6 +188,38 @@ def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> 
         store.set("k" * below.key_bytes, "v")
 
 
-def test_what_is_no_store_is_refused() -> None:
-    with pytest.raises(InvalidType, match=r"pass a torch.distributed.Store"):
-        PrefixStore("a", "b")  # type: ignore[arg-type]
+@pytest.mark.parametrize("store", ["b", None])
+def test_what_is_no_store_is_refused_as_torch_refuses_it(store: Any) -> None:
+    kind = ValueError if store is None else TypeError
+    with pytest.raises(kind):
+        dist.PrefixStore("a", store)
+    with pytest.raises(kind, match=r"pass a torch.distributed.Store") as raised:
+        PrefixStore("a", store)
+    assert isinstance(raised.value, UsageError)
+
+
+class Least(torch.distributed.Store):  # type: ignore[name-defined, misc]
+    """A store that has no more than torch's PrefixStore needs to get and set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self.values[key] = value if isinstance(value, bytes) else value.encode()
+
+    def get(self, key: str) -> bytes:
+        if key not in self.values:
+            raise RuntimeError("a timeout")
+        return self.values[key]
+
+
+@pytest.mark.parametrize("prefix", [PrefixStore, dist.PrefixStore])
+def test_it_stands_on_a_store_that_gets_and_sets_alone(prefix: Any) -> None:
+    least = Least()  # torch's keeps its C++ half only
+    store = prefix("a", least)
+    store.set("k", "v")
+    store.multi_set(["l", "m"], ["1", "2"])
+    assert (store.get("k"), store.multi_get(["l", "m"])) == (b"v", [b"1", b"2"])
+    with pytest.raises(StoreTimeout if prefix is PrefixStore else RuntimeError):
+        store.get("none")

@@ -272,11 +272,14 @@ def test_it_takes_over_a_listening_socket() -> None:
         assert served(port)
 
 
-def test_a_descriptor_that_does_not_listen_is_refused_and_stays_the_callers() -> None:
-    with socket.socket() as idle:
-        with pytest.raises(UsageError, match=r"call listen\(\) on it first"):
-            TCPStoreServer(listen_fd=idle.fileno())
-        assert os.fstat(idle.fileno())
+def test_a_descriptor_that_cannot_listen_is_refused_and_stays_the_callers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as here, socket.socket() as connected, socket.socket() as idle:
+        connected.connect(here.getsockname())
+        for refused, why in ((idle, r"not a TCP socket that is bound: call bind\(\) on it first"),
+                             (connected, "cannot listen: Invalid argument; give another address")):  # fmt: skip
+            with pytest.raises(UsageError, match=why):
+                TCPStoreServer(listen_fd=refused.fileno())
+            assert os.fstat(refused.fileno())
     with pytest.raises(UsageError, match="listen_fd 987654"):
         TCPStoreServer(listen_fd=987654)
 

@@ -34,7 +34,16 @@ from trystate.property_tests.support.stores.client.common import (
 )
 from trystate.property_tests.support.stores.client.servers import Served
 
-from trystate.store import ConnectionLost, Limits, NotSupported, SecretRefused, StoreTimeout, TCPStore, TCPStoreServer
+from trystate.store import (
+    AddressRefused,
+    ConnectionLost,
+    Limits,
+    NotSupported,
+    SecretRefused,
+    StoreTimeout,
+    TCPStore,
+    TCPStoreServer,
+)
 
 # Secrets.
 
@@ -175,6 +184,73 @@ def test_masters_of_one_process_share_a_port_if_told() -> None:
         assert first.get("a") == b"1"
         with pytest.raises(UsageError, match=str(first.port)):
             TCPStore(HOST, first.port, is_master=True)
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[TCPStoreServer]:
+    """The server of this worker's agent."""
+    with TCPStoreServer() as server:
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+        monkeypatch.setenv("MASTER_PORT", str(server.port))
+        yield server
+
+
+@pytest.mark.parametrize("multi_tenant", [False, True])
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_master_in_a_worker_uses_the_server_of_its_agent(
+    agent: TCPStoreServer, make: Any, multi_tenant: bool
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        other = threads.submit(TCPStore, HOST, agent.port, 2, False, timedelta(seconds=30))
+        with closed_at_end(make(HOST, agent.port, 2, True, timedelta(seconds=30), multi_tenant=multi_tenant)) as master:
+            master.set("a", "1")
+            with other.result(30) as worker:
+                assert worker.get("a") == b"1"
+    assert agent.running
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("MASTER_PORT", "1"),  # the agent serves elsewhere
+    ("TORCHELASTIC_USE_AGENT_STORE", "true"),  # torch's Python writes "True", and takes no other
+])  # fmt: skip
+def test_a_master_does_not_take_the_server_of_another_for_its_agents(
+    agent: TCPStoreServer, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(AddressRefused, match="Address already in use"):
+        TCPStore(HOST, agent.port, 1, True)
+
+
+def test_a_master_serves_where_its_agent_does_not(agent: TCPStoreServer) -> None:
+    agent.close()
+    with TCPStore(HOST, agent.port, 1, True, timedelta(seconds=30)) as master, TCPStore(HOST, agent.port) as other:
+        master.set("a", "1")
+        assert other.get("a") == b"1"
+
+
+@pytest.mark.parametrize(("host", "why"), [
+    (HOST, "Address already in use; stop who uses it"),
+    ("nosuch.invalid", "unknown host 'nosuch.invalid'"),
+    ("192.0.2.1", "give an address of this machine"),
+])  # fmt: skip
+def test_a_master_that_cannot_listen_raises_torchs_error_too(host: str, why: str) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        for kind in (AddressRefused, UsageError, dist.DistNetworkError):
+            with pytest.raises(kind, match=why):
+                TCPStore(host, taken.getsockname()[1], 1, True, timedelta(seconds=5))
+        with pytest.raises(dist.DistNetworkError):
+            TorchTCPStore(HOST, taken.getsockname()[1], 1, True, timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_master_listens_on_a_socket_that_is_bound(make: Any) -> None:
+    bound = socket.socket()
+    bound.bind((HOST, 0))
+    port = bound.getsockname()[1]
+    with closed_at_end(make(HOST, port, 1, True, timedelta(seconds=30), master_listen_fd=bound.detach())) as master:
+        master.set("a", "1")
+        with TCPStore(HOST, port) as other:
+            assert other.get("a") == b"1"
 
 
 @pytest.mark.parametrize(("wish", "said"), [
