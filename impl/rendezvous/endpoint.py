@@ -13,9 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
+from ..host.addresses import host_and_port
 from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused
 from ..store.file.store import FileStore
@@ -83,9 +83,9 @@ def place(options: Options) -> tuple[str, int]:
     if options.store_type != "tcp":
         return "", 0
     try:
-        return parse_rendezvous_endpoint(options.endpoint, DEFAULT_PORT)
-    except ValueError as error:
-        raise RendezvousSettingsError(f"--rdzv-endpoint={options.endpoint!r}: {error}; give host:port") from error
+        return host_and_port(options.endpoint or "localhost", DEFAULT_PORT)
+    except UsageError as error:
+        raise RendezvousSettingsError(f"--rdzv-endpoint: {error}; give host:port") from error
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:

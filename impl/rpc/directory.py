@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -20,10 +19,12 @@ from typing import Any
 from torch.distributed import Store  # type: ignore[attr-defined]
 from trystate.model.errors import UsageError
 
+from ..host import addresses
 from .errors import BadName, RpcError, RpcTimeout
 from .options import Options
 
 VERSION = 2
+HOST_VARIABLE = "TRYSTATE_RPC_HOST"  # `Options.host` of a worker whose options do not have it
 NAME = re.compile(r"[\w.:-]{1,127}", re.ASCII)
 WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
@@ -57,17 +58,24 @@ def machine() -> str:
 
 
 def own_host(options: Options, store: Any) -> str:
-    """The address that others reach us at: that of the route to the store, unless the options say it."""
-    if options.host is not None:
-        return options.host
-    host = getattr(store, "host", None) or "127.0.0.1"
+    """The address that others reach us at: that of the route to the store, unless the options or HOST_VARIABLE say it.
+
+    A store without a server (a file) has no route: then it is that of the route to MASTER_ADDR, or the default one.
+
+    Raises:
+        UsageError: the variable names no host.
+    """
+    while (below := getattr(store, "underlying_store", None)) is not None:  # below prefixes, ours and torch's
+        store = below
+    towards = getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "")
+    host = addresses.own_host(options.host or os.environ.get(HOST_VARIABLE), towards)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+        addresses.known_host(host)
+    except UsageError:
+        if options.host or os.environ.get(HOST_VARIABLE):
+            raise
+        return "127.0.0.1"  # no route, and a name that is not known here: this machine has no other address
+    return host
 
 
 def checked_name(name: str) -> str:

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from trystate.impl.host import listening
 from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
 
-from trystate.rpc import Options, RpcError
-from trystate.store import HashStore
+from trystate.rpc import Options, PeerLost, RpcError
+from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 
 @pytest.fixture
@@ -130,6 +132,34 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
         with pytest.raises(TimeoutError):
             handshake._exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
         dripping.join()
+
+
+@pytest.mark.parametrize("of", [TCPStore, dist.TCPStore])
+def test_the_address_of_the_route_is_found_below_any_prefixes(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route to 127.0.0.2 is not the one to MASTER_ADDR: an address of its own shows which one was looked up."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.3")
+    monkeypatch.setattr(directory.addresses, "own_host", lambda given, towards: given or f"the route to {towards}")
+    monkeypatch.setattr(directory.addresses, "known_host", str)
+    with TCPStoreServer("0.0.0.0") as server:
+        below = of("127.0.0.2", server.port)
+        for store in (below, PrefixStore("a", below), dist.PrefixStore("a", dist.PrefixStore("b", below)),
+                      dist.PrefixStore("a", PrefixStore("b/c", dist.PrefixStore("d", below)))):  # fmt: skip
+            assert directory.own_host(Options(), store) == "the route to 127.0.0.2"
+    assert directory.own_host(Options(), HashStore()) == "the route to 127.0.0.3"
+    monkeypatch.setenv(directory.HOST_VARIABLE, "here")
+    assert directory.own_host(Options(), HashStore()) == "here"
+    assert directory.own_host(Options(host="[::1]"), HashStore()) == "::1"
+
+
+def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store: HashStore) -> None:
+    """Two machines, of which one tells the other its loopback."""
+    gone = listening.listen("127.0.0.1", 0)
+    port = gone.getsockname()[1]
+    gone.close()
+    entries = [directory.Entry(directory.VERSION, name, 2, name, "x", "127.0.0.1", port, "00") for name in ("a", "b")]
+    meeting = handshake.Meeting(1, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
+    with pytest.raises(PeerLost, match=r"worker 'a' cannot be reached at 127.0.0.1:\d+ .*Options\(host=...\)"):
+        meeting._call(0)
 
 
 def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:
