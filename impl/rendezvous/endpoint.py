@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +56,7 @@ def meet(options: Options) -> Endpoint:
     """
     if options.store_type == "memory":
         return Endpoint(_shared(options.endpoint))
+    began = time.monotonic()
     try:
         if options.store_type == "file":
             return Endpoint(_file(options))
@@ -71,10 +73,14 @@ def meet(options: Options) -> Endpoint:
             f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but cannot be used: {error}"
         ) from error
     except (TrystateError, OSError) as error:
+        waited, limit = time.monotonic() - began, f"read_timeout={options.read_timeout:g} s"
+        when = (
+            f"within {limit}" if waited >= options.read_timeout else f"after {waited:.1f} s, before the end of {limit}"
+        )
         raise RendezvousConnectionError(
-            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached within "
-            f"read_timeout={options.read_timeout:g} s: {error}. One node must serve it: start that one, set is_host=1 "
-            "there if it does not know itself by that name, or run `trystate store serve`"
+            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached {when}: {error}. One "
+            "node must serve it: start that one, set is_host=1 there if it does not know itself by that name, or run "
+            "`trystate store serve`"
         ) from error
 
 

@@ -177,11 +177,11 @@ class _Given:
             self.refuse("the query gives something twice", "give it once")
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
-        raise InvalidArgument(f"cannot initialize torch.distributed with {self.url!r} ({self.form}): {what}; {remedy}")
+        raise InvalidArgument(f"cannot meet at {self.url!r} ({self.form}): {what}; {remedy}")
 
     def once(self) -> NoReturn:
         """A generator that is asked for another triplet."""
-        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; call init_process_group() again")
+        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; begin another")
 
     def place(self) -> tuple[str, int]:
         """The host and the port of the URL."""
@@ -232,7 +232,7 @@ class _Given:
             return self.query[name]
         if name in variables:
             return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
-        self.refuse(f"{name} is missing", f"give init_process_group({name}=...), or ?{name}=... in the URL")
+        self.refuse(f"{name} is missing", f"give {name}=... beside the URL, or ?{name}=... in it")
 
     def secret(self) -> bytes | None:
         path = self.query.get("secret_file")

@@ -91,8 +91,9 @@ def test_who_is_no_host_waits_for_one_and_says_what_is_missing() -> None:
 def test_who_is_told_to_be_the_host_says_so_if_the_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RendezvousConnectionError, match="in use"):
-            endpoint(where, is_host=1)
+        with pytest.raises(RendezvousConnectionError, match="in use") as raised:
+            endpoint(where, is_host=1, read_timeout=1e4)
+        assert "before the end of read_timeout=10000 s" in str(raised.value)
 
 
 def test_a_port_of_another_program_is_no_store() -> None:
