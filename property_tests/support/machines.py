@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -103,3 +104,21 @@ def two_machines() -> Iterator[tuple[Machine, Machine]]:
         for machine in (one, two):
             with contextlib.suppress(OSError):  # it was not made
                 _ip("netns", "del", machine.name)
+
+
+def agent(machine: Machine, launcher: str, argv: list[str]) -> None:
+    """In a child: an agent there, of `trystate run`, or of torchrun with our plug-in."""
+    machine.enter()
+    if launcher == "torchrun":
+        from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+        from torch.distributed.run import main
+        from trystate.impl.rendezvous.plugin import creator
+
+        rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one
+        sys.argv = ["torchrun", *argv]
+        main()
+    else:
+        from trystate.cli import run
+
+        sys.argv = ["trystate", "run", *argv]
+        sys.exit(run(sys.argv[1:]))
