@@ -14,22 +14,23 @@ from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.machines import Machine, agent, two_machines
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import BEATS, PACKAGE, Job
+from trystate.property_tests.support.rendezvous.jobs import PACKAGE, Job
 
 from trystate.store import TCPStore, TCPStoreServer
 
 PORT = 29400  # free: each machine has a network of its own
 SECONDS = 60.0
+BEATS = ",keep_alive_interval=1,keep_alive_max_attempt=5"  # a cut cable is noticed after 5 s
 
 
 class Apart(Job):
     """A job whose agents are on several machines, of which the first has the endpoint."""
 
-    def on(self, machine: Machine, launcher: str, nodes: str, *, train: bool = False) -> Program:
-        """Start an agent there."""
+    def on(self, machine: Machine, launcher: str, nodes: str, *, train: bool = False, beats: str = "") -> Program:
+        """Start an agent there; by default a busy machine does not end its lease."""
         argv = [
-            f"--nnodes={nodes}", "--nproc-per-node=1", "--rdzv-backend=trystate", "--rdzv-id=job", "--max-restarts=0",
-            f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--rdzv-conf={BEATS},last_call_timeout=0.5,join_timeout=60",
+            f"--nnodes={nodes}", "--nproc-per-node=1", "--rdzv-backend=trystate", "--rdzv-id=job", "--max-restarts=3",
+            f"--rdzv-endpoint=10.77.0.1:{PORT}", f"--rdzv-conf=last_call_timeout=0.5,join_timeout=60{beats}",
             "-m", f"{PACKAGE}.worker", str(self.folder), *(["train"] if train else []),
         ]  # fmt: skip
         log = self.folder / f"agent{len(self._agents)}.txt"
@@ -52,9 +53,9 @@ def test_agents_on_two_machines_train_one_group_over_gloo(tmp_path: Path, launch
 def test_a_cut_cable_leaves_one_group_and_a_mended_one_joins_both(tmp_path: Path) -> None:
     """The machine without the store cannot know whether it is still a member: its worker ends before others begin."""
     with two_machines() as (one, two), Apart(tmp_path) as job:
-        agents = [job.on(one, "trystate", "1:2")]
+        agents = [job.on(one, "trystate", "1:2", beats=BEATS)]
         job.until_size(1)
-        agents.append(job.on(two, "torchrun" if NIGHTLY else "trystate", "1:2"))
+        agents.append(job.on(two, "torchrun" if NIGHTLY else "trystate", "1:2", beats=BEATS))
         job.until_size(2)
         one.cable("down")
         cut = time.monotonic()
