@@ -15,6 +15,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from torch.distributed import distributed_c10d
@@ -50,9 +51,9 @@ def compare(key: str, compare_set: Callable[[str, str, str], bytes]) -> None:
 
 def _making() -> dict[str, Any]:
     """The arguments of torch's function that makes a group, if this thread is in it."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code is not MADE_BY:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return {} if frame is None else frame.f_locals
 
 

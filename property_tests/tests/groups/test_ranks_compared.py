@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -91,13 +91,13 @@ def test_every_store_of_ours_compares_ranks_and_descriptions(
     monkeypatch.setattr(group_ranks, "MADE_BY", made.__code__)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(TCPStoreServer())
-        store: Any = {
+        kinds: dict[str, Callable[[], Any]] = {
             "hash": HashStore,
             "file": lambda: FileStore(str(tmp_path / "store"), 1),
             "tcp": lambda: TCPStore("127.0.0.1", server.port),
             "prefix": lambda: PrefixStore("a", HashStore()),
-        }[kind]()
-        stack.enter_context(store)
+        }
+        store = stack.enter_context(kinds[kind]())
         made(store, "default_pg/0//1//cpu//0/0", [0, 1])
         made(store, "default_pg/0//1//cpu//0/1", [0, 1])
         for ranks, description in (([2, 3], None), ([1, 0], None), ([0, 1], "mine"), ([0, 1, 2], None)):
