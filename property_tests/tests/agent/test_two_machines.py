@@ -50,12 +50,13 @@ def test_agents_on_two_machines_train_one_group_over_gloo(tmp_path: Path, launch
         assert {one["master"].rpartition(":")[0] for one in job.lines()} <= {"10.77.0.1", "10.77.0.2"}
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="it waits for leases to end, which take seconds each")
 def test_a_cut_cable_leaves_one_group_and_a_mended_one_joins_both(tmp_path: Path) -> None:
     """The machine without the store cannot know whether it is still a member: its worker ends before others begin."""
     with two_machines() as (one, two), Apart(tmp_path) as job:
         agents = [job.on(one, "trystate", "1:2", beats=BEATS)]
         job.until_size(1)
-        agents.append(job.on(two, "torchrun" if NIGHTLY else "trystate", "1:2", beats=BEATS))
+        agents.append(job.on(two, "torchrun", "1:2", beats=BEATS))
         job.until_size(2)
         one.cable("down")
         cut = time.monotonic()
