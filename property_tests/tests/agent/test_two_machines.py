@@ -56,7 +56,7 @@ def test_a_cut_cable_leaves_one_group_and_a_mended_one_joins_both(tmp_path: Path
     with two_machines() as (one, two), Apart(tmp_path) as job:
         agents = [job.on(one, "trystate", "1:2", beats=BEATS)]
         job.until_size(1)
-        agents.append(job.on(two, "torchrun", "1:2", beats=BEATS))
+        agents.append(job.on(two, "trystate", "1:2", beats=BEATS))
         job.until_size(2)
         one.cable("down")
         cut = time.monotonic()
