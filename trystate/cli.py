@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import trystate
+from trystate.impl.host.addresses import host_and_port, host_of
 from trystate.impl.store.limits import Limits as StoreLimits
 from trystate.impl.store.record.format import Keys as RecordKeys
 from trystate.impl.store.record.writer import BYTES as RECORD_BYTES
@@ -407,17 +408,28 @@ def _store(p: Parser) -> None:
 def _listening(p: Parser) -> None:
     p.add_argument(
         "--host",
+        type=_host,
         default="127.0.0.1",
         help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
     )
     p.add_argument("--port", type=_port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
 
 
+def _host(text: str) -> str:
+    try:
+        return host_of(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port or _port(port) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: give host:port, as of --rdzv-endpoint")
-    return host.removeprefix("[").removesuffix("]"), _port(port)
+    try:
+        host, port = host_and_port(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not port:
+        raise argparse.ArgumentTypeError(f"{text!r} has port 0: give the port that the store listens on")
+    return host, port
 
 
 def _proxy(p: Parser) -> None:

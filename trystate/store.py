@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CounterOverflow,
         FileLost,
         FileRefused,
+        GroupsDiffer,
         InvalidArgument,
         InvalidType,
         LimitExceeded,
@@ -45,8 +46,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "AddressRefused", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore", "HashStore",
-    "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber", "NotSupported", "OutcomeUnknown",
-    "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError", "StoreTimeout", "TCPStore",
-    "TCPStoreServer", "Watch", "WrongWorld",
+    "AddressRefused", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
+    "GroupsDiffer", "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber",
+    "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError",
+    "StoreTimeout", "TCPStore", "TCPStoreServer", "Watch", "WrongWorld",
 ]  # fmt: skip

@@ -6,7 +6,6 @@ early waits in the socket's queue. A round is begun when all of its members have
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import socket
@@ -16,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
-from trystate.model.errors import TrystateError, UsageError
+from trystate.model.errors import TrystateError
 
-from ..host.listening import listen
+from ..host.addresses import listen_as
 from ..store.errors import StoreTimeout
 from ..store.prefix import PrefixStore
 from ..store.tcp import TCPStore
@@ -36,52 +35,6 @@ def share_agent_store() -> bool:
     return os.getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
 
-def own_host(local_addr: str | None, towards: str) -> str:
-    """The address by which the others reach this node: the one that was given, or else that of its route there.
-
-    A name of this machine may mean its loopback here, and its address to everybody else: then it is that name.
-    """
-    if local_addr:
-        return local_addr
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(towards or "192.0.2.1", 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as route:
-            route.connect(address)  # sends nothing
-            found = str(route.getsockname()[0])
-    except OSError:
-        return socket.gethostname()
-    return towards if _is_name(towards) and _is_loopback(found) else found
-
-
-def _is_name(host: str) -> bool:
-    return host not in ("", "localhost") and _address(host) is None
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return address is not None and address.is_loopback
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _listening(host: str) -> socket.socket:
-    """On the others' address of this node; on all, if that is none of its own, or a name that means loopback here."""
-    try:
-        found = listen(host, 0)
-    except UsageError:
-        pass
-    else:
-        if not (_is_name(host) and _is_loopback(found.getsockname()[0])):
-            return found
-        found.close()
-    return listen("::" if socket.has_dualstack_ipv6() else "0.0.0.0", 0)
-
-
 class Meeting:
     """The stores of the rounds that one node is a member of, one after the other."""
 
@@ -96,7 +49,7 @@ class Meeting:
     def promise(self) -> int:
         """The port of a listening socket, the same until a round has used it."""
         if self._listener is None:
-            self._listener = _listening(self.host)
+            self._listener = listen_as(self.host)
         port: int = self._listener.getsockname()[1]
         return port
 

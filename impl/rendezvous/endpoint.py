@@ -8,14 +8,15 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
+from ..host.addresses import host_and_port
 from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused
 from ..store.file.store import FileStore
@@ -55,6 +56,7 @@ def meet(options: Options) -> Endpoint:
     """
     if options.store_type == "memory":
         return Endpoint(_shared(options.endpoint))
+    began = time.monotonic()
     try:
         if options.store_type == "file":
             return Endpoint(_file(options))
@@ -71,10 +73,14 @@ def meet(options: Options) -> Endpoint:
             f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but cannot be used: {error}"
         ) from error
     except (TrystateError, OSError) as error:
+        waited, limit = time.monotonic() - began, f"read_timeout={options.read_timeout:g} s"
+        when = (
+            f"within {limit}" if waited >= options.read_timeout else f"after {waited:.1f} s, before the end of {limit}"
+        )
         raise RendezvousConnectionError(
-            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached within "
-            f"read_timeout={options.read_timeout:g} s: {error}. One node must serve it: start that one, set is_host=1 "
-            "there if it does not know itself by that name, or run `trystate store serve`"
+            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached {when}: {error}. One "
+            "node must serve it: start that one, set is_host=1 there if it does not know itself by that name, or run "
+            "`trystate store serve`"
         ) from error
 
 
@@ -83,9 +89,9 @@ def place(options: Options) -> tuple[str, int]:
     if options.store_type != "tcp":
         return "", 0
     try:
-        return parse_rendezvous_endpoint(options.endpoint, DEFAULT_PORT)
-    except ValueError as error:
-        raise RendezvousSettingsError(f"--rdzv-endpoint={options.endpoint!r}: {error}; give host:port") from error
+        return host_and_port(options.endpoint or "localhost", DEFAULT_PORT)
+    except UsageError as error:
+        raise RendezvousSettingsError(f"--rdzv-endpoint: {error}; give host:port") from error
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:

@@ -46,6 +46,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from .. import torch_release
+from ..host.addresses import own_host
 from . import bootstrap, endpoint, meeting_place
 from .backend import Backend
 from .command import UNKNOWN, Command
@@ -87,7 +88,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         address = options.local_addr or socket.gethostname()
         node = Node(address, os.getpid(), local_id, secrets.token_hex(8))
         self._recorder = Recorder(options.run_id, node)
-        host = bootstrap.own_host(options.local_addr, at.host if at is not None else "")
+        host = own_host(options.local_addr, at.host if at is not None else "")
         me = Participant(node, host, 0, rank_key=options.rank_key)
         engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)

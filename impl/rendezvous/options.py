@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.model.errors import UsageError
 
+from ..host.addresses import known_host
 from ..host.secret import read_secret
 from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
@@ -89,7 +90,7 @@ class Options:
             params.run_id,
             settings,
             endpoint=(params.endpoint or "").strip(),
-            local_addr=params.local_addr,
+            local_addr=_local_addr(params.local_addr),
             join_timeout=said.seconds("join_timeout", said.seconds("timeout", 600.0, least=0.001), least=0.001),
             close_timeout=said.seconds("close_timeout", 30.0, least=0.001),
             read_timeout=said.seconds("read_timeout", 60.0, least=0.001),
@@ -100,6 +101,14 @@ class Options:
             rank_key=said.text("rank_key", RANK_KEY_LENGTH_MAX),
             record=said.file_of_a_server("record"),
         )
+
+
+def _local_addr(given: str | None) -> str | None:
+    """The address that a node tells the others; a name is looked up here, since the others wait for it after a join."""
+    try:
+        return known_host(given) if given else None
+    except UsageError as error:
+        raise RendezvousSettingsError(f"--local-addr: {error}") from error
 
 
 class _Config:

@@ -91,7 +91,8 @@ class StoreBackend:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
             self._disconnect()
-            remedy = "" if isinstance(error, SecretRefused) else "; see whether its server still runs"
+            said = isinstance(error, SecretRefused) or "the server still runs" in str(error)
+            remedy = "" if said else "; see whether its server still runs"
             raise RendezvousConnectionError(
                 f"rendezvous {self._run_id!r} at {describe(self._origin)}: {type(error).__name__}: {error}{remedy}"
             ) from error

@@ -97,7 +97,7 @@ class Agent:
         self.interceptor: Interceptor | None = None
         self.backward: Callable[[int, list[Tensor], bool], None] | None = None  # distributed autograd's
         self.closed: str | None = None
-        self.pool = Pool(f"rpc {self.name}", options.limits.threads)
+        self.pool = Pool(f"rpc {self.name}", options.limits.threads, options.limits.queued)
         self._connections: dict[int, Connection] = {}
         self._handlers: dict[int, Callable[[Incoming], None]] = {}
         self._numbers = itertools.count(1)
@@ -202,13 +202,14 @@ class Agent:
         """As `handle`, for RPC's own kinds."""
         self._handlers[kind] = handler
 
-    def later(self, work: Work, refuse: Work | None = None) -> None:
+    def later(self, work: Work, refuse: Work | None = None, patient: bool = False) -> None:
         """Run `work` on a thread of the agent, where it may block. May be called in `__del__`.
 
         From a handler or from `done`, the same thread usually runs it when that has returned: no other is woken.
-        `refuse` is called instead when `Limits.threads` threads are busy; work without `refuse` must not block.
+        `refuse` is called instead when `Limits.threads` threads are busy, and `Limits.queued` works wait for one if it
+        is `patient`; work without `refuse` must not block.
         """
-        self.pool.later(work, refuse)
+        self.pool.later(work, refuse, patient)
 
     def wait(self, flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
         """Wait for an event for at most `seconds`. True: it has happened.

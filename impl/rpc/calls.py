@@ -345,10 +345,16 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
     With a `timeout` at most after so many seconds. Without one, or with 0, which is torch's word for that, for as long
     as the others work: it ends when they have come, or when one that it waits for is lost. Else, and after a graceful
     end that failed, at once: requests of others to this worker fail. Does nothing if RPC is not up. Raises RpcTimeout,
-    PeerLost, and RpcError if the store that the workers met in fails, after all is closed. As
-    torch.distributed.rpc.shutdown.
+    PeerLost, and RpcError if the store that the workers met in fails, after all is closed; UsageError if it is graceful
+    inside a call, which stays open. As torch.distributed.rpc.shutdown.
     """
     seconds = checked_seconds(timeout, "timeout") if timeout else inf
+    if graceful and (running := _state.session) is not None and running.agent.pool.is_here:
+        # It would wait for the call that it is in, and the other workers for this one.
+        raise UsageError(
+            f"shutdown() inside a call on worker {running.agent.name!r} waits for that call itself: let the call "
+            "return, and call shutdown() on a thread of the program, or give graceful=False"
+        )
     with _state.lock:
         session, _state.session = _state.session, None
         if session is None:

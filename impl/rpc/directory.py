@@ -20,16 +20,20 @@ from typing import Any
 from torch.distributed import Store  # type: ignore[attr-defined]
 from trystate.model.errors import UsageError
 
+from ..host import addresses
+from ..host.listening import peer_name
 from .errors import BadName, RpcError, RpcTimeout
 from .options import Options
 
 VERSION = 2
+HOST_VARIABLE = "TRYSTATE_RPC_HOST"  # `Options.host` of a worker whose options do not have it
 NAME = re.compile(r"[\w.:-]{1,127}", re.ASCII)
 WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
 GONE = b"gone"  # in the place of an entry
+SEAT_SECONDS = 1.0  # for the connection to a process that may have the same rank
 ENTRY_POLL_SECONDS = 0.02  # between two looks for entries that were withdrawn
 
 
@@ -57,17 +61,24 @@ def machine() -> str:
 
 
 def own_host(options: Options, store: Any) -> str:
-    """The address that others reach us at: that of the route to the store, unless the options say it."""
-    if options.host is not None:
-        return options.host
-    host = getattr(store, "host", None) or "127.0.0.1"
+    """The address that others reach us at: that of the route to the store, unless the options or HOST_VARIABLE say it.
+
+    A store without a server (a file) has no route: then it is that of the route to MASTER_ADDR, or the default one.
+
+    Raises:
+        UsageError: the variable names no host.
+    """
+    while (below := getattr(store, "underlying_store", None)) is not None:  # below prefixes, ours and torch's
+        store = below
+    towards = getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "")
+    host = addresses.own_host(options.host or os.environ.get(HOST_VARIABLE), towards)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+        addresses.known_host(host)
+    except UsageError:
+        if options.host or os.environ.get(HOST_VARIABLE):
+            raise
+        return "127.0.0.1"  # no route, and a name that is not known here: this machine has no other address
+    return host
 
 
 def checked_name(name: str) -> str:
@@ -87,10 +98,42 @@ def check_worker(name: str, rank: int, world_size: int, limit: int) -> None:
 
 
 def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[str, str, int], options: Options) -> None:
-    """Write this worker's entry; `where` is its local name, host and port."""
-    token = secrets.token_hex(TOKEN_BYTES) if rank == 0 else ""
-    entry = Entry(VERSION, name, world_size, machine(), *where, token)
-    store.set(f"worker/{rank}", json.dumps(asdict(entry)))
+    """Write this worker's entry; `where` is its local name, host and port.
+
+    Raises:
+        RpcError: another process has this rank, and waits for the others too.
+    """
+    key, token = f"worker/{rank}", secrets.token_hex(TOKEN_BYTES) if rank == 0 else ""
+    entry = json.dumps(asdict(Entry(VERSION, name, world_size, machine(), *where, token)))
+    while True:
+        before = bytes(store.get(key)) if store.check([key]) else b""
+        if not before.isascii():  # something else uses this key, and no process of ours has this rank
+            store.set(key, entry)
+        elif before not in (b"", GONE):
+            _check_seat(rank, before)
+        if bytes(store.compare_set(key, before.decode("ascii", "ignore"), entry)).decode() == entry:
+            return
+
+
+def _check_seat(rank: int, text: bytes) -> None:
+    """Raise RpcError if the process that wrote this entry waits for the others: then it still listens.
+
+    A worker that was killed before all had come has left its entry, and its rank may come again.
+    """
+    try:
+        entry = _entry(rank, text)
+    except RpcError:
+        return  # of no worker of this version
+    near = entry.local and entry.machine == machine()
+    with suppress(OSError):
+        if near:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(SEAT_SECONDS)
+                probe.connect("\0" + entry.local)
+        else:
+            socket.create_connection((entry.host, entry.port), SEAT_SECONDS).close()
+        raise RpcError(f"worker {entry.name!r} has rank {rank} already, and waits for the others at "
+                       f"{peer_name((entry.host, entry.port))}: start each rank once")  # fmt: skip
 
 
 def withdraw(store: Store, rank: int) -> None:
@@ -118,7 +161,7 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
                              f"rank {shown}: see whether they run and use the same store, or raise init_timeout"
                              )  # fmt: skip
         sleep(ENTRY_POLL_SECONDS)
-    entries = [_entry(rank, texts[key], world_size) for rank, key in enumerate(keys)]
+    entries = [_fitting(rank, texts[key], world_size) for rank, key in enumerate(keys)]
     for rank, entry in enumerate(entries):
         first = next(index for index, other in enumerate(entries) if other.name == entry.name)
         if first != rank:
@@ -137,7 +180,8 @@ def _texts(store: Store, keys: list[str], left: float) -> dict[str, bytes]:
     return {key: bytes(store.get(key)) for key in keys}
 
 
-def _entry(rank: int, text: bytes, world_size: int) -> Entry:
+def _entry(rank: int, text: bytes) -> Entry:
+    """The entry that a worker wrote. Raises RpcError."""
     try:
         if len(text) > ENTRY_BYTES_MAX:
             raise ValueError(f"{len(text)} bytes")
@@ -148,6 +192,12 @@ def _entry(rank: int, text: bytes, world_size: int) -> Entry:
     except (ValueError, TypeError) as error:
         raise RpcError(f"the entry of worker {rank} in the store is none of ours ({error}): does something else use "
                        "these keys?") from None  # fmt: skip
+    return entry
+
+
+def _fitting(rank: int, text: bytes, world_size: int) -> Entry:
+    """The same, of a worker of this group."""
+    entry = _entry(rank, text)
     if entry.version != VERSION or entry.world_size != world_size:
         raise RpcError(f"worker {rank} has version {entry.version} and world_size {entry.world_size}, we have {VERSION}"
                        f" and {world_size}: start all workers alike")  # fmt: skip

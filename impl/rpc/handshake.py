@@ -22,7 +22,8 @@ from struct import Struct
 from time import monotonic
 from typing import Any
 
-from ..host.listening import BACKLOG, listen, prepared
+from ..host.addresses import is_loopback, listen_as
+from ..host.listening import BACKLOG, peer_name, prepared
 from ..host.resolver import resolve
 from ..host.secret import NONCE_BYTES, client_proof, server_proof
 from . import arena as shared
@@ -53,8 +54,8 @@ class Listeners:
 
     @classmethod
     def open(cls, host: str) -> Listeners:
-        """Raises UsageError if the host is not of this machine."""
-        tcp = listen(host, 0)
+        """Raises UsageError if the host is unknown."""
+        tcp = listen_as(host)
         local, name = None, ""
         if machine():
             name = f"trystate-rpc-{secrets.token_hex(16)}"
@@ -106,8 +107,12 @@ class Meeting:
         try:
             sock = self._reach(peer)
         except OSError as error:
-            raise PeerLost(f"worker {entry.name!r} cannot be reached at {entry.host}:{entry.port} ({error}): see "
-                           "whether it runs, and what `host` its options give") from error  # fmt: skip
+            place = peer_name((entry.host, entry.port))
+            remedy = "see whether it runs, and what `host` its options give"
+            if is_loopback(entry.host):  # it means this machine here, and that one there
+                remedy = "that address is each machine's own; give that worker its address: Options(host=...)"
+            raise PeerLost(f"worker {entry.name!r} cannot be reached at {place} ({error}): {remedy}"
+                           ) from error  # fmt: skip
         try:
             return self._introduce(sock, peer)
         except TimeoutError:

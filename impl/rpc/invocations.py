@@ -48,8 +48,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 CALL = Struct("<HH")  # bytes of the name, forks; then both, then the pickle
 RESULT = Struct("<H")  # forks; then they, then the pickle
-# Flags: the tensors are all there is; the result is None; there are RRefs in an answer.
-PLAIN, NOTHING, SHARING = 1, 2, 4
+# Flags: the tensors are all there is; the result is None; there are RRefs in an answer; a call of a thread of RPC, for
+# which a function may wait.
+PLAIN, NOTHING, SHARING, NESTED = 1, 2, 4, 8
 TENSORS = {Tensor, Parameter}
 NEVER_SENT = (LimitExceeded, NotAllowed, AgentClosed)
 FETCH, INVOKE, TYPE, BACKWARD = ":fetch", ":invoke", ":type", ":backward"  # functions that each worker has for RRefs
@@ -210,10 +211,11 @@ class Invocations:
         text = name.encode()
         if len(text) > self.options.limits.name_bytes:
             raise LimitExceeded(f"the name {name[:80]!r}... has {len(text)} bytes > {self.options.limits.name_bytes}")
+        nested = NESTED if self.agent.pool.is_here else 0
         if not kwargs and all(type(arg) in TENSORS for arg in args):
             tensors = list(args)
             metadata = self._metadata(to, tensors, name)
-            return _Packed(name, PLAIN, CALL.pack(len(text), 0) + text, tensors, [], metadata)
+            return _Packed(name, PLAIN | nested, CALL.pack(len(text), 0) + text, tensors, [], metadata)
         data, tensors, references = self._serialiser.packed((tuple(args), dict(kwargs or {})))
         metadata = self._metadata(to, tensors, name)
         try:
@@ -222,7 +224,7 @@ class Invocations:
             self._withdraw([], metadata)
             raise
         body = b"".join((CALL.pack(len(text), len(forks)), text, *(fork.packed() for fork in forks), data))
-        return _Packed(name, 0, body, tensors, forks, metadata)
+        return _Packed(name, nested, body, tensors, forks, metadata)
 
     def _forks(self, references: Sequence[Any], to: int) -> list[Fork]:
         forks: list[Fork] = []
@@ -283,7 +285,8 @@ class Invocations:
     def _called(self, incoming: Incoming) -> None:
         call, scope = self._opened(incoming, 0)
         self.inquiries.begun(incoming)
-        self.agent.later(partial(self._run, incoming, call, scope), partial(self._refused, incoming))
+        patient = not incoming.flags & NESTED
+        self.agent.later(partial(self._run, incoming, call, scope), partial(self._refused, incoming), patient)
 
     def _made(self, incoming: Incoming) -> None:
         fork = Fork.unpacked(incoming.body, 0)
@@ -293,7 +296,7 @@ class Invocations:
         owned.maker = incoming.peer, incoming.number
         self.inquiries.begun(incoming)
         work = partial(self._run, incoming, call, scope, owned)
-        self.agent.later(work, partial(self._refused, incoming, owned))
+        self.agent.later(work, partial(self._refused, incoming, owned), not incoming.flags & NESTED)
         incoming.answer(b"")
         if known:
             self.references._unshare(fork.reference, fork.fork)
@@ -310,8 +313,12 @@ class Invocations:
         return Call(name, references, body[at:]), scope
 
     def _refused(self, incoming: Incoming, owned: Owned | None = None) -> None:
-        error = LimitExceeded(f"{self.options.limits.threads} calls are running on worker {self.agent.name!r}, or wait "
-                              "there for others: raise the limit `threads`, or nest calls less deeply")  # fmt: skip
+        limits, name = self.options.limits, self.agent.name
+        remedy = "raise the limit `threads`, or nest calls less deeply"
+        if not incoming.flags & NESTED:
+            remedy = f"and {limits.queued} more wait for a thread: send fewer at once, or raise the limit `queued`"
+        error = LimitExceeded(f"{limits.threads} calls are running on worker {name!r}, or wait there for others: "
+                              f"{remedy}")  # fmt: skip
         self._fail(incoming, owned, error)
 
     def _run(

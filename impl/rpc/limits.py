@@ -28,6 +28,7 @@ class Limits:
     unsent_bytes: int = 4 * GIB  # waiting for one slow peer; beyond, requests to it fail
     unanswered: int = 64 * KIB  # requests of this worker without an answer, to all peers together: what it keeps
     threads: int = 256  # user functions that run, or wait for other workers, at the same time
+    queued: int = 16 * KIB  # calls that wait until one of the threads is free; no function waits for their results
     workers: int = 4 * KIB  # each has a connection to each
     rrefs: int = MIB  # values that one worker owns for others
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trystate.model.errors import UsageError
 
+from ..host.addresses import host_of
 from .allowed import DEFAULT, Modules, check_modules
 from .limits import MIB, Limits
 
@@ -31,7 +32,8 @@ class Options:
         modules: whose functions others may call or name here: names of modules, with all below them; names of functions
             as "module:function"; members of FunctionSet. By default the program's own functions and torch's operators.
         secret: bytes that all workers must know, beside what the store tells them.
-        host: the address that workers on other machines reach this one at; by default the one that reaches the store.
+        host: the address that workers on other machines reach this one at; by default the variable TRYSTATE_RPC_HOST,
+            or else the address that this machine reaches the store by.
         arena_bytes: shared memory for the tensors to each worker of this machine; it is taken as it is used. 0: none.
         shared_tensor_bytes: from this size on a tensor goes through shared memory.
     """
@@ -51,6 +53,8 @@ class Options:
         for name in ("timeout", "init_timeout"):
             checked_seconds(getattr(self, name), name)
         check_modules(self.modules)
+        if self.host is not None:
+            object.__setattr__(self, "host", host_of(self.host))  # without brackets
         if self.secret is not None and (not isinstance(self.secret, bytes) or not self.secret):
             raise UsageError("the secret must be bytes, and not empty; pass None for no secret")
         if self.arena_bytes < 0 or self.shared_tensor_bytes < 1:

@@ -26,8 +26,10 @@ Before the last free thread begins a work, it starts another thread.
 
 Failures:
 
-- *All `threads_max` threads are working.* The last free one never begins a work: it calls the work's `refuse`, which
-  answers the request with an error. Otherwise two workers that call each other would wait for ever.
+- *All `threads_max` threads are working.* The last free one never begins a work. A work that no other work waits for
+  (`patient`) is kept, at most `kept_max` of them, until a thread has done its work: a program may send hundreds of
+  calls at once. Of any other the last free thread calls `refuse`, which answers the request with an error: if such
+  calls were kept, two workers that call each other would wait for ever.
 - *A handler or a work raises.* `guarded` reports the exception as `threading.excepthook` does; the thread goes on.
 - *The pool is closed while threads work.* `_ending` rings and is never heard, so that every poll returns at once. A
   thread inside a user's function is waited for JOIN_SECONDS; works that were not begun are refused.
@@ -47,7 +49,9 @@ from time import monotonic
 from .events import EventFd
 
 Work = Callable[[], object]
-Numbered = tuple[int, Work, Work | None]  # a number, a work, and what is called instead when no thread is free for it
+Numbered = tuple[
+    int, Work, Work | None, bool
+]  # a number, a work, what is called instead when no thread is free: patient
 IDLE_MAX = 8  # idle threads that are kept; one that finds more of them ends
 JOIN_SECONDS = 2.0  # `close` waits so long for threads inside users' functions
 
@@ -64,20 +68,23 @@ class Pool:
     Args:
         name: of the threads.
         threads_max: the largest number of threads at the same time.
+        kept_max: the largest number of works that wait for a thread.
     """
 
-    def __init__(self, name: str, threads_max: int) -> None:
-        self.name, self.threads_max = name, threads_max
+    def __init__(self, name: str, threads_max: int, kept_max: int) -> None:
+        self.name, self.threads_max, self.kept_max = name, threads_max, kept_max
         self._epoll = select.epoll()
         self._ready: dict[int, Work] = {}
         self._collected = _Collected()
         self._queue: deque[Numbered] = deque()
+        self._kept: deque[Numbered] = deque()  # patient works, while all threads work
         self._numbers = itertools.count()
         self._open: set[int] = set()  # numbers of the works that are queued or run
         self._bell = EventFd(semaphore=True)
         self._ending = EventFd()
         self._lock = threading.Lock()
         self._free = 0  # threads outside of works: idle or reading
+        self._working = 0  # threads inside of works
         self._threads: set[threading.Thread] = set()
         self._ended = False
         # One thread hears each ring of `_bell`. `_ending` wakes them all, since no thread takes its ring away.
@@ -103,23 +110,24 @@ class Pool:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
-    def later(self, work: Work, refuse: Work | None = None) -> None:
+    def later(self, work: Work, refuse: Work | None = None, patient: bool = False) -> None:
         """Run `work` soon: on this thread after its reading, or else on another. May be called in `__del__`.
 
         Args:
             work: may block if `refuse` is given.
             refuse: called instead of `work` when `threads_max` threads are working. Without it the work runs all the
                 same, and must not block.
+            patient: no other work waits for this one, which may therefore wait for a thread instead of being refused.
         """
         number = next(self._numbers)
         self._open.add(number)
         works = self._collected.works
         if works is not None:
-            works.append((number, work, refuse))
+            works.append((number, work, refuse, patient))
         elif self._ended:
             self._begin(partial(guarded, refuse or work))
         else:
-            self._hand_on((number, work, refuse))
+            self._hand_on((number, work, refuse, patient))
 
     @property
     def open(self) -> int:
@@ -138,10 +146,16 @@ class Pool:
             for thread in others:
                 with contextlib.suppress(RuntimeError):  # the thread is not started yet
                     thread.join(max(deadline - monotonic(), 0.0))
-        while self._queue:
-            with contextlib.suppress(IndexError):
-                _, work, refuse = self._queue.popleft()
-                guarded(refuse or work)
+        for left in (self._queue, self._kept):
+            while left:
+                with contextlib.suppress(IndexError):
+                    _, work, refuse, _ = left.popleft()
+                    guarded(refuse or work)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this thread is one of the pool's."""
+        return threading.current_thread() in self._threads
 
     def _hand_on(self, work: Numbered) -> None:
         self._queue.append(work)
@@ -191,19 +205,27 @@ class Pool:
             self._free -= 1
             return True
 
-    def _do(self, number: int, work: Work, refuse: Work | None) -> None:
+    def _do(self, number: int, work: Work, refuse: Work | None, patient: bool) -> None:
         with self._lock:
             if self._free == 1 and len(self._threads) < self.threads_max:
                 with contextlib.suppress(RuntimeError):  # the system refuses another thread: as at the limit
                     self._add()
             alone = self._free == 1
+            if alone and patient and self._working and len(self._kept) < self.kept_max and not self._ended:
+                self._kept.append((number, work, refuse, patient))  # one of those that work takes it, below
+                return
             if not alone:
                 self._free -= 1
+                self._working += 1
         guarded(work if not alone or refuse is None else refuse)
         self._open.discard(number)
         if not alone:
             with self._lock:
                 self._free += 1
+                self._working -= 1
+                next_one = self._kept.popleft() if self._kept else None
+            if next_one is not None:
+                self._hand_on(next_one)
 
 
 def guarded(call: Work) -> None:

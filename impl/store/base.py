@@ -37,6 +37,7 @@ from typing import Self, TypeVar
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.store.vocabulary import Change
 
+from . import group_ranks
 from .errors import (
     ConnectionLost,
     InvalidArgument,
@@ -135,7 +136,9 @@ class Store(TorchStore):
     # Values.
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Give a key a value."""
+        """Give a key a value. GroupsDiffer: torch makes a group, whose name a group of other ranks has here."""
+        if isinstance(key, str) and group_ranks.BELOW_PREFIXES in key:
+            group_ranks.compare(key, self.compare_set)
         self._do(Set(self._key("set", key), self._value("set", value)))
 
     def get(self, key: str) -> bytes:

@@ -48,6 +48,10 @@ class WrongWorld(StoreError, ValueError):
     """`barrier` was called with another world size than those who already wait there."""
 
 
+class GroupsDiffer(StoreError, ValueError):
+    """Two process groups of other ranks have one name, and would read each other's addresses; nothing was written."""
+
+
 class NotSupported(StoreError, NotImplementedError):
     """The server, or the kind of store, cannot do this; the text names one that can."""
 

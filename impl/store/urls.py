@@ -35,6 +35,7 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import register_rendezvous_handler
 from trystate.model.errors import UsageError
 
+from ..host.addresses import PORT_MAX, host_and_port, host_of
 from ..host.secret import read_secret
 from . import base
 from .client.startup import agent_serves
@@ -45,7 +46,6 @@ from .prefix import PrefixStore
 from .tcp import TCPStore
 
 Triplet = tuple[Store, int, int]
-PORT_MAX = 65535
 DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
 
 INITIALISE = inspect.unwrap(distributed_c10d.init_process_group).__code__
@@ -60,11 +60,9 @@ def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
         UsageError: something is missing or wrong; see also `TCPStore`.
     """
     given = _Given("trystate-tcp://HOST:PORT", url, SERVED, "netloc")
-    if not given.parts.hostname:
-        given.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
-    port = given.port()
+    host, port = given.place()
     rank, world_size = given.rank_and_world_size({})
-    make = _client_or_server(given, given.parts.hostname or "", port, rank)
+    make = _client_or_server(given, host, port, rank)
     yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
 
 
@@ -76,7 +74,7 @@ def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     """
     given = _Given("trystate-env://", url, SERVED)
     rank, world_size = given.rank_and_world_size({"rank": "RANK", "world_size": "WORLD_SIZE"})
-    host = given.variable("MASTER_ADDR", "the host of the server, which is rank 0's unless one runs already")
+    host = given.host(given.variable("MASTER_ADDR", "the host of the server, rank 0's unless one runs already"))
     port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
     make = _client_or_server(given, host, port, rank)
     yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
@@ -195,20 +193,28 @@ class _Given:
             self.refuse("the query gives something twice", "give it once")
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
-        raise InvalidArgument(f"cannot initialize torch.distributed with {self.url!r} ({self.form}): {what}; {remedy}")
+        raise InvalidArgument(f"cannot meet at {self.url!r} ({self.form}): {what}; {remedy}")
 
     def once(self) -> NoReturn:
         """A generator that is asked for another triplet."""
-        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; call init_process_group() again")
+        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; begin another")
 
-    def port(self) -> int:
+    def place(self) -> tuple[str, int]:
+        """The host and the port of the URL."""
+        place = self.parts.netloc
+        if place[:1] in ("", ":") and place.count(":") < 2:
+            self.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
         try:
-            found = self.parts.port
-        except ValueError as error:
-            self.refuse(str(error), f"give a port of 0 to {PORT_MAX}")
-        if found is None:
-            self.refuse("the URL has no port", "write trystate-tcp://HOST:PORT")
-        return found
+            return host_and_port(place)
+        except UsageError as error:
+            self.refuse(str(error), "write trystate-tcp://HOST:PORT")
+
+    def host(self, text: str) -> str:
+        """The host that the variable MASTER_ADDR names."""
+        try:
+            return host_of(text)
+        except UsageError as error:
+            self.refuse(f"MASTER_ADDR: {error}", "set it to the host of the server")
 
     def variable(self, name: str, meaning: str) -> str:
         value = os.environ.get(name)
@@ -242,7 +248,7 @@ class _Given:
             return self.query[name]
         if name in variables:
             return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
-        self.refuse(f"{name} is missing", f"give init_process_group({name}=...), or ?{name}=... in the URL")
+        self.refuse(f"{name} is missing", f"give {name}=... beside the URL, or ?{name}=... in it")
 
     def secret(self) -> bytes | None:
         path = self.query.get("secret_file")

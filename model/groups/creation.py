@@ -7,10 +7,15 @@ process has named, and relies on every process naming the same groups in the sam
 process that is no member and does not call, two threads of a process that call in an order of their own, and a process
 that begins again with its counter at zero while the keys of its first life are still in the store.
 
-Abstractions. The first group leaves out the last `outsiders` processes, the others have all. No timeout: a creation
-that only its timeout would end (30 minutes in gloo) is a deadlock. A process has two lives at most; the reader of an
-address of an earlier life fails, since nobody listens there, or a mesh that is complete. Two processes of one name
-connect if each is a member of the group that the other has in mind: gloo compares no groups.
+A member has a rank in its group, and an address is published under that rank: two groups of one name read each other's
+addresses also where no process is in both.
+
+Abstractions. The first group leaves out the last `outsiders` processes, the later ones leave out the first `others`:
+groups are nested, overlap, or have no process in common. No timeout: a creation that only its timeout would end (30
+minutes in gloo) is a deadlock. A process has two lives at most; the reader of an address of an earlier life fails,
+since nobody listens there, or a mesh that is complete. Two processes of one name connect if each has a rank that the
+group of the other has too: gloo compares no groups. An address that another one has replaced may still be found, since
+it may have been read before.
 """
 
 from __future__ import annotations
@@ -64,6 +69,8 @@ class Groups(System):
     group = index(2, "in the order of the program")
     outsiders = constant(1, "so many of the last processes are no members of the first group")
 
+    others = constant(0, "so many of the first processes are no members of any later group")
+
     place = choice(Creation, per=("process", "group"))
     named = integer(0, "group", per="process", doc="the counter that the next name comes from")
     number = integer(0, "group", per=("process", "group"), doc="its name, or the count in it; 0: no name yet")
@@ -84,16 +91,47 @@ class Groups(System):
     # ---- members, names and addresses
 
     def is_member(self, process: Expr, group: Expr) -> Condition:
-        return (ord_(group) > 0) | (ord_(process) < self.sizes["process"] - self.sizes["outsiders"])
+        first = ord_(process) < self.sizes["process"] - self.sizes["outsiders"]
+        if not self.sizes["others"]:
+            return (ord_(group) > 0) | first
+        return ite(ord_(group) > 0, ord_(process) >= self.sizes["others"], first)
+
+    def before(self, group: Expr) -> Any:
+        """So many of the first processes are no members: a member's rank is so much less than its number."""
+        return ite(ord_(group) > 0, self.sizes["others"], 0)
+
+    def size(self, group: Expr) -> Any:
+        return self.sizes["process"] - ite(ord_(group) > 0, self.sizes["others"], self.sizes["outsiders"])
+
+    def other_ranks(self, group: Expr, h: Expr) -> Condition:
+        """The groups have other members: the first one and a later one, unless all processes are in both."""
+        return (ord_(group) == 0) != (ord_(h) == 0) if self.has_two_sets else False
+
+    @property
+    def has_two_sets(self) -> bool:
+        """Whether the first group has other members than the later ones."""
+        return bool(self.sizes["outsiders"] or self.sizes["others"])
 
     def same_name(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
         """Process p has for g the name that q has for h."""
         return (s.number[p, g] != 0) & (s.number[p, g] == s.number[q, h])
 
     def found(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
-        """Under the name of g, p finds the address that q has published for h, and both pair with each other."""
+        """Under the name of g, p finds, in the place of q, an address for h, and both pair with each other."""
+        if not self.sizes["others"]:  # each process has the same rank in all groups
+            return self.published(s, p, g, q, h) & self.is_member(p, h)
+        return any_(
+            self.published(s, p, g, r, h)
+            & self.is_member(r, h)
+            & (ord_(r) + self.before(g) == ord_(q) + self.before(h))  # its rank in h is that of q in g
+            & (ord_(p) < self.size(h) + self.before(g))
+            for r in s.process
+        )
+
+    def published(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
+        """The address of q for h is in the store, below the name that p has for g."""
         there = s.place[q, h].isin(IN_STORE) & (s.again[p] == s.again[q])
-        return there & self.same_name(s, p, g, q, h) & self.is_member(p, h)
+        return there & self.same_name(s, p, g, q, h)
 
     def peers(self, s: S, p: Expr, g: Expr, holds: Any) -> Condition:
         """It holds for every other member of g."""
@@ -142,6 +180,9 @@ class Groups(System):
     def of_connected(self) -> Creation:
         return C.CREATED
 
+    def of_named(self, s: S, process: Expr, group: Expr) -> Any:
+        return C.PUBLISHED
+
     # ---- the protocol
 
     @transition(
@@ -162,7 +203,7 @@ class Groups(System):
     def publish(self, s: S, process: Expr, group: Expr) -> None:
         """It writes its address under the prefix, over one that it had left there."""
         s.when(s.place[process, group] == C.NAMED)
-        s.place[process, group] = C.PUBLISHED
+        s.place[process, group] = self.of_named(s, process, group)
         for k in s.group:
             s.left[process, k] = s.left[process, k] & (ord_(k) + 1 != s.number[process, group])
 
@@ -396,15 +437,23 @@ class Local(Later, edition=Edition.LOCAL):
         return s.named[process] + ite(self.is_member(process, group), 1, 0)
 
     def same_name(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
-        alike = (ord_(g) == 0) == (ord_(h) == 0) if self.sizes["outsiders"] else True
-        return super().same_name(s, p, g, q, h) & alike
+        same = super().same_name(s, p, g, q, h)
+        return same & ((ord_(g) == 0) == (ord_(h) == 0)) if self.has_two_sets else same
 
 
 class Ours(Later, edition=Edition.TRYSTATE):
     """torch 2.13's groups on a store of a trystate URL: keys of an earlier life are below another prefix.
 
-    Within one life names are torch's, so that P1 and P2 stay.
+    Within one life names are torch's, so that P1 and P2 stay. A member compares the ranks of its group with those that
+    the first member has written below the name, and raises if they are others (no P10).
     """
+
+    publish = Later.publish.claiming(arc(C.NAMED, C.PUBLISHED), may(C.NAMED, C.FAILED))
+
+    def of_named(self, s: S, process: Expr, group: Expr) -> Any:
+        taken = any_(any_(self.published(s, process, group, q, h) & self.other_ranks(group, h) for h in s.group)
+                     for q in s.process)  # fmt: skip
+        return ite(taken, C.FAILED, C.PUBLISHED)
 
     def same_name(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
         return super().same_name(s, p, g, q, h) & (s.again[p] == s.again[q])

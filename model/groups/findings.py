@@ -1,8 +1,9 @@
 """Known defects of process groups and of file://, and the runs that show them. Data: `trystate verify` checks it.
 
-P1 to P7 happen on torch 2.6 to 2.15 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore; P9 up
-to 2.13. P8 is of the edition SEED, whose barrier torch has today only with TORCH_DIST_INIT_BARRIER=1. Ours makes
-torch's groups over a store of its own, so that P3 is gone, and P1, P2, P9 stay; our FileStore has none of the others.
+P1 to P7 happen on torch 2.6 to 2.15, P10 on 2.13 (`trystate replay NAME`): P1 to P4 and P10 with gloo groups, P5 to
+P7 with FileStore; P9 up to 2.13. P8 is of the edition SEED, whose barrier torch has today only with
+TORCH_DIST_INIT_BARRIER=1. Ours makes torch's groups over a store of its own: P3 and P10 are gone, P1, P2, P9 stay; our
+FileStore has none of the others.
 """
 
 from __future__ import annotations
@@ -82,17 +83,25 @@ _FINDINGS = (
             "use_local_synchronization=True, two groups of the same ranks, of which the first was destroyed.",
             "Destroy the groups of the same ranks in the opposite order, or leave use_local_synchronization out.",
             until="2.13"),
+    Finding("ranks-not-compared", "P10",
+            "Two groups of other ranks that are made at once have one name, where only their members call new_group: "
+            "the members read each other's addresses, and sums are of ranks of both groups.",
+            "write the group's ranks below the name, and compare those of all members",
+            "Collectives return wrong numbers, those of ranks of another group, and nothing is raised.",
+            "Processes call new_group only for the groups that they are in, as in `new_group([0, 1] if rank < 2 else "
+            "[2, 3])`, and the groups are disjoint, or overlap.",
+            "Call new_group on every process for every group, in one order."),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 Found = Mapping[str, str | tuple[str, ...]]
 
 
 def _run(
-    edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, idle: tuple[str, ...] = (),
+    edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, others: int = 0, idle: tuple[str, ...] = (),
     found: Found = MappingProxyType({}),
 ) -> Run:  # fmt: skip
-    """Processes, groups, outsiders; property = the findings that explain its violation."""
-    sizes = {"process": p, "group": g, "outsiders": o}
+    """Processes, groups, no members of the first group and of later ones; property = findings of its violation."""
+    sizes = {"process": p, "group": g, "outsiders": o} | ({"others": others} if others else {})
     return Run(Groups, sizes, edition, faults, explained({**found}, FINDINGS), idle)
 
 
@@ -113,6 +122,7 @@ def _hangs(number: str) -> Found:
 
 MIXED: Found = {"a_communicator_is_of_one_group": "P2"}
 REUSED: Found = {"names_are_fresh": "P3", "called_means_created": "P3"}
+MISLED: Found = {"a_communicator_is_of_one_group": "P10"}
 TAKEN: Found = {"a_name_is_given_once": "P9", "a_group_can_be_made": "P9"}
 UNMET = ("all_are_created",)
 LEFT: Found = {"addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5"}
@@ -127,6 +137,9 @@ PLAN: tuple[Run, ...] = (
     _run(SEED, "skip", found=_hangs("P8")),
     _run(TORCH),
     _run(TORCH, "skip", found=_hangs("P1")),
+    _run(TORCH, p=4, o=2, others=2),
+    _run(TORCH, "skip", p=4, o=2, others=2, found={**MISLED, **_hangs("P1")}),
+    _run(TORCH, "skip", others=1, found={**MISLED, **_hangs("P1")}),
     _run(TORCH, "threads", p=2, o=0, found=MIXED),
     _run(TORCH, "threads", found={**MIXED, **_hangs("P2")}),
     _run(TORCH, "again", found=REUSED),
@@ -137,6 +150,8 @@ PLAN: tuple[Run, ...] = (
     _run(LOCAL, "skip", idle=UNMET, found=_hangs("P4")),
     _run(TRYSTATE),
     _run(TRYSTATE, "skip", found=_hangs("P1")),
+    _run(TRYSTATE, "skip", p=4, o=2, others=2, found=_hangs("P1")),
+    _run(TRYSTATE, "skip", others=1, found=_hangs("P1")),
     _run(TRYSTATE, "threads", p=2, o=0, found=MIXED),
     _run(TRYSTATE, "again"),
     _run(TRYSTATE, "again", "restart"),

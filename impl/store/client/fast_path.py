@@ -32,6 +32,7 @@ from trystate.model.store.vocabulary import Extension, Query
 
 from ..base import Store
 from ..errors import ConnectionLost
+from ..group_ranks import BELOW_PREFIXES
 from ..operations import Add, Append, CompareSet, DeleteKey, Field, Get, Operation, QueueLen, QueuePush, Set
 from ..wire import I64, U64
 from . import codec
@@ -176,6 +177,8 @@ def {name}({arguments}):
     try:
         {values}
         tail = {tail}
+        if {unusual}:
+            return Store.{name}({arguments})
     except WRONG:
         return Store.{name}({arguments})
     result = self._ask({name!r}, HEAD, {key}, tail, DECODE, REPLY)
@@ -198,6 +201,7 @@ def _fast_path(kind: type[Operation[Any]]) -> Callable[..., Any]:
         key=arguments[1],
         values="\n        ".join(text) or "pass",
         tail=" + ".join(_TAILS[field].format(value=value) for value, field in fields) or 'b""',
+        unusual=f"{BELOW_PREFIXES!r} in {arguments[1]}" if kind is Set else "False",
         returned="None" if inspect.signature(public).return_annotation == "None" else "result",
     )
     known = {

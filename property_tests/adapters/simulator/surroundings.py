@@ -95,7 +95,12 @@ WORLD: dict[Any, Any] = {
 SOCKETS: dict[ModuleType, dict[str, Any]] = {
     state_holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
     handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # its default was bound before
-    bootstrap: {"listen": Listener, "TCPStoreServer": Served, "TCPStore": Connected, "PrefixStore": Prefixed},
+    bootstrap: {
+        "listen_as": partial(Listener, port=0),
+        "TCPStoreServer": Served,
+        "TCPStore": Connected,
+        "PrefixStore": Prefixed,
+    },
     torch_rendezvous: {
         "dist": SimpleNamespace(PrefixStore=Prefixed, TCPStore=TorchServed),
         "construct_and_record_rdzv_event": lambda **event: None,

@@ -1,4 +1,4 @@
-"""P1 to P7, P9: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
+"""P1 to P7, P9, P10: real gloo groups of the installed torch, a process for each rank, over TCPStore; its FileStore.
 
 Rule: a scenario decides only which process calls new_group when, and computes from what the calls return or raise, and
 from sums that the groups compute, whether the property was violated. `CONTROLS` runs the same code on a schedule that
@@ -77,6 +77,16 @@ def local_name_taken(say: Say, *, benign: bool = False) -> Observation:
     )
 
 
+def ranks_not_compared(say: Say, *, benign: bool = False) -> Observation:
+    """P10. Rank 0 makes {0, 1} while rank 3 makes {2, 3}: they sum with each other. Benign: every rank makes both."""
+    said = _world(_with_a_pair, 4, benign, heard=(0, 3))
+    wanted = [10.0**0 + 10.0**1, 10.0**2 + 10.0**3]
+    for rank, total, right in zip((0, 3), said, wanted, strict=True):
+        say(f"rank {rank}: its group's sum is {total}; right: {right:g}")
+    facts = [f"rank {rank}: {total}" for rank, total in zip((0, 3), said, strict=True)]
+    return judge([float(total) for total in said] != wanted, "members of a communicator have one group in mind", facts)
+
+
 # fmt: off
 _CATALOGUE = Catalogue.of((
     ("P1", "outsider-skips", outsider_skips, "A process outside a group does not call: its next group is never made."),
@@ -87,6 +97,7 @@ _CATALOGUE = Catalogue.of((
     ("P6", "torn-record", torn_record, "A FileStore never opens a file that ends with part of a record."),
     ("P7", "lock-kept", lock_kept, "A set with a timeout hangs while another process has the lock of the file."),
     ("P9", "local-name-taken", local_name_taken, "use_local_synchronization: a living group's name is given again."),
+    ("P10", "ranks-not-compared", ranks_not_compared, "Two disjoint groups are made at once: sums of other ranks."),
 ))
 # fmt: on
 SCENARIOS, CONTROLS = _CATALOGUE.scenarios, _CATALOGUE.controls
@@ -218,6 +229,19 @@ def _with_a_destroyed_group(line: Connection, port: int, rank: int, size: int, b
     dist.barrier(made[0])
     dist.destroy_process_group(made[0])
     line.send(_made(store, benign, lambda timeout: dist.new_group([0, 1], timeout=timeout, **how)))
+    _stay(line)
+
+
+def _with_a_pair(line: Connection, port: int, rank: int, size: int, benign: bool) -> None:
+    import torch
+    import torch.distributed as dist
+
+    _join(port, rank, size)
+    if benign or rank in (0, 3):  # the other two are late
+        groups = [dist.new_group(ranks, timeout=WORKS) for ranks in ([0, 1], [2, 3]) if benign or rank in ranks]
+        total = torch.tensor([10.0**rank])
+        dist.all_reduce(total, group=next(group for group in groups if group != dist.GroupMember.NON_GROUP_MEMBER))
+        line.send(f"{total.item():g}")
     _stay(line)
 
 

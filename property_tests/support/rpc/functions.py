@@ -129,6 +129,10 @@ def die() -> NoReturn:
     raise AssertionError
 
 
+def shut_down() -> None:
+    rpc.shutdown()
+
+
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
 

@@ -15,6 +15,8 @@ from trystate.property_tests.support.pinned import Asked, bare, model_tests, vio
 S = SymbolicState
 SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
 TRIO, PAIR = "process=3 group=2 outsiders=1", "process=2 group=2 outsiders=0"
+PAIRS = "process=4 group=2 outsiders=2 others=2"  # no process is in both
+CHAIN = "process=3 group=2 outsiders=1 others=1"  # one is
 HANGS, MIXED = "creation_ends called_means_created deadlock_freedom", "a_communicator_is_of_one_group"
 STALE = "names_are_fresh called_means_created"
 LIVES = ("again", "restart")
@@ -24,6 +26,8 @@ ASKED = (
     Asked(Groups, SEED, TRIO, 158, HANGS, ("skip",)),
     Asked(Groups, TORCH, TRIO, 103),
     Asked(Groups, TORCH, TRIO, 175, HANGS, ("skip",)),
+    Asked(Groups, TORCH, PAIRS, 1511, f"{MIXED} {HANGS}", ("skip",)),
+    Asked(Groups, TORCH, CHAIN, 257, f"{MIXED} {HANGS}", ("skip",)),
     Asked(Groups, TORCH, PAIR, 117, MIXED, ("threads",)),
     Asked(Groups, TORCH, TRIO, 427, f"{MIXED} {HANGS}", ("threads",)),
     Asked(Groups, TORCH, PAIR, 120, STALE, ("again",)),
@@ -31,8 +35,11 @@ ASKED = (
     Asked(Groups, TORCH, TRIO, 5063, STALE, LIVES),
     Asked(Groups, LOCAL, PAIR, 27),
     Asked(Groups, LOCAL, TRIO, 168, HANGS, ("skip",)),
-    Asked(Groups, TRYSTATE, TRIO, 175, HANGS, ("skip",)),
+    Asked(Groups, TRYSTATE, TRIO, 223, HANGS, ("skip",)),
+    Asked(Groups, TRYSTATE, PAIRS, 1359, HANGS, ("skip",)),
+    Asked(Groups, TRYSTATE, CHAIN, 250, HANGS, ("skip",)),
     Asked(Groups, TRYSTATE, PAIR, 117, MIXED, ("threads",)),
+    Asked(Groups, TRYSTATE, TRIO, 663, HANGS, ("threads",)),
     Asked(Groups, TRYSTATE, TRIO, 264, "", ("again",)),
     Asked(Groups, TRYSTATE, PAIR, 326, "", LIVES),
     Asked(Groups, TRYSTATE, TRIO, 2358, "", LIVES),
@@ -52,6 +59,12 @@ class SharesItsKeys(creation.Ours):
 
     same_name = Groups.same_name
     finds_no_other_life = Groups.finds_no_other_life
+
+
+class ComparesNoRanks(creation.Ours):
+    """A member does not look at the ranks that another has written below the name."""
+
+    of_named = Groups.of_named
 
 
 class WaitsForTheDead(creation.Ours):
@@ -80,6 +93,7 @@ class DrawsItsOwn(creation.Seed):
 # fmt: off
 MUTANTS = (
     ("a_communicator_is_of_one_group", KeepsItsCounter, PAIR, ()),
+    ("a_communicator_is_of_one_group", ComparesNoRanks, PAIRS, ("skip",)),
     ("names_are_fresh", SharesItsKeys, PAIR, ("again",)),
     ("called_means_created", SharesItsKeys, PAIR, ("again",)),
     ("called_means_created", LosesCount, TRIO, ()),

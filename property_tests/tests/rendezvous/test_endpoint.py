@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import meeting_place
-from trystate.impl.rendezvous.bootstrap import Meeting, own_host
+from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
+from trystate.model.errors import UsageError
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.nodes import agreed, together
@@ -93,8 +95,9 @@ def test_who_is_no_host_waits_for_one_and_says_what_is_missing() -> None:
 def test_who_is_told_to_be_the_host_says_so_if_the_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RendezvousConnectionError, match="in use"):
-            endpoint(where, is_host=1)
+        with pytest.raises(RendezvousConnectionError, match="in use") as raised:
+            endpoint(where, is_host=1, read_timeout=1e4)
+        assert "before the end of read_timeout=10000 s" in str(raised.value)
 
 
 @contextlib.contextmanager
@@ -193,10 +196,52 @@ def test_variables_of_static_rendezvous_that_have_no_effect_are_named(monkeypatc
     assert meeting_place.ignored(with_endpoint("m:5", rank_key="env:PET_NODE_RANK")) == ""
 
 
-@pytest.mark.parametrize("where", ["host:99999", "a b:1", "host:port"])
+@pytest.mark.parametrize(
+    "where", ["host:99999", "a b:1", "host:port", "host:-1", "host:", "[host]:1", "[::1]x", "a,b:1"]
+)
 def test_what_is_no_endpoint_is_refused(where: str) -> None:
     with pytest.raises(RendezvousSettingsError, match="host:port"):
         endpoint(where)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("host", ("host", 7)),
+        (" node-7.cluster:1 ", ("node-7.cluster", 1)),
+        ("10.0.0.1:0", ("10.0.0.1", 0)),
+        ("[fd00::5]:29400", ("fd00::5", 29400)),
+        ("[fd00::5]", ("fd00::5", 7)),
+        ("fd00::5", "write [fd00::5]:7"),
+        ("::1:29415", "write [::1]:29415"),
+        ("1:2:3:4:5:6:7:8", "write [1:2:3:4:5:6:7:8]:7"),
+        ("::ffff:127.0.0.1", "write [::ffff:127.0.0.1]:7"),
+    ],
+)
+def test_an_address_is_read_and_a_bare_ipv6_address_names_brackets(text: str, found: object) -> None:
+    try:
+        assert host_and_port(text, 7) == found
+    except UsageError as error:
+        assert isinstance(found, str) and found in str(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("no-such-host.invalid", "'no-such-host.invalid' is unknown to this machine"),
+        ("10.0.0.1:29400", "is not a host: give a name or an address, without a port"),
+        ("[10.0.0.1]", "brackets are for an IPv6 address"),
+    ],
+)
+def test_a_local_addr_that_no_node_can_reach_is_refused_before_the_join(given: str, said: str) -> None:
+    with pytest.raises(RendezvousSettingsError, match="--local-addr: ") as raised:
+        Options.of(RendezvousParameters("trystate", "host:1", "job", 1, 2, given))
+    assert said in str(raised.value)
+
+
+def test_a_local_addr_is_an_ipv6_address_with_or_without_brackets() -> None:
+    for given in ("::1", "[::1]"):
+        assert Options.of(RendezvousParameters("trystate", "host:1", "job", 1, 2, given)).local_addr == "::1"
 
 
 def test_a_secret_keeps_out_who_does_not_know_it(tmp_path: Path) -> None:

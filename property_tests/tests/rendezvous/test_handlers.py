@@ -239,13 +239,13 @@ def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
     monkeypatch.setattr(bootstrap, "LATE_SECONDS", 0.1)
     nowhere = {**nodes.QUICK, "join_timeout": 3}
     with (
-        DynamicRendezvousHandler.from_store("job", store, 2, 2, "no-such-host.invalid", **nowhere) as one,
-        DynamicRendezvousHandler.from_store("job", store, 2, 2, "no-such-host.invalid", **nowhere) as two,
+        DynamicRendezvousHandler.from_store("job", store, 2, 2, "255.255.255.255", **nowhere) as one,
+        DynamicRendezvousHandler.from_store("job", store, 2, 2, "255.255.255.255", **nowhere) as two,
     ):
         found = next_of([one, two])
         assert [type(error) for error in found] == [RendezvousTimeoutError] * 2
         # The first one has left: the other one may have begun to wait for a new round.
-        assert any("have not met at no-such-host.invalid:" in str(e) and "--local-addr" in str(e) for e in found)
+        assert any("have not met at 255.255.255.255:" in str(e) and "--local-addr" in str(e) for e in found)
         assert any("still waiting: the members of round 0" in record.getMessage() for record in caplog.records)
         state = decode(store.get("trystate/job/state"))
         assert (list(state.listed()), state.closed) == ([], None)

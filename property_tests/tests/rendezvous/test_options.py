@@ -13,7 +13,7 @@ from trystate.impl.rendezvous.state import Settings
 
 
 def options(run_id: str = "job", least: int = 2, most: int = 4, **config: Any) -> Options:
-    return Options.of(RendezvousParameters("trystate", "host:1", run_id, least, most, "here", **config))
+    return Options.of(RendezvousParameters("trystate", "host:1", run_id, least, most, "localhost", **config))
 
 
 def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
@@ -33,7 +33,7 @@ def test_without_options_the_defaults_are_torchs() -> None:
         2, 4, last_call_timeout=30.0, rescale_timeout=0.0, keep_alive_interval=5.0, keep_alive_max_attempt=3
     )
     assert (found.join_timeout, found.close_timeout, found.read_timeout) == (600.0, 30.0, 60.0)
-    assert (found.store_type, found.is_host, found.endpoint, found.local_addr) == ("tcp", None, "host:1", "here")
+    assert (found.store_type, found.is_host, found.endpoint, found.local_addr) == ("tcp", None, "host:1", "localhost")
 
 
 def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:

@@ -118,8 +118,9 @@ def test_a_server_that_is_gone_is_named_and_one_that_comes_back_is_found() -> No
         for operation in (backend.read, lambda: backend.write(b"two", b"one"), lambda: backend.wait(0, 5.0)):
             with pytest.raises(RendezvousConnectionError) as raised:
                 operation()
-            for text in ("job-7", f"127.0.0.1:{server.port}", "see whether its server still runs"):
+            for text in ("job-7", f"127.0.0.1:{server.port}"):
                 assert text in str(raised.value)
+            assert str(raised.value).count("server still runs") == 1
         with TCPStoreServer(port=server.port):
             assert backend.read() is None
             assert backend.write(b"two", None) == b"two"

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from trystate.impl.host import listening
 from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
+from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
 
-from trystate.rpc import Options, RpcError
-from trystate.store import HashStore
+from trystate.rpc import Options, PeerLost, RpcError
+from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 
 @pytest.fixture
@@ -24,18 +27,20 @@ def store() -> Iterator[HashStore]:
     store.close()
 
 
-def meet(store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float) -> list[str]:
-    """The outcome of a meeting of workers in threads of this process."""
+def meet(
+    store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
+    ranks: dict[str, int] | None = None, world_size: int = 0,
+) -> list[str]:  # fmt: skip
+    """The outcome of a meeting of workers in threads of this process; by default they are all of their group."""
     found = [""] * len(names)
 
-    def come(rank: int) -> None:
-        options = Options(init_timeout=seconds, secret=secrets[rank])
+    def come(place: int) -> None:
+        name, rank = names[place], (ranks or {}).get(names[place], place)
+        options, size = Options(init_timeout=seconds, secret=secrets[place]), world_size or len(names)
         try:
-            agent, _ = api._connected(
-                names[rank], rank, len(names), store, "127.0.0.1", options, time.monotonic() + seconds
-            )
+            agent, _ = api._connected(name, rank, size, store, "127.0.0.1", options, time.monotonic() + seconds)
         except RpcError as error:
-            found[rank] = f"{type(error).__name__}: {error}"
+            found[place] = f"{type(error).__name__}: {error}"
         else:
             agent.start()
             agent.close("met")
@@ -59,6 +64,36 @@ def test_two_of_one_name_are_told(store: HashStore) -> None:
         "the name 'a' is not unique: the workers 0 and 1 have it" in said
         for said in meet(store, [None] * 2, ["a", "a"], PATIENCE_SECONDS)
     )
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_a_rank_that_is_started_twice_is_refused_and_the_first_one_meets(
+    near: bool, store: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not near:
+        monkeypatch.setattr(handshake, "machine", str)
+        monkeypatch.setattr(directory, "machine", str)
+    found: list[list[str]] = []
+    first = threading.Thread(target=lambda: found.append(meet(store, [None], ["b"], PATIENCE_SECONDS, {"b": 1}, 2)))
+    first.start()
+    store.wait(["worker/1"])
+    refused = meet(store, [None], ["c"], PATIENCE_SECONDS, {"c": 1}, 2)
+    assert "worker 'b' has rank 1 already" in refused[0] and "start each rank once" in refused[0]
+    assert meet(store, [None], ["a"], PATIENCE_SECONDS, {"a": 0}, 2) == [""]
+    first.join()
+    assert found == [[""]]
+
+
+@pytest.mark.parametrize("left", ["", "not ours", b"\xff", directory.GONE, "of a killed process"])
+def test_what_a_killed_worker_has_left_is_replaced(left: Any, store: HashStore) -> None:
+    if left == "of a killed process":
+        gone = handshake.Listeners.open("127.0.0.1")
+        gone.close()
+        where = gone.name, "127.0.0.1", free_port()
+        directory.publish(store, 0, "dead", 1, where, Options())
+    else:
+        store.set("worker/0", left)
+    assert meet(store, [None], ["a"], PATIENCE_SECONDS) == [""]
 
 
 @pytest.fixture
@@ -130,6 +165,34 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
         with pytest.raises(TimeoutError):
             handshake._exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
         dripping.join()
+
+
+@pytest.mark.parametrize("of", [TCPStore, dist.TCPStore])
+def test_the_address_of_the_route_is_found_below_any_prefixes(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route to 127.0.0.2 is not the one to MASTER_ADDR: an address of its own shows which one was looked up."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.3")
+    monkeypatch.setattr(directory.addresses, "own_host", lambda given, towards: given or f"the route to {towards}")
+    monkeypatch.setattr(directory.addresses, "known_host", str)
+    with TCPStoreServer("0.0.0.0") as server:
+        below = of("127.0.0.2", server.port)
+        for store in (below, PrefixStore("a", below), dist.PrefixStore("a", dist.PrefixStore("b", below)),
+                      dist.PrefixStore("a", PrefixStore("b/c", dist.PrefixStore("d", below)))):  # fmt: skip
+            assert directory.own_host(Options(), store) == "the route to 127.0.0.2"
+    assert directory.own_host(Options(), HashStore()) == "the route to 127.0.0.3"
+    monkeypatch.setenv(directory.HOST_VARIABLE, "here")
+    assert directory.own_host(Options(), HashStore()) == "here"
+    assert directory.own_host(Options(host="[::1]"), HashStore()) == "::1"
+
+
+def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store: HashStore) -> None:
+    """Two machines, of which one tells the other its loopback."""
+    gone = listening.listen("127.0.0.1", 0)
+    port = gone.getsockname()[1]
+    gone.close()
+    entries = [directory.Entry(directory.VERSION, name, 2, name, "x", "127.0.0.1", port, "00") for name in ("a", "b")]
+    meeting = handshake.Meeting(1, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
+    with pytest.raises(PeerLost, match=r"worker 'a' cannot be reached at 127.0.0.1:\d+ .*Options\(host=...\)"):
+        meeting._call(0)
 
 
 def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:

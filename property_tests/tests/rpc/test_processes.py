@@ -138,6 +138,16 @@ def test_three_workers_from_their_meeting_to_their_parting(tmp_path: Path) -> No
         assert [worker.heard() for worker in (one, two, three)] == ["", "", ""]
 
 
+def test_a_graceful_shutdown_inside_a_call_is_refused(tmp_path: Path) -> None:
+    with processes(tmp_path, 2) as (one, two):
+        said = one.does(failed, "w1", "shut_down")
+        assert "UsageError: shutdown() inside a call on worker 'w1' waits for that call itself" in said
+        assert one.does(call, "w1", "both", 3) == (3, None)
+        for worker in (one, two):
+            worker.tell(ended, True)
+        assert [one.heard(), two.heard()] == ["", ""]
+
+
 def backwards(to: str) -> list[Any]:
     """Gradients by passes that begin at RRefs, here and there, and the errors of those that cannot."""
     leaf, found = torch.ones(3, requires_grad=True), list[Any]()

@@ -394,6 +394,41 @@ def test_the_number_of_threads_is_bounded_and_nothing_hangs_at_the_bound() -> No
         assert two[A].sync(B, f.bounce, (B, A, 3), None, None) == 3
 
 
+def test_calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() -> None:
+    f.GATE.clear()
+    limits = Limits(threads=4, queued=20)
+    with world(2, Options(timeout=PATIENCE_SECONDS, limits=limits, arena_bytes=0)) as two:
+        gated = [two[A].begin(B, f.wait_for_gate, (), None, None) for _ in range(3)]
+        assert eventually(lambda: two[B].agent.pool._working == 3)
+        queued = [two[A].begin(B, f.both, (number,), None, None) for number in range(20)]
+        assert eventually(lambda: len(two[B].agent.pool._kept) == 20)
+        with pytest.raises(LimitExceeded, match="and 20 more wait for a thread: send fewer at once, or raise"):
+            two[A].sync(B, f.nothing, (), None, None)
+        with pytest.raises(
+            LimitExceeded, match="or nest calls less deeply"
+        ):  # it is not kept: B's function waits for it
+            two[B].sync(A, f.relay, (A, [B], ""), None, None)
+        f.GATE.set()
+        assert [each.wait() for each in gated + queued] == [True] * 3 + [(number, None) for number in range(20)]
+        assert eventually(lambda: two[B].agent.busy == (0, 0))
+
+
+def test_a_close_refuses_the_calls_that_wait_for_a_thread() -> None:
+    f.GATE.clear()
+    with world(1, Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=2), arena_bytes=0)) as (alone,):
+        refused: list[int] = []
+        pool = alone.agent.pool
+        pool.later(f.wait_for_gate, partial(refused.append, 0), True)
+        assert eventually(lambda: pool._working == 1)
+        for number in (1, 2):
+            pool.later(partial(refused.append, -number), partial(refused.append, number), True)
+        assert eventually(lambda: len(pool._kept) == 2)
+        pool._ended = True  # as `close`, which the gate lets end at once
+        f.GATE.set()
+        pool.close()
+        assert sorted(refused) == [1, 2]
+
+
 def test_modules_and_pickles_are_restricted_as_the_options_say() -> None:
     here = f.__name__
     with world(2, Options(timeout=PATIENCE_SECONDS, modules=(here,), allowed=(f.Counter,), arena_bytes=0)) as two:

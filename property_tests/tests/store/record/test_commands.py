@@ -237,8 +237,10 @@ def test_a_store_that_is_not_there_ends_the_connection_and_is_said(tmp_path: Pat
         (["serve", "--record-values"], "--record-values is for a record: name its file with --record FILE"),
         (["proxy", "--record", "r"], "the following arguments are required: --to"),
         (["proxy", "--to", "127.0.0.1:1"], "the following arguments are required: --record"),
-        (["proxy", "--to", "127.0.0.1", "--record", "r"], "'127.0.0.1' is no address: give host:port"),
-        (["proxy", "--to", "127.0.0.1:0", "--record", "r"], "'127.0.0.1:0' is no address: give host:port"),
+        (["proxy", "--to", "127.0.0.1", "--record", "r"], "'127.0.0.1' has no port of 0 to 65535: give host:port"),
+        (["proxy", "--to", "::1:29500", "--record", "r"], "needs brackets before a port: write [::1]:29500"),
+        (["proxy", "--to", "127.0.0.1:1", "--record", "r", "--host", "::1]"], "'::1]' is not a host"),
+        (["proxy", "--to", "127.0.0.1:0", "--record", "r"], "'127.0.0.1:0' has port 0: give the port"),
         (["serve", "--record", "r", "--record-keys", "some"], "invalid choice: 'some'"),
     ],
 )

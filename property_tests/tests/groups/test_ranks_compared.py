@@ -1,0 +1,115 @@
+"""Groups of other ranks and one name: our stores let one of them be made, and the members of the other raise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the groups are torch's")
+
+from trystate.impl.store import group_ranks
+from trystate.property_tests.adapters.torch_store.isolated import Child, silence
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.rpc.worlds import eventually
+
+from trystate.store import FileStore, GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
+
+RANKS, SECONDS = 4, 60.0
+PAIRS = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
+
+
+def _member(line: Connection, port: int, rank: int, url: bool) -> None:
+    """Make the group of one's pair when told to, and sum the ranks' powers of ten in it."""
+    import torch
+    import torch.distributed as dist
+
+    silence()
+    given: dict[str, Any] = {"rank": rank, "world_size": RANKS, "timeout": timedelta(seconds=SECONDS)}
+    if url:
+        from trystate import rendezvous
+
+        rendezvous.register()
+        given["init_method"] = f"trystate-tcp://127.0.0.1:{port}?hosted=0"
+    else:
+        given["store"] = TCPStore("127.0.0.1", port)
+    dist.init_process_group("gloo", **given)
+    line.send("joined")
+    line.recv()
+    try:
+        group = dist.new_group(PAIRS[rank])
+        line.send("made")
+        line.recv()
+        total = torch.tensor([10.0**rank])
+        dist.all_reduce(total, group=group)
+        line.send(total.item())
+    except GroupsDiffer as error:
+        line.send(str(error))
+    line.recv()
+
+
+@contextlib.contextmanager
+def members(server: TCPStoreServer, url: bool) -> Iterator[list[Child]]:
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(Child(_member, server.port, rank, url)) for rank in range(RANKS)]
+        assert [child.hear(SECONDS) for child in children] == ["joined"] * RANKS
+        yield children
+
+
+@pytest.mark.parametrize("url", [True, False] if NIGHTLY else [True])
+def test_of_two_groups_of_one_name_the_later_raises_and_names_both(url: bool) -> None:
+    """Rank 0 has written its address for {0, 1}; rank 3, of {2, 3}, would read it, and give rank 0 its own."""
+    with TCPStoreServer() as server, members(server, url) as children, TCPStore("127.0.0.1", server.port) as look:
+        children[0].tell("make")
+        assert eventually(lambda: any(key.endswith("//1//cpu//0/0") for key in look.list_keys()))
+        for rank in (3, 2):
+            children[rank].tell("make")
+            said = children[rank].hear(SECONDS)
+            assert "the group of the ranks 2, 3 and the group of the ranks 0, 1 have one name ('1')" in said
+        children[1].tell("make")
+        for rank in (0, 1):
+            assert children[rank].hear(SECONDS) == "made"
+            children[rank].tell("sum")
+        assert [children[rank].hear(SECONDS) for rank in (0, 1)] == [11.0, 11.0]
+
+
+def made(store: Any, key: str, global_ranks_in_group: list[int], group_desc: str | None = None) -> None:
+    """As torch's function that makes a group, whose frame is looked for."""
+    group_name = "1"
+    store.set(key, f"an address in {group_name}")
+
+
+@pytest.mark.parametrize("kind", ["hash", "file", "tcp", "prefix"])
+def test_every_store_of_ours_compares_ranks_and_descriptions(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_ranks, "MADE_BY", made.__code__)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(TCPStoreServer())
+        kinds: dict[str, Callable[[], Any]] = {
+            "hash": HashStore,
+            "file": lambda: FileStore(str(tmp_path / "store"), 1),
+            "tcp": lambda: TCPStore("127.0.0.1", server.port),
+            "prefix": lambda: PrefixStore("a", HashStore()),
+        }
+        store = stack.enter_context(kinds[kind]())
+        made(store, "default_pg/0//1//cpu//0/0", [0, 1])
+        made(store, "default_pg/0//1//cpu//0/1", [0, 1])
+        for ranks, description in (([2, 3], None), ([1, 0], None), ([0, 1], "mine"), ([0, 1, 2], None)):
+            with pytest.raises(GroupsDiffer):
+                made(store, "default_pg/0//1//cpu//0/0", ranks, description)
+        assert store.get("default_pg/0//1//cpu//0/0") == b"an address in 1"
+        made(store, "default_pg/0//2//cpu//0/0", [2, 3])  # of another name
+        made(store, "default_pg/0//cpu//0/0", [])  # the default group
+        many = [*range(20)]
+        made(store, "default_pg/0//3//cpu//0/0", many)
+        with pytest.raises(GroupsDiffer, match="15 and 4 more"):
+            made(store, "default_pg/0//3//cpu//0/0", [*many, 20])
+        before = store.num_keys()
+        store.set("a program's//own", "key")
+        assert store.num_keys() == before + 1
