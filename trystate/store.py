@@ -48,6 +48,6 @@ else:
 __all__ = [
     "AddressRefused", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
     "GroupsDiffer", "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber",
-    "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError",
-    "StoreTimeout", "TCPStore", "TCPStoreServer", "Watch", "WrongWorld",
+    "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed",
+    "StoreError", "StoreTimeout", "TCPStore", "TCPStoreServer", "Watch", "WrongWorld",
 ]  # fmt: skip
