@@ -19,11 +19,9 @@ import contextlib
 import functools
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerGroup, WorkerSpec, WorkerState
@@ -284,7 +282,7 @@ class ElasticAgent(LocalElasticAgent):
             return
         logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)
-        while (why := self._health.failure()) is not None:
+        while (why := self._health.failure(self._watchdog.variables, self._watchdog.folder)) is not None:
             logger.warning("[%s] %s", self._worker_group.spec.role, why)
             if not self._health.stands_by:
                 raise Unhealthy(f"this node leaves, the others go on without it: {why}")
@@ -318,8 +316,9 @@ class ElasticAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         try:
             self._watchdog.guard()
-            with leashed(worker_group.spec, self._start_method):
+            with leashed(worker_group.spec, self._start_method, self._watchdog.folder):
                 started: dict[int, Any] = super()._start_workers(worker_group)
+            self._watchdog.runs(started.values())
         finally:
             self._signals.install()  # torch has put handlers of its own there
         context: Any = self._pcontext
@@ -360,8 +359,10 @@ class ElasticAgent(LocalElasticAgent):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
-        """torch's, which the workers' variables pass on their way; each has the name of its heartbeat file as well."""
+        """torch's, which the workers' variables pass on their way; each has its agent's mark and its heartbeat file."""
         super()._setup_local_watchdog(envs)
+        for variables in envs.values():
+            variables.update(self._watchdog.variables)
         if self._heartbeats is not None:
             for rank, path in self._heartbeats.begin(envs).items():
                 envs[rank][VARIABLE] = path
@@ -420,15 +421,15 @@ def final_failure(result: RunResult, codes: Collection[int]) -> str:
 
 
 @contextlib.contextmanager
-def leashed(spec: WorkerSpec, start_method: str) -> Iterator[None]:
-    """Workers that are started in here die with this process."""
+def leashed(spec: WorkerSpec, start_method: str, group: str = "") -> Iterator[None]:
+    """Workers that are started in here die with this process; `group`: the folder of their control group, if any."""
     entrypoint, args = spec.entrypoint, spec.args
     if isinstance(entrypoint, str):
-        path = str(Path(parent_death.__file__))
-        spec.entrypoint = sys.executable
-        spec.args = ("-I", "-S", path, str(os.getpid()), entrypoint, *args)
+        spec.entrypoint, *leash = parent_death.leash(group)
+        spec.args = (*leash, entrypoint, *args)
     elif entrypoint is not None:
-        spec.entrypoint = parent_death.Leashed(entrypoint, 0 if start_method == "forkserver" else os.getpid())
+        parent = 0 if start_method == "forkserver" else os.getpid()
+        spec.entrypoint = parent_death.Leashed(entrypoint, parent, group)
     try:
         yield
     finally:

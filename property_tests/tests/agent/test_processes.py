@@ -36,7 +36,7 @@ LEASH = str(Path(parent_death.__file__))
 def test_a_process_on_a_leash_dies_with_its_parent() -> None:
     program = f"""
 import os, subprocess, sys, time
-argv = [sys.executable, "-I", "-S", {LEASH!r}, str(os.getpid()), "sleep", "63"]
+argv = [sys.executable, "-I", "-S", {LEASH!r}, str(os.getpid()), "", "sleep", "63"]
 print(subprocess.Popen(argv, start_new_session=True).pid, flush=True)
 time.sleep(60)
 """
@@ -49,19 +49,19 @@ time.sleep(60)
 
 
 def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, "1", "echo", "begun") as process:
+    with started(sys.executable, "-I", "-S", LEASH, "1", "", "echo", "begun") as process:
         out, _ = process.communicate(timeout=10)
         assert (process.returncode, out) == (1, "")
 
 
 def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
+    with started(*parent_death.leash(""), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
         assert p.communicate(timeout=10)[0] == "a b\n"
         assert p.returncode == 9
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "/no/such/command") as process:
+    with started(*parent_death.leash(""), "/no/such/command") as process:
         _, said = process.communicate(timeout=10)
         assert process.returncode == parent_death.COMMAND_NOT_FOUND
         assert said == "trystate: cannot run /no/such/command: No such file or directory\n"
