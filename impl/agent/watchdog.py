@@ -3,8 +3,8 @@ agent is killed. Run as a program, by its path.
 
     python -I -S watchdog.py PID MARK GROUP SPARED...
 
-The process PID is the agent and the parent; MARK is in the environment of all that its workers start; GROUP is the folder
-of the workers' control group, or empty; SPARED are processes that are not workers.
+The process PID is the agent and the parent; MARK is in the environment of all that its workers start; GROUP is the
+folder of the workers' control group, or empty; SPARED are processes that are not workers.
 
 Rule: standard library only, and nothing of this package: it starts quickly, and depends on nothing that can stand still
 with the agent.
@@ -32,14 +32,15 @@ another process, in a session of its own, with nothing to wait for but its clock
 - It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
   lost lease, and not for workers that have failed.
 
-An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). What they started
-has none (the program that a launch script runs, a worker of a DataLoader), and has another parent now, so that the tree
-of processes does not lead to it. The watchdog kills what is in the sessions of the workers, which the agent has sent it,
-what has the agent's mark in its environment, and the control group of the workers, where one may be made (`cgroup.py`).
-An agent that ends in order says so first.
+An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). What they have
+started has none (the program that a launch script runs, a worker of a DataLoader), and has another parent now, so that
+the tree of processes does not lead to it. The watchdog kills what is in the sessions of the workers, which the agent has
+sent it, what has the agent's mark in its environment, and the control group of the workers, where one may be made
+(`cgroup.py`). An agent that ends in order says so first.
 
-Three things can go wrong. The agent and its watchdog are killed at once: only the workers die. The watchdog dies, or answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in
-the kernel: its SIGKILL is pending, and it does not come back to its program.
+Three things can go wrong. The agent and its watchdog are killed at once: only the workers die. The watchdog dies, or
+answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in the kernel: its SIGKILL is
+pending, and it does not come back to its program.
 """
 
 from __future__ import annotations
@@ -270,7 +271,7 @@ class Program:
         return 0.0  # one of them may have started another meanwhile
 
     def _end_what_outlives(self) -> None:
-        """The agent was killed, in whatever it did: kill what its workers started, again and again until none is left."""
+        """The agent was killed, in whatever it did: kill what its workers started, until none is left."""
         until, quiet, killed = now() + END_SECONDS, 0, set[int]()
         kill_group(self._folder)
         while quiet < QUIET_LOOKS and now() < until:
@@ -283,8 +284,10 @@ class Program:
             time.sleep(SWEEP_SECONDS_MIN)
         remove_group(self._folder)
         if killed:
-            self._write(f"the agent of this node (process {self._agent}) was killed. Killed what its workers had started "
-                        f"(processes {_listed(sorted(killed))})")  # fmt: skip
+            self._write(
+                f"the agent of this node (process {self._agent}) was killed. Killed what its workers had started "
+                f"(processes {_listed(sorted(killed))})"
+            )
 
     def _log(self, agent: Process | None, pids: list[int]) -> None:
         state = STATES.get(agent.state if agent is not None else "", "goes on, but has not reached the store")

@@ -235,17 +235,16 @@ def test_a_watchdog_whose_agent_ends_in_order_kills_nothing() -> None:
 
 
 def test_a_number_of_a_session_that_another_process_leads_by_now_is_spared() -> None:
-    processes = {
-        pid: Process(pid, 1, session, start=start)
-        for pid, session, start in (
-            (0x7FFF0001, 0x7FFF0001, 5),
-            (0x7FFF0002, 0x7FFF0001, 9),
-            (0x7FFF0003, 0x7FFF0004, 9),
-        )
+    first = 0x7FFF0000  # above any number of a process
+    table = {
+        first + pid: Process(first + pid, 1, first + session, start=start)
+        for pid, session, start in ((1, 1, 5), (2, 1, 9), (3, 4, 9))
     }
-    found = {start: watchdog.outliving(processes, {0x7FFF0001: start, 0x7FFF0004: 3}, "") for start in (5, 6)}
-    assert [process.pid - 0x7FFF0000 for process in found[5]] == [1, 2, 3]
-    assert [process.pid - 0x7FFF0000 for process in found[6]] == [3]
+    found = {
+        start: [process.pid - first for process in watchdog.outliving(table, {first + 1: start, first + 4: 3}, "")]
+        for start in (5, 6)
+    }
+    assert found == {5: [1, 2, 3], 6: [3]}
 
 
 def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
@@ -295,9 +294,7 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
         os.close(agent)
         monkeypatch.setattr(watchdog, "table", table)
         assert program._sweep() == 0.0
-        assert alive(worker.pid), (
-            "an agent that closes its end has ended: its workers are killed as those of one that is gone"
-        )
+        assert alive(worker.pid), "the agent has ended: what outlives it is killed elsewhere"
     assert os.read(answers, 100) == b"ok\nok\nok\n"
     for file in (lines, answers, said):
         os.close(file)
