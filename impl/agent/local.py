@@ -42,6 +42,7 @@ from ..rendezvous.errors import (
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import AWAY, Teller, lasting
+from ..store.lives import VARIABLE as ROUND_STORE
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
@@ -359,10 +360,11 @@ class ElasticAgent(LocalElasticAgent):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
-        """torch's, which the workers' variables pass on their way; each has its agent's mark and its heartbeat file."""
+        """torch's, which the workers' variables pass on their way; each has what our agent adds to them."""
         super()._setup_local_watchdog(envs)
         for variables in envs.values():
             variables.update(self._watchdog.variables)
+            variables[ROUND_STORE] = f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
         if self._heartbeats is not None:
             for rank, path in self._heartbeats.begin(envs).items():
                 envs[rank][VARIABLE] = path

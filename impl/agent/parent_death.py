@@ -61,6 +61,10 @@ class Leashed:
         os.setsid()
         die_with_parent(self._parent)
         enter(self._group)
+        if __package__:  # a program has none
+            from ..store.lives import install
+
+            install()
         return self._function(*args)
 
 

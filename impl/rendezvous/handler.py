@@ -46,6 +46,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from .. import torch_release
+from ..store.lives import VARIABLE as ROUND_STORE
 from . import bootstrap, endpoint
 from .backend import Backend
 from .command import UNKNOWN, Command
@@ -111,6 +112,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousConnectionError: the endpoint cannot be reached.
         """
         options = Options.of(params, command)
+        bootstrap.note_of_variable()
         place = endpoint.meet(options)
         return cls(options, StoreBackend(place.store, options.run_id), place)
 
@@ -143,8 +145,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
-        return bootstrap.share_agent_store()
+        """The workers use the round's store."""
+        return True
 
     def next_rendezvous(self, failed: bool = False, lapsed: bool = False, final: str = "") -> RendezvousInfo:
         """Join the next complete round, and meet its members.
@@ -170,6 +172,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 failed, lapsed, final = False, False, ""
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
+                    if self.for_torchrun:  # its agent gives its workers its own variables; ours gives them more
+                        os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
                                         cause=joined.state.cause)  # fmt: skip
                     return info

@@ -25,7 +25,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from types import CodeType
 from typing import Any, NoReturn
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
@@ -40,6 +39,7 @@ from . import base
 from .errors import InvalidArgument, NotSupported
 from .file.store import FileStore
 from .generations import Make, meet
+from .lives import called_by
 from .prefix import PrefixStore
 from .tcp import TCPStore
 
@@ -142,7 +142,7 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
     as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
     caller asked for is that caller's to close.
     """
-    groups = _called_by(inspect.unwrap(distributed_c10d.init_process_group).__code__)
+    groups = called_by(inspect.unwrap(distributed_c10d.init_process_group).__code__)
     try:
         yield store, rank, world_size
         given.once()
@@ -152,13 +152,6 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
             weakref.finalize(wrapper, store.close).atexit = False  # at the exit all stores are closed
         elif groups:
             store.close()
-
-
-def _called_by(code: CodeType) -> bool:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
 
 
 class _Given:

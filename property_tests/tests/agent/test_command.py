@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
+import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -23,13 +26,14 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser
 from trystate.impl import torch_release
-from trystate.impl.agent import local
+from trystate.impl.agent import local, watchdog
 from trystate.impl.agent.launch import launch, parameters
 from trystate.impl.agent.local import ElasticAgent, WorkersLost
 from trystate.impl.agent.watchdog import Process
 from trystate.impl.agent.watchdog_client import Watchdog
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
+from trystate.impl.store import lives
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Agent, eventually, square
 
@@ -267,7 +271,70 @@ print(json.dumps(seen))
     assert len(ours) == 4
     for name in ours:
         differ = {key for key in {*theirs[name], *ours[name]} if theirs[name].get(key) != ours[name].get(key)}
-        assert differ <= {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
+        theirs_alone = {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
+        assert differ <= {*theirs_alone, watchdog.MARK, lives.VARIABLE}, name
+
+
+LIVES = """
+import os, pathlib, socket, sys, time
+import torch
+import torch.distributed as dist
+here, rank = pathlib.Path(__file__).parent, int(os.environ["RANK"])
+with socket.socket() as another:
+    try:
+        another.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    except OSError:
+        print("the port is taken", flush=True)
+for life in range(3):
+    begins = here / f"begins.{life}"
+    if rank == 0:
+        begins.touch()
+    while life and not begins.exists():  # the fast rank looks for its peer before that has come
+        time.sleep(0.01)
+    time.sleep(0.2 * rank)
+    dist.init_process_group("gloo")
+    ones = torch.ones(1)
+    dist.all_reduce(ones, group=dist.new_group([0, 1]))
+    print(f"life {life}: {ones.item():g}", flush=True)
+    if life == 2:
+        from trystate import rpc
+        rpc.init_rpc(f"w{rank}")
+        print(f"call: {rpc.rpc_sync(f'w{1 - rank}', torch.add, (ones, 1)).item():g}", flush=True)
+        rpc.shutdown()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_worker_may_make_its_group_again_and_nobody_else_has_its_port(tmp_path: Path) -> None:
+    """With plain env://, and whatever torch's variable says, which is our own advice for torchrun."""
+    (tmp_path / "script.py").write_text(LIVES)
+    argv = ["--standalone", "--nproc-per-node=2", str(tmp_path / "script.py")]
+    agent = Agent("a", tmp_path, argv, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", TORCH_CPP_LOG_LEVEL="ERROR")
+    try:
+        assert agent.ends() == 0, agent.said
+    finally:
+        agent.kill()
+    for line in ("the port is taken", *(f"life {life}: 2" for life in range(3)), "call: 3"):
+        assert agent.said.splitlines().count(line) == 2, agent.said
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does nothing here" in agent.said
+
+
+def test_a_group_that_no_agent_of_ours_serves_has_the_keys_that_torch_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lives, "_groups", count())
+    seen = []
+    handler = lives._counting(lambda url, timeout: iter([(SimpleNamespace(host="h", port=1), 0, 1)]))
+
+    def init_process_group() -> None:
+        seen.append(type(next(handler("env://", timeout=None))[0]).__name__)
+
+    monkeypatch.setattr(dist.distributed_c10d, "init_process_group", init_process_group)
+    dist.distributed_c10d.init_process_group()
+    monkeypatch.setenv(lives.VARIABLE, "h:2")
+    dist.distributed_c10d.init_process_group()
+    assert seen == ["SimpleNamespace"] * 2
+    assert next(lives._groups) == 0
 
 
 def read(path: Path) -> dict[str, object]:

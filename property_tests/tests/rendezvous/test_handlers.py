@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -221,15 +222,17 @@ def test_closing_a_store_that_is_gone_fails_in_time_and_says_so() -> None:
         assert time.monotonic() - began < 20.0
 
 
-def test_the_workers_may_bring_a_store_of_their_own(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's variable: then the address is one that the workers' rank 0 can listen on."""
+def test_the_port_of_the_workers_store_is_held_whatever_torchs_variable_says(
+    store: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     with handlers(2, store, 2, 2) as found:
         infos = next_of(found)
         agreed(infos, 2)
-        assert not found[0].use_agent_store
+        assert found[0].use_agent_store
         info = infos[0].bootstrap_store_info
-        nodes.TorchStores.TCPStore("127.0.0.1", info.master_port, is_master=True, wait_for_workers=False)
+        with socket.socket() as another, pytest.raises(OSError, match="in use"):
+            another.bind((info.master_addr, info.master_port))
 
 
 def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
