@@ -32,11 +32,11 @@ another process, in a session of its own, with nothing to wait for but its clock
 - It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
   lost lease, and not for workers that have failed.
 
-An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). What they have
-started has none (the program that a launch script runs, a worker of a DataLoader), and has another parent now, so that
-the tree of processes does not lead to it. The watchdog kills what is in the sessions of the workers, which the agent
-has sent it, what has the agent's mark in its environment, and the control group of the workers, where one may be made
-(`cgroup.py`). An agent that ends in order says so first.
+An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). Their
+children have none (the program that a launch script runs, a worker of a DataLoader), and by then another parent, so
+that the tree of processes does not lead to them. The watchdog kills what is in the sessions of the workers, which the
+agent has sent it, what has the agent's mark in its environment, and the control group of the workers, where one may be
+made (`cgroup.py`). An agent that ends in order says so first.
 
 Three things can go wrong. The agent and its watchdog are killed at once: only the workers die. The watchdog dies, or
 answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in the kernel: its SIGKILL is

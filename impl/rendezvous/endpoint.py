@@ -5,6 +5,7 @@ Rule: the server runs in a process of its own, which ends with the node; a node 
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import threading
@@ -17,12 +18,13 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
 from ..store.client.client import Client
-from ..store.errors import NotSupported, SecretRefused
+from ..store.errors import ConnectionLost, NotSupported, SecretRefused
 from ..store.file.store import FileStore
 from ..store.hash import HashStore
 from ..store.record.writer import check_free
 from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
+from . import hosting
 from .errors import RendezvousConnectionError, RendezvousSettingsError
 from .options import Options
 from .reaching import reach
@@ -38,9 +40,13 @@ class Endpoint:
     store: Any
     server: TCPStoreServer | None = None
     host: str = ""  # of the endpoint; empty if there is none
+    job: str = ""
+    owner: str = ""  # the job whose node serves it, if it is another one
 
     def close(self) -> None:
         """Let go of it, and stop serving; may be called twice."""
+        if self.server is not None:
+            hosting.warn_of_others(self.store, self.job)
         self.store.close()
         if self.server is not None:
             self.server.close()
@@ -89,7 +95,7 @@ def place(options: Options) -> tuple[str, int]:
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:
-    server = None
+    server, why = None, ""
     with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
         serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
     if options.record and serves:
@@ -100,20 +106,28 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
     if serves:
         try:
             server = TCPStoreServer(_bound(host), port, secret=options.secret, record=options.record or None)
-        except UsageError:
+        except UsageError as error:
             if options.is_host:
                 raise
+            if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:  # that is another node, which serves it
+                why = f". This node has that address, and could not serve the endpoint: {error}"
     if options.record and server is None:
         say(f"--record {options.record}: another node serves the endpoint, so that nothing is recorded here")
     try:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
-        reach(Client(host, at, options.secret), options.read_timeout, say)
+        try:
+            reach(Client(host, at, options.secret), options.read_timeout, lambda line: say(f"{line}{why}"))
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error}{why}") from error
         store = TCPStore(host, at, timeout=within, secret=options.secret)
+        if server is not None:
+            hosting.claim(store, options.run_id)
+        owner = hosting.owner(store, options.run_id)
     except BaseException:
         if server is not None:
             server.close()
         raise
-    return Endpoint(store, server, host)
+    return Endpoint(store, server, host, options.run_id, owner)
 
 
 def _file(options: Options) -> FileStore:

@@ -52,9 +52,16 @@ from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import NotNeeded, RendezvousClosedError, RendezvousDrained, RendezvousError, RendezvousTimeoutError
+from .errors import (
+    NotNeeded,
+    RendezvousClosedError,
+    RendezvousDrained,
+    RendezvousError,
+    RendezvousIdShared,
+    RendezvousTimeoutError,
+)
 from .events import Recorder
-from .options import Options
+from .options import NO_ID, Options
 from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
@@ -113,8 +120,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """
         options = Options.of(params, command)
         bootstrap.note_of_variable()
+        if options.run_id == NO_ID and options.endpoint:
+            log.warning("no --rdzv-id was given: this node takes part in the job %r, as any other at this endpoint "
+                        "that gives none; give each job an id", NO_ID)  # fmt: skip
         place = endpoint.meet(options)
-        return cls(options, StoreBackend(place.store, options.run_id), place)
+        return cls(options, StoreBackend(place.store, options.run_id, place.owner), place)
 
     @classmethod
     def from_store(
@@ -389,6 +399,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         log.warning("this node was %s of the job %r (%s), so that no worker ran here at the end: %s", had,
                     self.get_run_id(), cause, error)  # fmt: skip
         self._recorder.said("unused", state, cause=cause)
+        if self.get_run_id() == NO_ID and self._part.joined is None:
+            raise RendezvousIdShared(
+                f"no worker has run here: the job {NO_ID!r} had its workers on other nodes ({cause}), and is over. No "
+                "--rdzv-id was given, so that this node took part in the job of all that give none: if it is another "
+                "job, give it an --rdzv-id; a spare of a job that has an id ends as that job does"
+            )
         return True
 
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:

@@ -17,6 +17,7 @@ from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
+    RendezvousIdShared,
     RendezvousSettingsError,
     RendezvousTimeoutError,
 )
@@ -123,6 +124,25 @@ def test_a_spare_disturbs_nobody_until_there_is_a_seat(store: HashStore) -> None
         until(lambda: found[0].num_nodes_waiting() > 0)
         infos = next_of(found[:1])
         agreed([*infos, *late.join()], 2)
+
+
+@pytest.mark.parametrize(("job", "error"), [("none", RendezvousIdShared), ("job", RendezvousClosedError)])
+def test_a_node_that_ran_nothing_in_a_job_without_an_id_has_not_succeeded(
+    job: str, error: type[Exception], store: HashStore
+) -> None:
+    """Two jobs that gave no id are one job: the second is its spare, and must not end as if it had run."""
+    one, two = (
+        DynamicRendezvousHandler.from_store(job, store, 1, 1, "127.0.0.1", **nodes.QUICK, local_id=number)
+        for number in range(2)
+    )
+    with one, two:
+        agreed(next_of([one]), 1)
+        spare = Meanwhile(two.next_rendezvous)
+        until(lambda: decode(store.get(f"trystate/{job}/state")).spares != ())
+        one.close("all workers have succeeded", "succeeded")
+        [ended] = spare.join()
+    assert type(ended) is error
+    assert ("give it an --rdzv-id" in str(ended)) == (job == "none")
 
 
 def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> None:
