@@ -51,6 +51,8 @@ from .heartbeat import VARIABLE
 from .heartbeats import Heartbeats, Limits
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
+from .tail import whole_lines
+from .watchdog import look
 from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
@@ -79,13 +81,14 @@ class ElasticAgent(LocalElasticAgent):
     def __init__(
         self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
         no_restart_codes: Collection[int] = (), heartbeats: Limits | None = None, health: HealthCheck | None = None,
-        **options: Any,
+        signals_to_forward: str = "", **options: Any,
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
         `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
         ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
-        command that runs before each join.
+        command that runs before each join. `signals_to_forward`: `SIGUSR1,SIGUSR2`, which workers get, and that end
+        nothing.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -107,7 +110,8 @@ class ElasticAgent(LocalElasticAgent):
         self._health = health
         self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
-        self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
+        handled = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS)
+        self._signals = Signals(handled, signals_to_forward, self._forward)
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
         self.verdict: Closed | None = None  # of the job, once `run` has returned
         self._reported = False
@@ -317,7 +321,7 @@ class ElasticAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         try:
             self._watchdog.guard()
-            with leashed(worker_group.spec, self._start_method, self._watchdog.folder):
+            with whole_lines(), leashed(worker_group.spec, self._start_method, self._watchdog.folder):
                 started: dict[int, Any] = super()._start_workers(worker_group)
             self._watchdog.runs(started.values())
         finally:
@@ -325,6 +329,16 @@ class ElasticAgent(LocalElasticAgent):
         context: Any = self._pcontext
         context.close = functools.partial(self._close, context.close)
         return started
+
+    def _forward(self, number: int) -> None:
+        """Send a signal to the workers that run, to each alone: what it has started may die of it."""
+        pids = self._pcontext.pids().values() if self._pcontext is not None else ()
+        workers = [process for process in map(look, pids) if process is not None and process.session == process.pid]
+        for process in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+        name = signal.Signals(number).name
+        logger.warning("the agent got %s: sent to %d workers; the job continues", name, len(workers))
 
     def _close(
         self, close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int | None = None

@@ -130,9 +130,11 @@ def known(argv: list[str], said: str) -> Any:
         (["--run-path", "--no-python"], "--run-path runs a file in this interpreter"),
         (["--start-method=fork"], "--start-method fork is for --run-path"),
         (["--monitor-interval=0"], "--monitor-interval 0.0: give seconds above 0"),
-        known(["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
-        known(["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
-        known(["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
+        known(["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is not a signal that this"),
+        known(["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is not a signal that this"),
+        known(["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is not a signal that this"),
+        (["--signals-to-forward=USR1"], "--signals-to-forward has 'USR1', which is not a signal that this"),
+        (["--signals-to-forward=SIGUSR1,SIGINT"], "has SIGINT, which ends the agent"),
         known(["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
         known(["--duplicate-stdout-filters=a"], "add --tee 1"),
         known(["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
@@ -249,6 +251,31 @@ def test_the_exit_code_is_torchruns(
         folder.mkdir()
         codes.append(ends(folder, program, script, number, *options))
     assert codes[0] == codes[1] == (1 if script else 0)
+
+
+FORWARDED = """
+import pathlib, signal, time
+got = []
+signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
+print("loss ", end="", flush=True)
+(pathlib.Path(__file__).parent / "runs").touch()
+until = time.monotonic() + 60
+while not got and time.monotonic() < until:
+    time.sleep(0.01)
+time.sleep(0.3)  # a tail that takes pieces for lines takes one
+print(f"0.5 after {got}")
+"""
+
+
+def test_a_signal_that_is_forwarded_reaches_the_workers_and_ends_nothing(tmp_path: Path) -> None:
+    """The line that the worker writes before and after it comes out whole, and passes its filter."""
+    options = "--signals-to-forward=SIGUSR1", "--tee=1", "--duplicate-stdout-filters=loss 0.5"
+    assert ends(tmp_path, "trystate run", FORWARDED, signal.SIGUSR1, *options, f"--log-dir={tmp_path}/logs") == 0
+    said = (tmp_path / "log.trystate-run").read_text()
+    assert "the agent got SIGUSR1: sent to 1 workers; the job continues" in said
+    assert "[default0]:loss 0.5 after [10]" in said.splitlines()
+    [filtered] = (tmp_path / "logs").rglob("filtered_stdout.log")
+    assert filtered.read_text() == "[default0]:loss 0.5 after [10]\n"
 
 
 def test_a_worker_sees_what_it_sees_under_torchrun(tmp_path: Path) -> None:
