@@ -95,7 +95,8 @@ def place(options: Options) -> tuple[str, int]:
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:
-    server, why = None, ""
+    server = None
+    why = ""
     with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
         serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
     if options.record and serves:

@@ -278,14 +278,19 @@ def test_a_signal_for_the_workers_is_no_signal_for_the_agent() -> None:
 
 
 class Looks(threading.Event):
-    """A file's end that is reached: what its worker does then, one action at each look."""
+    """A file's end that is reached: what its worker does then, one action at each look; it ends with the last."""
 
-    def __init__(self, *actions: Callable[[], object]) -> None:
+    def __init__(self, *actions: Callable[[], object], last: Callable[[], object] = lambda: None) -> None:
         super().__init__()
-        self._actions = iter(actions)
+        self._actions, self._last = iter(actions), last
 
     def wait(self, timeout: float | None = None) -> bool:
-        next(self._actions)()
+        action = next(self._actions, None)
+        if action is None:
+            self._last()
+            self.set()
+        else:
+            action()
         return self.is_set()
 
 
@@ -293,7 +298,7 @@ def test_lines_in_pieces_come_out_whole_and_the_last_one_is_not_lost(tmp_path: P
     path, out = tmp_path / "stdout.log", io.StringIO()
     with path.open("ab", buffering=0) as file:
         pieces = (b"loss ", b"0.5\nskipped\n10 %\r2", b"0 %\r\n\xc3", b"\xa9\x0c")
-        ends = Looks(*(partial(file.write, piece) for piece in pieces), lambda: (file.write(b"the last"), ends.set()))
+        ends = Looks(*(partial(file.write, piece) for piece in pieces), last=partial(file.write, b"the last"))
         follow("[w0]:", str(path), out, ends, 0.1, lambda line: line != "skipped\n")
     assert out.getvalue() == "[w0]:loss 0.5\n[w0]:10 %\n[w0]:20 %\n[w0]:é\x0cthe last\n"
 
@@ -308,8 +313,7 @@ def test_a_line_without_end_is_copied_in_parts(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_file_that_never_comes_ends_the_copy(tmp_path: Path) -> None:
-    ends = Looks(lambda: ends.set())
-    follow("", str(tmp_path / "none"), io.StringIO(), ends, 0.1, lambda line: True)
+    follow("", str(tmp_path / "none"), io.StringIO(), Looks(), 0.1, lambda line: True)
 
 
 # ---- the exchange of numbers of workers
