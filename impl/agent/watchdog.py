@@ -172,7 +172,7 @@ def left_behind(processes: dict[int, Process], agent: int, spared: Collection[in
 
 
 def outliving(processes: dict[int, Process], sessions: Mapping[int, int], mark: str) -> list[Process]:
-    """What the workers of an agent that is gone have started: by their sessions, and by their mark.
+    """The processes that the workers of a killed agent have started: by their sessions, and by their mark.
 
     A number names another session if the process that leads it has started at another time.
     """

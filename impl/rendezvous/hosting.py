@@ -1,4 +1,4 @@
-"""Whose a store is that a node serves at the endpoint: it ends with that node's job, and other jobs may use it.
+"""The owner of a store that a node serves at the endpoint: the store ends with that node, and other jobs may use it.
 
 The node that serves writes its job beside the states. A node of another job warns when it finds that, and its errors
 name the job when the store is gone; the node that serves warns when it ends while other jobs have nodes there.
