@@ -182,8 +182,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 failed, lapsed, final = False, False, ""
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
-                    if self.for_torchrun:  # its agent gives its workers its own variables; ours gives them more
-                        os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
+                    # For the workers of torch's agent, which inherit it; ours gives it to its workers itself.
+                    os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
                                         cause=joined.state.cause)  # fmt: skip
                     return info
