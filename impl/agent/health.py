@@ -13,10 +13,9 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from trystate.model.errors import TrystateError
 
@@ -50,12 +49,14 @@ class HealthCheck:
     timeout_seconds: float = TIMEOUT_SECONDS
     stands_by: bool = False
 
-    def failure(self) -> str | None:
-        """Run the command; None if it has succeeded, else why not, with the last lines of its output."""
-        leash = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
+    def failure(self, variables: Mapping[str, str] | None = None, group: str = "") -> str | None:
+        """Run the command; None if it has succeeded, else why not, with the last lines of its output.
+
+        `variables`: more of its environment; `group`: the folder of its control group, if it has one.
+        """
         try:
             process = subprocess.Popen(
-                [*leash, "/bin/sh", "-c", self.command],
+                [*parent_death.leash(group), "/bin/sh", "-c", self.command], env={**os.environ, **(variables or {})},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:  # no process or memory is left, or the command has a zero byte

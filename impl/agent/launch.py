@@ -103,6 +103,7 @@ def made(
         no_restart_codes=getattr(config, "no_restart_codes", ()),
         heartbeats=getattr(config, "heartbeats", None),
         health=getattr(config, "health", None),
+        signals_to_forward=getattr(config, "signals_to_forward", None) or "",
     )
 
 

@@ -19,11 +19,9 @@ import contextlib
 import functools
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerGroup, WorkerSpec, WorkerState
@@ -44,6 +42,7 @@ from ..rendezvous.errors import (
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import AWAY, Teller, lasting
+from ..store.lives import VARIABLE as ROUND_STORE
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
@@ -52,6 +51,8 @@ from .heartbeat import VARIABLE
 from .heartbeats import Heartbeats, Limits
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
+from .tail import whole_lines
+from .watchdog import look
 from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
@@ -80,13 +81,14 @@ class ElasticAgent(LocalElasticAgent):
     def __init__(
         self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
         no_restart_codes: Collection[int] = (), heartbeats: Limits | None = None, health: HealthCheck | None = None,
-        **options: Any,
+        signals_to_forward: str = "", **options: Any,
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
         `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
         ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
-        command that runs before each join.
+        command that runs before each join. `signals_to_forward`: `SIGUSR1,SIGUSR2`, which workers get, and that end
+        nothing.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -110,7 +112,8 @@ class ElasticAgent(LocalElasticAgent):
         self._health = health
         self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
-        self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
+        handled = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS)
+        self._signals = Signals(handled, signals_to_forward, self._forward)
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
         self.verdict: Closed | None = None  # of the job, once `run` has returned
         self._reported = False
@@ -285,7 +288,7 @@ class ElasticAgent(LocalElasticAgent):
             return
         logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)
-        while (why := self._health.failure()) is not None:
+        while (why := self._health.failure(self._watchdog.variables, self._watchdog.folder)) is not None:
             logger.warning("[%s] %s", self._worker_group.spec.role, why)
             if not self._health.stands_by:
                 raise Unhealthy(f"this node leaves, the others go on without it: {why}")
@@ -319,13 +322,24 @@ class ElasticAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         try:
             self._watchdog.guard()
-            with leashed(worker_group.spec, self._start_method):
+            with whole_lines(), leashed(worker_group.spec, self._start_method, self._watchdog.folder):
                 started: dict[int, Any] = super()._start_workers(worker_group)
+            self._watchdog.runs(started.values())
         finally:
             self._signals.install()  # torch has put handlers of its own there
         context: Any = self._pcontext
         context.close = functools.partial(self._close, context.close)
         return started
+
+    def _forward(self, number: int) -> None:
+        """Send a signal to the workers that run, to each alone: what it has started may die of it."""
+        pids = self._pcontext.pids().values() if self._pcontext is not None else ()
+        workers = [process for process in map(look, pids) if process is not None and process.session == process.pid]
+        for process in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+        name = signal.Signals(number).name
+        logger.warning("the agent got %s: sent to %d workers; the job continues", name, len(workers))
 
     def _close(
         self, close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int | None = None
@@ -361,8 +375,11 @@ class ElasticAgent(LocalElasticAgent):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
-        """torch's, which the workers' variables pass on their way; each has the name of its heartbeat file as well."""
+        """torch's, which the workers' variables pass on their way; each has what our agent adds to them."""
         super()._setup_local_watchdog(envs)
+        for variables in envs.values():
+            variables.update(self._watchdog.variables)
+            variables[ROUND_STORE] = f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
         if self._heartbeats is not None:
             for rank, path in self._heartbeats.begin(envs).items():
                 envs[rank][VARIABLE] = path
@@ -421,15 +438,15 @@ def final_failure(result: RunResult, codes: Collection[int]) -> str:
 
 
 @contextlib.contextmanager
-def leashed(spec: WorkerSpec, start_method: str) -> Iterator[None]:
-    """Workers that are started in here die with this process."""
+def leashed(spec: WorkerSpec, start_method: str, group: str = "") -> Iterator[None]:
+    """Workers that are started in here die with this process; `group`: the folder of their control group, if any."""
     entrypoint, args = spec.entrypoint, spec.args
     if isinstance(entrypoint, str):
-        path = str(Path(parent_death.__file__))
-        spec.entrypoint = sys.executable
-        spec.args = ("-I", "-S", path, str(os.getpid()), entrypoint, *args)
+        spec.entrypoint, *leash = parent_death.leash(group)
+        spec.args = (*leash, entrypoint, *args)
     elif entrypoint is not None:
-        spec.entrypoint = parent_death.Leashed(entrypoint, 0 if start_method == "forkserver" else os.getpid())
+        parent = 0 if start_method == "forkserver" else os.getpid()
+        spec.entrypoint = parent_death.Leashed(entrypoint, parent, group)
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""Signals that end an agent: heard at once where it waits, and afterwards where it must not be interrupted.
+"""Signals that end an agent, or are for its workers.
+
+A signal that ends the agent is heard at once where it waits, and afterwards where it must not be interrupted.
 
 The first one ends the agent in order; a second one means that its user does not want to wait for that.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,15 +20,24 @@ from torch.distributed.elastic.multiprocessing import SignalException
 ECHO_SECONDS = 0.1  # a terminal and a program between may both send what was one Ctrl-C
 
 
+def numbers(names: str) -> list[signal.Signals]:
+    """The signals of `SIGUSR1,SIGUSR2` that this system has."""
+    return [getattr(signal, name.strip()) for name in names.split(",") if hasattr(signal, name.strip())]
+
+
 class Signals:
     """The handlers of some signals, from `install` to `restore`; only a main thread can have any."""
 
-    def __init__(self, names: str) -> None:
-        """`names`: `SIGTERM,SIGINT`; signals that this system lacks are left out."""
+    def __init__(self, names: str, forwarded: str = "", forward: Callable[[int], None] = lambda number: None) -> None:
+        """`names`: `SIGTERM,SIGINT`; signals that this system lacks are left out.
+
+        `forwarded`: others, which end nothing: `forward` is called with each, at once.
+        """
         self.got: signal.Signals | None = None
         self.again = False  # a second one came
         self._since = 0.0
-        self._numbers = [getattr(signal, name.strip()) for name in names.split(",") if hasattr(signal, name.strip())]
+        self._forwarded, self._forward = numbers(forwarded), forward
+        self._numbers = [*numbers(names), *self._forwarded]
         self._before: dict[int, Any] = {}
         self._waiting = False
 
@@ -43,6 +54,9 @@ class Signals:
         self._before = {}
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
+        if number in self._forwarded:
+            self._forward(number)
+            return
         if self.got is None:
             self.got, self._since = signal.Signals(number), time.monotonic()
         elif time.monotonic() - self._since >= ECHO_SECONDS:

@@ -1,6 +1,10 @@
-"""The watchdog of an agent: kills the workers of its node when the node's lease ends. Run as a program, by its path.
+"""The watchdog of an agent: kills the workers of its node when the node's lease ends, and what they started when the
+agent is killed. Run as a program, by its path.
 
-    python -I -S watchdog.py PID SPARED...    the process PID is the agent and the parent; SPARED are no workers
+    python -I -S watchdog.py PID MARK GROUP SPARED...
+
+The process PID is the agent and the parent; MARK is in the environment of all that its workers start; GROUP is the
+folder of the workers' control group, or empty; SPARED are processes that are not workers.
 
 Rule: standard library only, and nothing of this package: it starts quickly, and depends on nothing that can stand still
 with the agent.
@@ -28,9 +32,15 @@ another process, in a session of its own, with nothing to wait for but its clock
 - It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
   lost lease, and not for workers that have failed.
 
-Three things can go wrong. The agent dies: workers have a parent-death signal (`parent_death.py`), and the watchdog
-ends. The watchdog dies, or answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in
-the kernel: its SIGKILL is pending, and it does not come back to its program.
+An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). Their
+children have none (the program that a launch script runs, a worker of a DataLoader), and by then another parent, so
+that the tree of processes does not lead to them. The watchdog kills what is in the sessions of the workers, which the
+agent has sent it, what has the agent's mark in its environment, and the control group of the workers, where one may be
+made (`cgroup.py`). An agent that ends in order says so first.
+
+Three things can go wrong. The agent and its watchdog are killed at once: only the workers die. The watchdog dies, or
+answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in the kernel: its SIGKILL is
+pending, and it does not come back to its program.
 """
 
 from __future__ import annotations
@@ -42,7 +52,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 CLOCK_POLL_SECONDS = 0.1  # between two looks at the clock
@@ -51,6 +61,10 @@ SWEEP_SHARE = 20  # a look at a large table is followed by a wait of so many tim
 LINES_BYTES_MAX = 1 << 16  # read at once: the capacity of a pipe
 PIDS_MAX = 32  # in a log line, which a pipe must take in one piece
 STAT_BYTES_MAX = 4096
+ENVIRONMENT_BYTES_MAX = 1 << 20
+END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel
+QUIET_LOOKS = 2  # that find nothing: a process that begins another program has no environment for a moment
+MARK = "TRYSTATE_AGENT"  # a variable of workers, of health commands, and of what they start
 PROC = "/proc"
 STATES = {"T": "is stopped", "t": "is stopped by a debugger", "D": "waits in the kernel"}  # proc_pid_stat(5)
 
@@ -64,6 +78,8 @@ class Watch:
     def __init__(self) -> None:
         self.ends = -math.inf  # of the lease
         self.group: int | None = None  # which group of workers may run; None: none does
+        self.sessions: dict[int, int] = {}  # of the workers, with the start of the process that leads each
+        self.ended = False  # the agent has ended in order
 
     def renew(self, ends: float) -> None:
         """A heartbeat was acknowledged; an older one that is heard of later shortens nothing."""
@@ -71,7 +87,7 @@ class Watch:
 
     def guard(self, group: int) -> None:
         """Workers are about to be started."""
-        self.group = group
+        self.group, self.sessions = group, {}
 
     def rest(self) -> None:
         """They have ended."""
@@ -93,8 +109,12 @@ class Watch:
                 self.renew(float(ends))
             case ["guard", group]:
                 self.guard(int(group))
+            case ["runs", pid, start]:  # a worker, which leads a session
+                self.sessions[int(pid)] = int(start)
             case ["rest"]:
                 self.rest()
+            case ["end"]:
+                self.ended = True
             case _:
                 raise ValueError(f"{line!r} is no line of an agent's")
 
@@ -151,6 +171,27 @@ def left_behind(processes: dict[int, Process], agent: int, spared: Collection[in
     return found
 
 
+def outliving(processes: dict[int, Process], sessions: Mapping[int, int], mark: str) -> list[Process]:
+    """The processes that the workers of a killed agent have started: by their sessions, and by their mark.
+
+    A number names another session if the process that leads it has started at another time.
+    """
+    found = []
+    for process in processes.values():
+        start = sessions.get(process.session)
+        leader = processes.get(process.session)
+        if (start is not None and (leader is None or leader.start == start)) or is_marked(process.pid, mark):
+            found.append(process)
+    return found
+
+
+def is_marked(pid: int, mark: str) -> bool:
+    """Whether the environment with which a process began has the mark; False if it may not be read."""
+    with contextlib.suppress(OSError), open(f"{PROC}/{pid}/environ", "rb", buffering=0) as file:
+        return mark != "" and mark.encode() in (file.read(ENVIRONMENT_BYTES_MAX) or b"")
+    return False
+
+
 def kill(process: Process) -> None:
     """SIGKILL, unless the number is another process's by now."""
     now = look(process.pid)
@@ -165,8 +206,11 @@ def kill(process: Process) -> None:
 class Program:
     """Reads the agent's lines, looks at the clock, and kills."""
 
-    def __init__(self, agent: int, spared: Collection[int], lines: int = 0, answers: int = 1) -> None:
+    def __init__(
+        self, agent: int, spared: Collection[int], lines: int = 0, answers: int = 1, *, mark: str, group: str = ""
+    ) -> None:  # fmt: skip
         self._agent, self._spared = agent, {*spared, os.getpid()}
+        self._mark, self._folder = mark, group
         self._watch = Watch()
         self._rest = b""  # of a line that has not come whole
         self._told: int | None = None  # the group whose end the agent was told of
@@ -178,10 +222,13 @@ class Program:
             os.set_blocking(file, False)
 
     def run(self) -> None:
-        """Until the agent has ended, or closes its end."""
+        """Until the agent has ended; if it did not say so first, kill what its workers started."""
         pause = CLOCK_POLL_SECONDS
         while self._listen(pause) and os.getppid() == self._agent:
             pause = self._sweep() if self._watch.over(now()) else self._watch.pause(now())
+        self._listen(0.0)  # its last lines may have come since
+        if not self._watch.ended:
+            self._end_what_outlives()
 
     def _listen(self, seconds: float) -> bool:
         """Wait for lines, take in all that have come, and answer each. False: the agent has closed its end."""
@@ -223,20 +270,58 @@ class Program:
         self._log(processes.get(self._agent), sorted(pid for pid, _ in fresh))
         return 0.0  # one of them may have started another meanwhile
 
+    def _end_what_outlives(self) -> None:
+        """The agent was killed, in whatever it did: kill what its workers started, until none is left."""
+        until, quiet, killed = now() + END_SECONDS, 0, set[int]()
+        kill_group(self._folder)
+        while quiet < QUIET_LOOKS and now() < until:
+            left = outliving(table(), self._watch.sessions, self._mark)
+            found = [process for process in left if process.state not in "ZX" and process.pid not in self._spared]
+            for process in found:
+                kill(process)
+            killed.update(process.pid for process in found)
+            quiet = 0 if found else quiet + 1
+            time.sleep(SWEEP_SECONDS_MIN)
+        remove_group(self._folder)
+        if killed:
+            self._write(
+                f"the agent of this node (process {self._agent}) was killed. Killed what its workers had started "
+                f"(processes {_listed(sorted(killed))})"
+            )
+
     def _log(self, agent: Process | None, pids: list[int]) -> None:
-        """After the kill, and only if it does not block: an agent's output may be a pipe that nobody reads."""
         state = STATES.get(agent.state if agent is not None else "", "goes on, but has not reached the store")
-        more = f" and {len(pids) - PIDS_MAX} more" if len(pids) > PIDS_MAX else ""
-        line = (
-            f"trystate watchdog: the lease of this node ended {now() - self._watch.ends:.3f} s ago, not renewed; its "
-            f"agent (process {self._agent}) {state}. Killed its workers (processes "
-            f"{' '.join(map(str, pids[:PIDS_MAX]))}{more}), since the other nodes may go on without this one\n"
+        self._write(
+            f"the lease of this node ended {now() - self._watch.ends:.3f} s ago, not renewed; its agent (process "
+            f"{self._agent}) {state}. Killed its workers (processes {_listed(pids)}), since the other nodes may go on "
+            "without this one"
         )
+
+    def _write(self, text: str) -> None:
+        """After the kill, and only if it does not block: an agent's output may be a pipe that nobody reads."""
         writable = select.poll()
         writable.register(2, select.POLLOUT)
         with contextlib.suppress(OSError):
             if any(event & select.POLLOUT for _, event in writable.poll(0)):
-                os.write(2, line.encode())
+                os.write(2, f"trystate watchdog: {text}\n".encode())
+
+
+def _listed(pids: list[int]) -> str:
+    more = f" and {len(pids) - PIDS_MAX} more" if len(pids) > PIDS_MAX else ""
+    return " ".join(map(str, pids[:PIDS_MAX])) + more
+
+
+def kill_group(folder: str) -> None:
+    """Kill all processes of a control group, and of those below it; nothing if `folder` is empty."""
+    if folder:
+        with contextlib.suppress(OSError), open(f"{folder}/cgroup.kill", "w") as file:
+            file.write("1")
+
+
+def remove_group(folder: str) -> None:
+    """Remove a control group without processes; nothing if there is none, or it has some."""
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def now() -> float:
@@ -248,8 +333,8 @@ def main(argv: list[str]) -> None:
     """Watch until the agent ends. A signal to a whole group of processes ends agents, and those end their watchdogs."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    agent, *spared = map(int, argv)
-    Program(agent, spared).run()
+    agent, mark, group, *spared = argv
+    Program(int(agent), [int(pid) for pid in spared], mark=mark, group=group).run()
 
 
 if __name__ == "__main__":

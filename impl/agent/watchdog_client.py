@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from torch.distributed.elastic.utils.logging import get_logger
 from trystate.model.errors import TrystateError
 
 from ..rendezvous.state_holder import elapsed
-from . import watchdog
+from . import cgroup, watchdog
 from .processes import reap_adopted
 
 ANSWER_SECONDS = 2.0  # a watchdog that did not answer for so long stands still, on a busy machine as well
@@ -50,6 +51,9 @@ class Watchdog:
         self._wanted = False  # one must be there
         self._ends: float | None = None  # of the lease
         self._group, self._rests = 0, True  # of workers; none run
+        self._workers: list[str] = []  # a line for each that was started
+        self._mark = secrets.token_hex(16)
+        self.folder = ""  # of the workers' control group, if there may be one
         self._unanswered, self._asked = 0, 0.0  # lines, and when the first of them was sent
         self._patience = ANSWER_SECONDS  # for an answer
         self._killed = -1  # the group that it killed last
@@ -58,6 +62,7 @@ class Watchdog:
         if Path(watchdog.PROC, "self", "stat").exists():
             with self._lock:
                 self._wanted = True
+                self.folder = cgroup.made()
                 self._start()
         else:
             logger.warning("no watchdog without /proc: if only this agent is stopped, its workers run on")
@@ -66,7 +71,14 @@ class Watchdog:
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._wanted = False
+            self._tell("end")
             self._end(END_SECONDS)
+            watchdog.remove_group(self.folder)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The mark of what this agent starts, for its environment; beside that of an agent that started this one."""
+        return {watchdog.MARK: ":".join(filter(None, (os.environ.get(watchdog.MARK), self._mark)))}
 
     @property
     def pid(self) -> int | None:
@@ -85,9 +97,17 @@ class Watchdog:
     def guard(self) -> None:
         """Before workers are started: from now on there may be some. Raises WatchdogLost."""
         with self._lock:
-            self._group, self._rests = self._group + 1, False
+            self._group, self._rests, self._workers = self._group + 1, False, []
             self._tell(f"guard {self._group}")
             self._see_to_it()
+
+    def runs(self, workers: Iterable[int]) -> None:
+        """Workers have been started, each of which leads a session."""
+        with self._lock, contextlib.suppress(WatchdogLost):  # `check` raises it
+            found = [process for process in map(watchdog.look, workers) if process is not None]
+            self._workers = [f"runs {process.pid} {process.start}" for process in found]
+            for line in self._workers:
+                self._tell(line)
 
     def rest(self) -> None:
         """Workers have ended, or were stopped: from now on there are none."""
@@ -132,7 +152,10 @@ class Watchdog:
             self._replace("does not answer" if late else "has ended")
 
     def _start(self) -> None:
-        argv = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid()), *map(str, self._spared)]
+        argv = [
+            sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid()), self._mark, self.folder,
+            *map(str, self._spared),
+        ]  # fmt: skip
         try:
             self._process = subprocess.Popen(
                 argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -151,6 +174,8 @@ class Watchdog:
             self._write(f"until {self._ends!r}")
         if not self._rests:
             self._write(f"guard {self._group}")
+            for line in self._workers:
+                self._write(line)
 
     def _replace(self, why: str) -> None:
         if not self._wanted:
@@ -165,6 +190,8 @@ class Watchdog:
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
+        if seconds == 0:  # it is replaced: what it has not read, it must not take for the end of the agent
+            process.kill()
         process.stdin.close()
         try:
             process.wait(seconds)

@@ -26,13 +26,16 @@ from .engine import Joined
 from .errors import RendezvousTimeoutError
 
 log = logging.getLogger("trystate.rendezvous")
+UNSHARED = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 ROUND_POLL_SECONDS = 0.25  # between two looks at whether the round is still the current one
 LATE_SECONDS = 5.0  # members that have not met by then are kept apart by something that somebody should know of
 
 
-def share_agent_store() -> bool:
-    """Whether the workers use the round's store; torch's variable makes their rank 0 bring one along instead."""
-    return os.getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+def note_of_variable() -> None:
+    """torch's variable would have the workers' rank 0 serve a store, at a port that is free for others until then."""
+    if os.getenv(UNSHARED, "0") == "1":
+        log.warning("%s=1 does nothing here: the store of a round is a new one, whose port its master has already; "
+                    "leave the variable out", UNSHARED)  # fmt: skip
 
 
 class Meeting:
@@ -100,10 +103,7 @@ class Meeting:
     def _info(self, store: TCPStore, joined: Joined) -> RendezvousInfo:
         store.set_timeout(timedelta(seconds=self._seconds))
         self._agents = agents = PrefixStore("agents", store)  # beside what the workers keep there
-        if share_agent_store():
-            info = RendezvousStoreInfo(joined.master.host, joined.master.port)
-        else:
-            info = RendezvousStoreInfo.build(joined.rank, agents, local_addr=self.host)
+        info = RendezvousStoreInfo(joined.master.host, joined.master.port)
         return RendezvousInfo(agents, joined.rank, joined.world_size, info)
 
     def end(self) -> None:

@@ -24,6 +24,7 @@ from ..store.hash import HashStore
 from ..store.record.writer import check_free
 from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
+from . import hosting
 from .errors import RendezvousConnectionError, RendezvousSettingsError
 from .options import Options
 from .reaching import reach
@@ -39,9 +40,13 @@ class Endpoint:
     store: Any
     server: TCPStoreServer | None = None
     host: str = ""  # of the endpoint; empty if there is none
+    job: str = ""
+    owner: str = ""  # the job whose node serves it, if it is another one
 
     def close(self) -> None:
         """Let go of it, and stop serving; may be called twice."""
+        if self.server is not None:
+            hosting.warn_of_others(self.store, self.job)
         self.store.close()
         if self.server is not None:
             self.server.close()
@@ -116,11 +121,14 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
         reach(Client(host, at, options.secret), options.read_timeout, say, unserved)
         store = TCPStore(host, at, timeout=within, secret=options.secret)
+        if server is not None:
+            hosting.claim(store, options.run_id)
+        owner = hosting.owner(store, options.run_id)
     except BaseException:
         if server is not None:
             server.close()
         raise
-    return Endpoint(store, server, host)
+    return Endpoint(store, server, host, options.run_id, owner)
 
 
 def _file(options: Options) -> FileStore:

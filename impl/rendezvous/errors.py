@@ -29,6 +29,12 @@ class NotNeeded(SystemExit):
     """
 
 
+class RendezvousIdShared(RendezvousError):
+    """The job had seats for other nodes alone, and no id of its own: whether it was this node's job is not known."""
+
+    symptom = "the-rendezvous-is-closed"
+
+
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
     """No round that includes this node was complete in time; the others go on without it."""
 

@@ -47,14 +47,22 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 
 from .. import torch_release
 from ..host.addresses import own_host
+from ..store.lives import VARIABLE as ROUND_STORE
 from . import bootstrap, endpoint, meeting_place
 from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import NotNeeded, RendezvousClosedError, RendezvousDrained, RendezvousError, RendezvousTimeoutError
+from .errors import (
+    NotNeeded,
+    RendezvousClosedError,
+    RendezvousDrained,
+    RendezvousError,
+    RendezvousIdShared,
+    RendezvousTimeoutError,
+)
 from .events import Recorder
-from .options import Options
+from .options import NO_ID, Options
 from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
@@ -114,10 +122,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousConnectionError: the endpoint cannot be reached.
         """
         options = meeting_place.checked(Options.of(params, command))
+        bootstrap.note_of_variable()
         for said in filter(None, (meeting_place.warning(options), meeting_place.ignored(options))):
             log.warning("%s", said)
+        if options.run_id == NO_ID and params.endpoint:
+            log.warning("no --rdzv-id was given: this node takes part in the job %r, as any other at this endpoint "
+                        "that gives none; give each job an id", NO_ID)  # fmt: skip
         at = endpoint.meet(options)
-        return cls(options, StoreBackend(at.store, options.run_id), at)
+        return cls(options, StoreBackend(at.store, options.run_id, at.owner), at)
 
     @classmethod
     def from_store(
@@ -148,8 +160,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
-        return bootstrap.share_agent_store()
+        """The workers use the round's store."""
+        return True
 
     def next_rendezvous(self, failed: bool = False, lapsed: bool = False, final: str = "") -> RendezvousInfo:
         """Join the next complete round, and meet its members.
@@ -175,6 +187,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 failed, lapsed, final = False, False, ""
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
+                    # For the workers of torch's agent, which inherit it; ours gives it to its workers itself.
+                    os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
                                         cause=joined.state.cause)  # fmt: skip
                     return info
@@ -400,6 +414,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         log.warning("this node was %s of the job %r (%s), so that no worker ran here at the end: %s", had,
                     self.get_run_id(), cause, error)  # fmt: skip
         self._recorder.said("unused", state, cause=cause)
+        if self.get_run_id() == NO_ID and self._part.joined is None:
+            raise RendezvousIdShared(
+                f"no worker has run here: the job {NO_ID!r} had its workers on other nodes ({cause}), and is over. No "
+                "--rdzv-id was given, so that this node took part in the job of all that give none: if it is another "
+                "job, give it an --rdzv-id; a spare of a job that has an id ends as that job does"
+            )
         return True
 
     def _used_up(self, error: RendezvousError) -> RendezvousClosedError:

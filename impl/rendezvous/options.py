@@ -21,6 +21,7 @@ from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
 from .state import RANK_KEY_LENGTH_MAX, Settings
 
+NO_ID = "none"  # torchrun's name of a job that was given none
 STORE_TYPES = ("tcp", "file", "memory")
 SECONDS_MAX = 365 * 86400.0
 ATTEMPTS_MAX = 1_000_000

@@ -30,8 +30,9 @@ class StoreBackend:
 
     name = "trystate"
 
-    def __init__(self, store: Any, run_id: str) -> None:
-        self._origin, self._run_id = store, run_id
+    def __init__(self, store: Any, run_id: str, owner: str = "") -> None:
+        """`owner`: the job whose node serves the store, if it is another one."""
+        self._origin, self._run_id, self._owner = store, run_id, owner
         self._state_key, self._revision_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
         self._lock = threading.Lock()  # of what follows, against `interrupt`
         self._own: tuple[Any, Notifier] | None = None  # our connection, and how to hear on it
@@ -76,7 +77,7 @@ class StoreBackend:
 
     def clone(self) -> StoreBackend:
         """Another one on the same state, with a connection of its own."""
-        return StoreBackend(self._origin, self._run_id)
+        return StoreBackend(self._origin, self._run_id, self._owner)
 
     def close(self) -> None:
         """Let go of the connection; may be called twice."""
@@ -91,11 +92,17 @@ class StoreBackend:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
             self._disconnect()
-            said = isinstance(error, SecretRefused) or "the server still runs" in str(error)
-            remedy = "" if said else "; see whether its server still runs"
+            said = not self._owner and "the server still runs" in str(error)
+            remedy = "" if said or isinstance(error, SecretRefused) else f"; {self._where_to_look()}"
             raise RendezvousConnectionError(
                 f"rendezvous {self._run_id!r} at {describe(self._origin)}: {type(error).__name__}: {error}{remedy}"
             ) from error
+
+    def _where_to_look(self) -> str:
+        if not self._owner:
+            return "see whether its server still runs"
+        return (f"a node of the job {self._owner!r} served it, and may have ended: give this job an endpoint of its "
+                "own, or run `trystate store serve`")  # fmt: skip
 
     def _connect(self) -> tuple[Any, Notifier]:
         ends = self._ends

@@ -25,7 +25,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from types import CodeType, FrameType
 from typing import Any, NoReturn
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
@@ -42,6 +41,7 @@ from .client.startup import agent_serves
 from .errors import InvalidArgument, NotSupported
 from .file.store import FileStore
 from .generations import Make, meet
+from .lives import call_of
 from .prefix import PrefixStore
 from .tcp import TCPStore
 
@@ -132,7 +132,7 @@ def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedel
 
     if world_size == DYNAMIC:
         return begun(timeout)
-    frame = _call_of(INITIALISE)
+    frame = call_of(INITIALISE)
     name = "" if frame is None else str(frame.f_locals.get("group_name", ""))
     number = int(name) if name.isdecimal() else None
     store = meet(begun, rank, world_size, timeout, number, _job())
@@ -155,7 +155,7 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
     as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
     caller asked for is that caller's to close.
     """
-    groups = _call_of(INITIALISE) is not None
+    groups = call_of(INITIALISE) is not None
     try:
         yield store, rank, world_size
         given.once()
@@ -165,14 +165,6 @@ def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -
             weakref.finalize(wrapper, store.close).atexit = False  # at the exit all stores are closed
         elif groups:
             store.close()
-
-
-def _call_of(code: CodeType) -> FrameType | None:
-    """The call of a function that this one is part of."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame
 
 
 class _Given:

@@ -59,6 +59,8 @@ OURS = {
         "without this it is not judged"),
     "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
         "folder of its own"),
+    "signals-to-forward": Option(str, "SIGNALS", "signals, as SIGUSR1,SIGUSR2, that this agent sends on to its "
+        "workers, while the job continues; Slurm sends one with --signal=USR1@60"),
     "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
         "prometheus-client (pip install 'trystate[metrics]')"),
     "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
@@ -139,6 +141,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
         ours: Any = config  # torch's, which lets itself be given more
+        ours.signals_to_forward = chosen.signals_to_forward
         ours.no_restart_codes, ours.metrics = _codes(chosen.no_restart_codes), chosen.metrics
         if chosen.heartbeat_limit is not None:
             ours.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
@@ -310,11 +313,22 @@ def _refuse_names(chosen: argparse.Namespace) -> None:
     """Names that torch looks up late, or not at all."""
     from torch.distributed.elastic.events.handlers import _log_handlers
 
-    for name in () if chosen.signals_to_handle is None else chosen.signals_to_handle.split(","):
-        if name.strip() not in signal.Signals.__members__ or name.strip() in UNHEARD:
-            _refuse(f"--signals-to-handle has {name.strip()!r}, which is no signal that this system lets be handled")
+    from trystate.impl.agent.local import SIGNALS
+
+    for option in ("signals-to-handle", "signals-to-forward"):
+        for name in _names(getattr(chosen, option.replace("-", "_"))):
+            if name not in signal.Signals.__members__ or name in UNHEARD:
+                _refuse(f"--{option} has {name!r}, which is not a signal that this system lets be handled")
+    ending = _names(chosen.signals_to_handle or SIGNALS)
+    if both := sorted({*ending} & {*_names(chosen.signals_to_forward)}):
+        _refuse(f"--signals-to-forward has {', '.join(both)}, which ends the agent: leave it out there, or give "
+                "--signals-to-handle without it")  # fmt: skip
     if chosen.event_log_handler not in (None, *_log_handlers):
         _refuse(f"--event-log-handler {chosen.event_log_handler} is unknown: known are {', '.join(_log_handlers)}")
+
+
+def _names(signals: str | None) -> list[str]:
+    return [name.strip() for name in signals.split(",")] if signals is not None else []
 
 
 def _refuse_logs(chosen: argparse.Namespace) -> None:

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
+import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -23,13 +26,14 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser
 from trystate.impl import torch_release
-from trystate.impl.agent import local
+from trystate.impl.agent import local, watchdog
 from trystate.impl.agent.launch import launch, parameters
 from trystate.impl.agent.local import ElasticAgent, WorkersLost
 from trystate.impl.agent.watchdog import Process
 from trystate.impl.agent.watchdog_client import Watchdog
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
+from trystate.impl.store import lives
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Agent, eventually, square
 
@@ -142,9 +146,11 @@ def known(argv: list[str], said: str) -> Any:
         (["--run-path", "--no-python"], "--run-path runs a file in this interpreter"),
         (["--start-method=fork"], "--start-method fork is for --run-path"),
         (["--monitor-interval=0"], "--monitor-interval 0.0: give seconds above 0"),
-        known(["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
-        known(["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
-        known(["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
+        known(["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is not a signal that this"),
+        known(["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is not a signal that this"),
+        known(["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is not a signal that this"),
+        (["--signals-to-forward=USR1"], "--signals-to-forward has 'USR1', which is not a signal that this"),
+        (["--signals-to-forward=SIGUSR1,SIGINT"], "has SIGINT, which ends the agent"),
         known(["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
         known(["--duplicate-stdout-filters=a"], "add --tee 1"),
         known(["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
@@ -263,6 +269,31 @@ def test_the_exit_code_is_torchruns(
     assert codes[0] == codes[1] == (1 if script else 0)
 
 
+FORWARDED = """
+import pathlib, signal, time
+got = []
+signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
+print("loss ", end="", flush=True)
+(pathlib.Path(__file__).parent / "runs").touch()
+until = time.monotonic() + 60
+while not got and time.monotonic() < until:
+    time.sleep(0.01)
+time.sleep(0.3)  # a tail that takes pieces for lines takes one
+print(f"0.5 after {got}")
+"""
+
+
+def test_a_signal_that_is_forwarded_reaches_the_workers_and_ends_nothing(tmp_path: Path) -> None:
+    """The line that the worker writes before and after it comes out whole, and passes its filter."""
+    options = "--signals-to-forward=SIGUSR1", "--tee=1", "--duplicate-stdout-filters=loss 0.5"
+    assert ends(tmp_path, "trystate run", FORWARDED, signal.SIGUSR1, *options, f"--log-dir={tmp_path}/logs") == 0
+    said = (tmp_path / "log.trystate-run").read_text()
+    assert "the agent got SIGUSR1: sent to 1 workers; the job continues" in said
+    assert "[default0]:loss 0.5 after [10]" in said.splitlines()
+    [filtered] = (tmp_path / "logs").rglob("filtered_stdout.log")
+    assert filtered.read_text() == "[default0]:loss 0.5 after [10]\n"
+
+
 def test_a_worker_sees_what_it_sees_under_torchrun(tmp_path: Path) -> None:
     """Variables, descriptors, signals and log files."""
     script = """
@@ -283,7 +314,70 @@ print(json.dumps(seen))
     assert len(ours) == 4
     for name in ours:
         differ = {key for key in {*theirs[name], *ours[name]} if theirs[name].get(key) != ours[name].get(key)}
-        assert differ <= {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
+        theirs_alone = {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
+        assert differ <= {*theirs_alone, watchdog.MARK, lives.VARIABLE}, name
+
+
+LIVES = """
+import os, pathlib, socket, sys, time
+import torch
+import torch.distributed as dist
+here, rank = pathlib.Path(__file__).parent, int(os.environ["RANK"])
+with socket.socket() as another:
+    try:
+        another.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    except OSError:
+        print("the port is taken", flush=True)
+for life in range(3):
+    begins = here / f"begins.{life}"
+    if rank == 0:
+        begins.touch()
+    while life and not begins.exists():  # the fast rank looks for its peer before that has come
+        time.sleep(0.01)
+    time.sleep(0.2 * rank)
+    dist.init_process_group("gloo")
+    ones = torch.ones(1)
+    dist.all_reduce(ones, group=dist.new_group([0, 1]))
+    print(f"life {life}: {ones.item():g}", flush=True)
+    if life == 2:
+        from trystate import rpc
+        rpc.init_rpc(f"w{rank}")
+        print(f"call: {rpc.rpc_sync(f'w{1 - rank}', torch.add, (ones, 1)).item():g}", flush=True)
+        rpc.shutdown()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_worker_may_make_its_group_again_and_nobody_else_has_its_port(tmp_path: Path) -> None:
+    """With plain env://, and whatever torch's variable says, which is our own advice for torchrun."""
+    (tmp_path / "script.py").write_text(LIVES)
+    argv = ["--standalone", "--nproc-per-node=2", str(tmp_path / "script.py")]
+    agent = Agent("a", tmp_path, argv, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", TORCH_CPP_LOG_LEVEL="ERROR")
+    try:
+        assert agent.ends() == 0, agent.said
+    finally:
+        agent.kill()
+    for line in ("the port is taken", *(f"life {life}: 2" for life in range(3)), "call: 3"):
+        assert agent.said.splitlines().count(line) == 2, agent.said
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does nothing here" in agent.said
+
+
+def test_a_group_that_no_agent_of_ours_serves_has_the_keys_that_torch_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lives, "_groups", count())
+    seen = []
+    handler = lives._counting(lambda url, timeout: iter([(SimpleNamespace(host="h", port=1), 0, 1)]))
+
+    def init_process_group() -> None:
+        seen.append(type(next(handler("env://", timeout=None))[0]).__name__)
+
+    monkeypatch.setattr(dist.distributed_c10d, "init_process_group", init_process_group)
+    dist.distributed_c10d.init_process_group()
+    monkeypatch.setenv(lives.VARIABLE, "h:2")
+    dist.distributed_c10d.init_process_group()
+    assert seen == ["SimpleNamespace"] * 2
+    assert next(lives._groups) == 0
 
 
 def read(path: Path) -> dict[str, object]:

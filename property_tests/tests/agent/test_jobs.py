@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-from trystate.property_tests.adapters.jobs import BEAT, CONF, Agent, Job, Server, alive, eventually
+from trystate.property_tests.adapters.jobs import BEAT, CONF, Agent, Job, Server, alive, eventually, overtaken
 from trystate.property_tests.support.agents import succeed
 
 WINDOW = 3 * BEAT
@@ -122,13 +123,18 @@ def test_a_new_node_is_taken_in_without_spending_a_restart(tmp_path: Path) -> No
 
 
 def test_a_killed_agent_leaves_no_orphans_and_the_other_goes_on(tmp_path: Path) -> None:
+    """Its worker is a launch script, whose child is the training."""
+    script = ("--no-python", "sh", "-c", f'{sys.executable} "$0" "$1"; exit $?')
     with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
-        a, b = job.two()
+        a, b = job.agent("a", *script), job.agent("b", *script)
+        a.runs(world_size=2)
+        b.runs(world_size=2)
         orphan = b.began[0].pid
         b.kill()
         eventually("its worker dies with it", lambda: not alive(orphan), SOON)
         a.runs(2, world_size=1)
         succeed(a)
+        assert overtaken(job.steps) == [], "two groups ran at once"
 
 
 def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:

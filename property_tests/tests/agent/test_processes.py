@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,11 +19,12 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
-from trystate.impl.agent import parent_death, watchdog
+from trystate.impl.agent import parent_death, tail, watchdog
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
 from trystate.impl.agent.processes import end_what_is_left, killed_when
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
+from trystate.impl.agent.tail import follow
 from trystate.impl.agent.watchdog import Process, left_behind, look
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
@@ -36,7 +39,7 @@ LEASH = str(Path(parent_death.__file__))
 def test_a_process_on_a_leash_dies_with_its_parent() -> None:
     program = f"""
 import os, subprocess, sys, time
-argv = [sys.executable, "-I", "-S", {LEASH!r}, str(os.getpid()), "sleep", "63"]
+argv = [sys.executable, "-I", "-S", {LEASH!r}, str(os.getpid()), "", "sleep", "63"]
 print(subprocess.Popen(argv, start_new_session=True).pid, flush=True)
 time.sleep(60)
 """
@@ -49,19 +52,19 @@ time.sleep(60)
 
 
 def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, "1", "echo", "begun") as process:
+    with started(sys.executable, "-I", "-S", LEASH, "1", "", "echo", "begun") as process:
         out, _ = process.communicate(timeout=10)
         assert (process.returncode, out) == (1, "")
 
 
 def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
+    with started(*parent_death.leash(""), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
         assert p.communicate(timeout=10)[0] == "a b\n"
         assert p.returncode == 9
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
-    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "/no/such/command") as process:
+    with started(*parent_death.leash(""), "/no/such/command") as process:
         _, said = process.communicate(timeout=10)
         assert process.returncode == parent_death.COMMAND_NOT_FOUND
         assert said == "trystate: cannot run /no/such/command: No such file or directory\n"
@@ -254,6 +257,63 @@ def test_handlers_are_as_before_afterwards() -> None:
     assert signal.getsignal(signal.SIGUSR1) != before
     signals.restore()
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_a_signal_for_the_workers_is_no_signal_for_the_agent() -> None:
+    sent: list[int] = []
+    signals = Signals("SIGUSR2", "SIGUSR1", sent.append)
+    signals.install()
+    try:
+        with signals.interrupt():
+            for _ in range(2):
+                signal.raise_signal(signal.SIGUSR1)
+        assert (sent, signals.got, signals.again) == ([signal.SIGUSR1] * 2, None, False)
+        signal.raise_signal(signal.SIGUSR2)
+        assert signals.got is signal.SIGUSR2
+    finally:
+        signals.restore()
+
+
+# ---- the copy of their output
+
+
+class Looks(threading.Event):
+    """A file's end that is reached: what its worker does then, one action at each look; it ends with the last."""
+
+    def __init__(self, *actions: Callable[[], object], last: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self._actions, self._last = iter(actions), last
+
+    def wait(self, timeout: float | None = None) -> bool:
+        action = next(self._actions, None)
+        if action is None:
+            self._last()
+            self.set()
+        else:
+            action()
+        return self.is_set()
+
+
+def test_lines_in_pieces_come_out_whole_and_the_last_one_is_not_lost(tmp_path: Path) -> None:
+    path, out = tmp_path / "stdout.log", io.StringIO()
+    with path.open("ab", buffering=0) as file:
+        pieces = (b"loss ", b"0.5\nskipped\n10 %\r2", b"0 %\r\n\xc3", b"\xa9\x0c")
+        ends = Looks(*(partial(file.write, piece) for piece in pieces), last=partial(file.write, b"the last"))
+        follow("[w0]:", str(path), out, ends, 0.1, lambda line: line != "skipped\n")
+    assert out.getvalue() == "[w0]:loss 0.5\n[w0]:10 %\n[w0]:20 %\n[w0]:é\x0cthe last\n"
+
+
+def test_a_line_without_end_is_copied_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "LINE_LENGTH_MAX", 2 * tail.READ_BYTES)
+    path, out, ends = tmp_path / "stdout.log", io.StringIO(), threading.Event()
+    path.write_bytes(b"x" * (5 * tail.READ_BYTES))
+    ends.set()
+    follow("", str(path), out, ends, 0.1, lambda line: True)
+    assert [len(line) // tail.READ_BYTES for line in out.getvalue().splitlines()] == [2, 2, 1]
+
+
+def test_a_file_that_never_comes_ends_the_copy(tmp_path: Path) -> None:
+    follow("", str(tmp_path / "none"), io.StringIO(), Looks(), 0.1, lambda line: True)
 
 
 # ---- the exchange of numbers of workers

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-from trystate.impl.agent import watchdog, watchdog_client
+from trystate.impl.agent import cgroup, watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
 from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, Process, Watch, look
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
@@ -135,6 +135,118 @@ def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> N
             os.kill(pid, signal.SIGKILL)
 
 
+KILLED = """
+import os, pathlib, subprocess, sys, threading, time
+from trystate.impl.agent import parent_death
+from trystate.impl.agent.health import HealthCheck
+from trystate.impl.agent.watchdog_client import Watchdog
+from trystate.impl.rendezvous.state_holder import elapsed
+if len(sys.argv) > 1:
+    pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+spared = subprocess.Popen(["sleep", "60"], start_new_session=True)
+def pids(*argv, **more):
+    process = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE, text=True, **more)
+    return process, list(map(int, process.stdout.readline().split()))
+with Watchdog({spared.pid}) as dog:
+    dog.renew(elapsed() + 60.0)
+    dog.guard()
+    leash = parent_death.leash(dog.folder)
+    # A launch script, whose program is its child; what that starts in a session of its own has the agent's mark.
+    script = "sleep 60 & a=$!; setsid sleep 60 & echo $a $!; wait"
+    marked, found = pids(*leash, "sh", "-c", script, env={**os.environ, **dog.variables})
+    plain, more = pids(*leash, "env", "-i", "sh", "-c", "sleep 60 & echo $!; wait")  # in the worker's session alone
+    hidden, apart = pids(*leash, "env", "-i", "sh", "-c", "setsid sleep 60 & echo $!; wait")
+    dog.runs([marked.pid, plain.pid, hidden.pid])
+    read, write = os.pipe()
+    into = f"/proc/{os.getpid()}/fd/{write}"
+    health = HealthCheck(f"sleep 60 & echo $! > {into}; setsid sleep 60 & echo $! > {into}; wait")
+    threading.Thread(target=health.failure, args=(dog.variables, dog.folder), daemon=True).start()
+    file = os.fdopen(read)
+    found += [int(file.readline()), int(file.readline())]
+    print(*found, *more)
+    print(*apart, spared.pid, dog.pid, dog.folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_the_workers_of_a_killed_agent_started_is_killed() -> None:
+    """A launch script's program, what has a session of its own, and a health command with what it started."""
+    with started(sys.executable, "-c", KILLED) as agent:
+        assert agent.stdout is not None and agent.stderr is not None
+        below, (apart, spared, dog) = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
+        assert all(map(alive, below))
+        agent.kill()
+        eventually("the watchdog ends after it has killed", lambda: not alive(dog))
+        assert not any(map(alive, below))
+        assert f"the agent of this node (process {agent.pid}) was killed. Killed" in agent.stderr.readline()
+        assert alive(spared) and alive(apart), "a session and an environment of its own: a control group alone has it"
+        for pid in (spared, apart):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_delegated_control_group_has_all_that_a_killed_agent_leaves(control_group: Path) -> None:
+    with started(sys.executable, "-c", KILLED, str(control_group)) as agent:
+        assert agent.stdout is not None
+        below, (apart, spared, dog, folder) = (agent.stdout.readline().split() for _ in range(2))
+        assert Path(folder).parent == control_group
+        agent.kill()
+        eventually("the watchdog ends after it has killed", lambda: not alive(int(dog)))
+        assert not any(alive(int(pid)) for pid in (*below, apart))
+        assert alive(int(spared))
+        os.kill(int(spared), signal.SIGKILL)
+        eventually("the agent's own group is empty", lambda: (control_group / "cgroup.procs").read_text() == "")
+        assert not Path(folder).exists()
+
+
+@pytest.fixture
+def control_group() -> Iterator[Path]:
+    """A control group that is marked as delegated, as systemd does."""
+    root = cgroup.folder()
+    if root is None or os.geteuid() != 0:
+        pytest.skip("control groups of the second version, and root, are needed to make a delegated group")
+    folder = root / f"trystate-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        os.setxattr(folder, cgroup.MARKS[0], b"1")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_group_that_is_not_delegated_is_left_alone() -> None:
+    assert not cgroup.is_delegated(Path("/proc/self"))
+    own = cgroup.folder()
+    if own is not None and not cgroup.is_delegated(own):
+        assert cgroup.made() == ""
+
+
+def test_a_watchdog_whose_agent_ends_in_order_kills_nothing() -> None:
+    with guarded() as dog:
+        dog.renew(elapsed() + 60.0)
+        dog.guard()
+        with subprocess.Popen(["sleep", "66"], start_new_session=True, env={**os.environ, **dog.variables}) as worker:
+            dog.runs([worker.pid])
+            first = dog.pid
+            dog.__exit__()
+            assert first is not None and not alive(first)
+            assert alive(worker.pid)
+            worker.kill()
+
+
+def test_a_number_of_a_session_that_another_process_leads_by_now_is_spared() -> None:
+    first = 0x7FFF0000  # above any number of a process
+    table = {
+        first + pid: Process(first + pid, 1, first + session, start=start)
+        for pid, session, start in ((1, 1, 5), (2, 1, 9), (3, 4, 9))
+    }
+    found = {
+        start: [process.pid - first for process in watchdog.outliving(table, {first + 1: start, first + 4: 3}, "")]
+        for start in (5, 6)
+    }
+    assert found == {5: [1, 2, 3], 6: [3]}
+
+
 def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
     with guarded() as dog:
         dog.renew(elapsed() + 0.3)
@@ -171,7 +283,7 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
             return table()
 
         monkeypatch.setattr(watchdog, "table", renewed_meanwhile)
-        program = watchdog.Program(os.getpid(), (), lines, said)
+        program = watchdog.Program(os.getpid(), (), lines, said, mark="")
         os.write(agent, b"guard 1\n")
         program._listen(0.0)
         assert program._sweep() == 0.0
@@ -182,7 +294,7 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
         os.close(agent)
         monkeypatch.setattr(watchdog, "table", table)
         assert program._sweep() == 0.0
-        assert alive(worker.pid), "an agent that closes its end has ended: leashes do the rest"
+        assert alive(worker.pid), "the agent has ended: what outlives it is killed elsewhere"
     assert os.read(answers, 100) == b"ok\nok\nok\n"
     for file in (lines, answers, said):
         os.close(file)

@@ -16,10 +16,13 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import meeting_place
 from trystate.impl.rendezvous.bootstrap import Meeting
+from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
+from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.jobs import free_port
@@ -28,9 +31,9 @@ from trystate.property_tests.support.rendezvous.nodes import agreed, together
 from trystate.store import TCPStoreServer
 
 
-def endpoint(where: str, **config: Any) -> Endpoint:
+def endpoint(where: str, job: str = "job", **config: Any) -> Endpoint:
     config.setdefault("read_timeout", 5)
-    return meet(Options.of(RendezvousParameters("trystate", where, "job", 1, 2, None, **config)))
+    return meet(Options.of(RendezvousParameters("trystate", where, job, 1, 2, None, **config)))
 
 
 def same(one: Endpoint, two: Endpoint) -> bool:
@@ -48,6 +51,36 @@ def test_the_first_one_here_serves_and_the_next_is_its_client(host: str) -> None
     second.close()
     first.close()
     first.close()
+
+
+def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names_that(caplog: Any) -> None:
+    """And the node that serves it warns when it ends, while the other job has nodes there."""
+    first = endpoint("127.0.0.1:0", "first")
+    assert first.server is not None
+    where = f"127.0.0.1:{first.server.port}"
+    same_job = endpoint(where, "first")
+    assert caplog.text == ""
+    second = endpoint(where, "second")
+    assert "a node of the job 'first' serves the store at this endpoint" in caplog.text
+    assert "the workers of this job, 'second', are stopped. Give this job an endpoint of its own" in caplog.text
+    backend = StoreBackend(second.store, "second", second.owner)
+    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
+    backend.write(encode(State("life", Settings(1, 1), participants=(node,))), None)
+    same_job.close()
+    assert "ends, and with it" not in caplog.text
+    first.close()
+    assert "others use that: the job 'second' (hostB_7_0). They stop their workers" in caplog.text
+    with pytest.raises(RendezvousConnectionError, match="a node of the job 'first' served it, and may have ended"):
+        backend.clone().read()
+    backend.close()
+    second.close()
+
+
+def test_a_server_that_runs_for_all_jobs_is_no_job_s(caplog: Any) -> None:
+    with TCPStoreServer() as server:
+        for job in ("first", "second"):
+            endpoint(f"127.0.0.1:{server.port}", job).close()
+    assert caplog.text == ""
 
 
 def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path: Path, caplog: Any) -> None:

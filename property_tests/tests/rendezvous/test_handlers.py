@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
+    RendezvousIdShared,
     RendezvousSettingsError,
     RendezvousTimeoutError,
 )
@@ -124,6 +126,25 @@ def test_a_spare_disturbs_nobody_until_there_is_a_seat(store: HashStore) -> None
         agreed([*infos, *late.join()], 2)
 
 
+@pytest.mark.parametrize(("job", "error"), [("none", RendezvousIdShared), ("job", RendezvousClosedError)])
+def test_a_node_that_ran_nothing_in_a_job_without_an_id_has_not_succeeded(
+    job: str, error: type[Exception], store: HashStore
+) -> None:
+    """Two jobs that gave no id are one job: the second is its spare, and must not end as if it had run."""
+    one, two = (
+        DynamicRendezvousHandler.from_store(job, store, 1, 1, "127.0.0.1", **nodes.QUICK, local_id=number)
+        for number in range(2)
+    )
+    with one, two:
+        agreed(next_of([one]), 1)
+        spare = Meanwhile(two.next_rendezvous)
+        until(lambda: decode(store.get(f"trystate/{job}/state")).spares != ())
+        one.close("all workers have succeeded", "succeeded")
+        [ended] = spare.join()
+    assert type(ended) is error
+    assert ("give it an --rdzv-id" in str(ended)) == (job == "none")
+
+
 def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> None:
     with handlers(2, store, 2, 2) as found, handler(store, 2, 2, keep_alive_interval=7) as other:
         agreed(next_of(found), 2)
@@ -221,15 +242,17 @@ def test_closing_a_store_that_is_gone_fails_in_time_and_says_so() -> None:
         assert time.monotonic() - began < 20.0
 
 
-def test_the_workers_may_bring_a_store_of_their_own(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's variable: then the address is one that the workers' rank 0 can listen on."""
+def test_the_port_of_the_workers_store_is_held_whatever_torchs_variable_says(
+    store: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     with handlers(2, store, 2, 2) as found:
         infos = next_of(found)
         agreed(infos, 2)
-        assert not found[0].use_agent_store
+        assert found[0].use_agent_store
         info = infos[0].bootstrap_store_info
-        nodes.TorchStores.TCPStore("127.0.0.1", info.master_port, is_master=True, wait_for_workers=False)
+        with socket.socket() as another, pytest.raises(OSError, match="in use"):
+            another.bind((info.master_addr, info.master_port))
 
 
 def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(

@@ -9,7 +9,7 @@ c10d_rendezvous_backend_test.py and api_test.py. Their claims that other tests h
 | test_next_rendezvous_respects_the_requested_timeout | test_handlers.py: test_too_few_are_told_so_in_time_and_leave |
 | test_shutdown_closes_rendezvous_and_returns_true | test_handlers.py: test_it_runs_on_every_store |
 | test_shutdown_returns_false_if_rendezvous_cannot_be_closed | test_handlers.py: test_closing_a_store_that_is_gone_... |
-| test_use_agent_store, test_share_store_creates_tcp_store | test_handlers.py: test_the_workers_may_bring_a_store_... |
+| test_use_agent_store, test_share_store_creates_tcp_store | test_handlers.py: test_the_port_of_the_workers_... |
 | test_get_backend_..., test_get_run_id_... | test_handlers.py: test_it_is_torchs_handler |
 | test_create_handler_returns_handler_if_timeout_is_not_specified | test_options.py: test_without_options_the_... |
 | test_set_state_... of RendezvousBackendTestMixin | test_store_backend.py: test_what_is_written_is_read_and_... |

@@ -1,0 +1,83 @@
+r"""The copy of the workers' output (`--tee`, filters): whole lines, to the last one.
+
+torch's tail takes what is there for a line, so that a line in pieces has two prefixes, and a filter sees neither whole;
+and it ends when it has seen the end of the file before the end of the worker, and loses what came between.
+
+Rule: a line is bounded: a longer one becomes several. `\r` ends a line too, as that of a progress bar does.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from torch.distributed.elastic.multiprocessing import api
+from torch.distributed.elastic.multiprocessing.tail_log import TailLog
+
+READ_BYTES = 1 << 16
+LINE_LENGTH_MAX = 1 << 20  # characters
+
+
+def follow(
+    header: str, path: str, to: TextIO, finished: threading.Event, interval: float, wanted: Callable[[str], bool]
+) -> None:  # fmt: skip
+    """Copy the lines of a file that grows, each after the header, until it has `finished`, and all of it was read."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    file, rest = None, ""
+
+    def copy(lines: list[str]) -> None:
+        for line in lines:
+            if wanted(f"{line}\n"):
+                to.write(f"{header}{line}\n")
+        to.flush()
+
+    try:
+        while True:
+            last = finished.is_set()  # before the read: what is written until then is read
+            if file is None and os.path.exists(path):
+                file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
+            while data := file.read(READ_BYTES) if file is not None else b"":
+                *lines, rest = (rest + decoder.decode(data)).split("\n")
+                if len(rest) >= LINE_LENGTH_MAX:
+                    lines, rest = [*lines, rest], ""
+                copy(lines)
+            if last:
+                rest += decoder.decode(b"", final=True)
+                copy([rest] if rest else [])
+                return
+            finished.wait(interval)
+    finally:
+        if file is not None:
+            file.close()
+
+
+class WholeLines(TailLog):
+    """torch's tail of some files, with whole lines."""
+
+    def start(self) -> WholeLines:
+        """Begin, in a thread for each file."""
+        if self._threadpool and self._dst:
+            for rank, path in self._log_files.items():
+                header = (self._log_line_prefixes or {}).get(rank, f"[{self._name}{rank}]:")
+                wanted = getattr(self, "_log_line_filter", None) or (lambda line: True)  # older releases have no filter
+                ends = self._finished_events[rank]
+                self._futs.append(
+                    self._threadpool.submit(follow, header, path, self._dst, ends, self._interval_sec, wanted)
+                )
+        return self
+
+
+@contextlib.contextmanager
+def whole_lines() -> Iterator[None]:
+    """Workers that are started in here are tailed by `WholeLines`."""
+    before = api.TailLog
+    setattr(api, "TailLog", WholeLines)  # noqa: B010 (mypy: a class is not assigned to)
+    try:
+        yield
+    finally:
+        setattr(api, "TailLog", before)  # noqa: B010
