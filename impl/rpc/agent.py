@@ -48,6 +48,7 @@ from .errors import AgentClosed, LimitExceeded, NoWorker, PeerLost, RpcError, Rp
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
+from .modes import outside
 from .options import UNSET, Options, call_seconds
 from .pool import Pool, Work, guarded
 from .requests import Answer, Done, Handler, Incoming, Interceptor, Outcome, Request
@@ -260,8 +261,9 @@ class Agent:
     ) -> None:
         """Send a frame. Raises PeerLost, LimitExceeded and NotAllowed; then nothing was sent."""
         options = self.options
-        frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=connection.arena,
-                       shared_from=options.shared_tensor_bytes)  # fmt: skip
+        with outside():
+            frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=connection.arena,
+                           shared_from=options.shared_tensor_bytes)  # fmt: skip
         connection.send(frame)
 
     def _send(

@@ -40,6 +40,7 @@ from .errors import FrameRefused, LimitExceeded, PeerLost
 from .events import OneShotEvent
 from .frames import Encoded, Frame, Parser
 from .limits import Limits
+from .modes import outside
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
@@ -185,7 +186,8 @@ class Connection:
                     break
                 for fd, _ in poll.poll(min(left, POLL_SECONDS_MAX) * 1000 + 1):
                     if fd == self._fd:
-                        self._read()
+                        with outside():  # what it reads may be another thread's
+                            self._read()
                     else:
                         event_fd.heard()
         finally:

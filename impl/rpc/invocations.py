@@ -39,6 +39,7 @@ from .frames import Kind
 from .functions import find, method_of, name_of
 from .gathering import GATHER, LEAVE, LEAVE_SECONDS, Gatherings, Ranks
 from .inquiries import Inquiries, Key
+from .modes import outside
 from .references import FORK, Fork, Held, Owned, References
 from .remote_errors import RemoteError
 from .requests import Answer, Incoming
@@ -317,15 +318,14 @@ class Invocations:
     def _run(
         self, incoming: Incoming, call: Call, scope: AbstractContextManager[None], owned: Owned | None = None
     ) -> None:
-        if not torch.is_grad_enabled():  # an earlier call has left it so in this thread
-            torch.set_grad_enabled(True)
         thread = self.agent.thread
         try:
             thread.call = incoming.peer, incoming.number
             with scope:
                 result = self._result_of(incoming, call)
                 if not isinstance(result, AnyFuture | _Later):
-                    self._answer(incoming, call.name, owned, result)
+                    with outside():  # of what the function has left on
+                        self._answer(incoming, call.name, owned, result)
                     return
             self._postponed(incoming, call.name, scope, owned, result)
         except BaseException as error:  # SystemExit too is the caller's to know
@@ -350,7 +350,7 @@ class Invocations:
 
         def over(_: object) -> None:
             try:
-                with scope:
+                with outside(), scope:  # of what is on in the thread that sets the future
                     found = get()
                     if not isinstance(found, AnyFuture):
                         self._answer(incoming, name, owned, found)

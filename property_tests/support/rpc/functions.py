@@ -17,6 +17,7 @@ from trystate import rpc
 from .worlds import PATIENCE_SECONDS, WORLD
 
 GATE = threading.Event()  # opened by the test
+LEFT_ON: list[torch.inference_mode] = []  # modes that are never left
 
 
 class OddError(Exception):
@@ -111,6 +112,34 @@ def grad_mode_before_it_is_left_off() -> bool:
     before = torch.is_grad_enabled()
     torch.set_grad_enabled(False)
     return before
+
+
+def is_inference(tensor: Tensor) -> bool:
+    return tensor.is_inference() or type(tensor) is not Tensor
+
+
+def mode_before_one_is_left_on() -> str:
+    """Where this thread of the pool makes a tensor, or that it is one of inference."""
+    made = torch.empty(1)
+    mode = torch.inference_mode()
+    mode.__enter__()
+    torch.device("meta").__enter__()
+    LEFT_ON.append(mode)
+    return "inference" if made.is_inference() else str(made.device)
+
+
+def ones_with_history(tensor: Tensor) -> Future[Tensor]:
+    """Answered at the gate, by a thread that has gradients off."""
+    future: Future[Tensor] = Future()
+
+    def answer() -> None:
+        with torch.no_grad():
+            GATE.wait(PATIENCE_SECONDS)
+            future.set_result(made)
+
+    made = tensor * torch.ones(3)
+    threading.Thread(target=answer).start()
+    return future
 
 
 def applied(function: Any, *args: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from trystate.impl.rpc import arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
@@ -64,6 +65,34 @@ def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
     assert torch.equal(found, torch.ones(2))
     assert three[A].sync(B, torch.add, (torch.ones(2), 1), {"alpha": 2}, None).tolist() == [3, 3]
     assert three[A].sync(B, f.nothing, (), None, None) is None
+
+
+MODES = {"inference": torch.inference_mode, "fake": FakeTensorMode, "device": lambda: torch.device("meta")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tensors_are_not_made_in_a_mode_of_the_thread_that_reads(three: list[Invocations], mode: str) -> None:
+    """A thread that waits for its own answer reads what other threads and served calls receive."""
+    f.GATE.clear()
+
+    def waits() -> Any:
+        with MODES[mode]():  # type: ignore[operator]
+            return three[A].sync(B, f.wait_for_gate, (), None, None)
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(waits)
+        try:
+            assert eventually(three[A].agent._connections[B]._reading.locked)
+            for tensor in (torch.ones(3), torch.ones(40_000), torch.eye(3).to_sparse()):
+                found = three[A].begin(B, f.given_back, (tensor,), None, None).wait()
+                served = three[B].sync(A, f.applied, (f.given_back, tensor), None, None)
+                for each in (found, served):
+                    assert type(each) is torch.Tensor and each.device.type == "cpu" and not each.is_inference()
+                    assert torch.equal(each.to_dense(), tensor.to_dense())
+                assert not three[B].sync(A, f.is_inference, (tensor,), None, None)
+        finally:
+            f.GATE.set()
+        assert waiting.result(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -155,6 +184,10 @@ def test_an_exception_with_attributes_of_its_own_is_told_like_any_other(three: l
 
 def test_what_a_function_leaves_in_its_thread_is_not_the_next_ones(three: list[Invocations]) -> None:
     assert all(three[A].sync(B, f.grad_mode_before_it_is_left_off, (), None, None) for _ in range(20))
+    for _ in range(5):
+        assert three[A].sync(B, f.mode_before_one_is_left_on, (), None, None) == "cpu"
+        assert not three[A].sync(B, f.is_inference, (torch.ones(2),), None, None)
+        assert not three[A].sync(B, f.given_back, (torch.ones(2),), None, None).is_inference()
 
 
 def test_functions_are_arguments_too(three: list[Invocations]) -> None:

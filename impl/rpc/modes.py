@@ -1,0 +1,48 @@
+"""The modes of torch that a thread is in, and how to be outside of them.
+
+A thread reads frames for other threads too, and runs the functions of one caller after the other. A tensor that it makes
+in a mode of its program, or in one that an earlier function has left on, is not the tensor that was sent: an inference
+tensor, a fake one, or one of another device.
+
+Rule: frames are read and written, and calls of others are run and answered, `outside` of the modes of the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch.overrides import _pop_mode, _push_mode
+from torch.utils._python_dispatch import _disable_current_modes
+
+_NOTHING = nullcontext()
+_function_modes = torch._C._len_torch_function_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_any_autocast_on = torch._C._is_any_autocast_enabled
+
+
+def outside() -> AbstractContextManager[None]:
+    """What a thread enters to do torch's default: gradients are on, and no mode is."""
+    if (
+        torch.is_grad_enabled()
+        and not torch.is_inference_mode_enabled()
+        and not _function_modes()
+        and not _dispatch_modes()
+        and not _is_any_autocast_on()
+    ):
+        return _NOTHING
+    return _outside()
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    left = []
+    try:
+        while _function_modes():
+            left.append(_pop_mode())
+        with torch.inference_mode(False), _disable_current_modes(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        while left:
+            _push_mode(left.pop())
