@@ -28,7 +28,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -305,11 +305,13 @@ class Driver:
         return Forward(number, message, needs).pack()
 
     def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
+        if not metadata:
+            return Scope(self.current, None)  # also of one that an earlier function has left open in the thread
         forward = Forward.unpack(metadata)
         with self._lock:
             context = self.container.heard(forward.context)
         if context is None:
-            return nullcontext()
+            return Scope(self.current, None)
         self._arrived(context, peer, forward, tensors)
         return Scope(self.current, forward.context)
 

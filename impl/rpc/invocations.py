@@ -305,10 +305,10 @@ class Invocations:
         at += CALL.size
         name = body[at : at + named].decode()
         references, at = self._joined(incoming.peer, body, at + named, count) if count else ([], at + named)
-        scope: AbstractContextManager[None] = nullcontext()
-        if incoming.metadata and self.agent.interceptor is not None:
-            scope = self.agent.interceptor.incoming(incoming.peer, incoming.metadata, incoming.tensors)  # type: ignore[arg-type]
-        return Call(name, references, body[at:]), scope
+        interceptor, tensors = self.agent.interceptor, incoming.tensors
+        if interceptor is None:
+            return Call(name, references, body[at:]), nullcontext()
+        return Call(name, references, body[at:]), interceptor.incoming(incoming.peer, incoming.metadata, tensors)  # type: ignore[arg-type]
 
     def _refused(self, incoming: Incoming, owned: Owned | None = None) -> None:
         error = LimitExceeded(f"{self.options.limits.threads} calls are running on worker {self.agent.name!r}, or wait "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
+from torch.futures import Future
 from trystate.impl.autograd import optimizer
-from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.api import current_context, driver, new_context, release_context
 from trystate.impl.autograd.borrowed_grad import borrowed
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.model.autograd.vocabulary import Part
@@ -177,6 +178,66 @@ def test_a_hook_calls_outside_of_the_context() -> None:
         for _ in range(2):  # the second pass would wait for sends that the first recorded
             autograd.backward(context, [loss], retain_graph=True)
         assert autograd.get_gradients(context)[value].tolist() == [6, 6]
+
+
+LEFT_OPEN: list[int] = []
+
+
+def leaves_a_context_open() -> int:
+    LEFT_OPEN.append(new_context())
+    return LEFT_OPEN[-1]
+
+
+def context_of_the_call() -> int | None:
+    try:
+        return current_context()
+    except autograd.ContextError:
+        return None
+
+
+def test_a_context_that_a_function_leaves_open_is_not_the_next_calls() -> None:
+    for _ in range(10):
+        assert rpc.rpc_sync("worker0", leaves_a_context_open) == LEFT_OPEN[-1]
+        assert rpc.rpc_sync("worker0", context_of_the_call) is None
+    while LEFT_OPEN:
+        release_context(LEFT_OPEN.pop())  # it is open, and any thread may leave it
+
+
+def doubled_later(one: torch.Tensor) -> Future[torch.Tensor]:
+    """The product is set by a thread that has gradients off."""
+    future: Future[torch.Tensor] = Future()
+    made = one * 2
+
+    def set_it() -> None:
+        with torch.no_grad():
+            future.set_result(made)
+
+    threading.Thread(target=set_it).start()
+    return future
+
+
+def gradient_of(doubled: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        autograd.backward(context, [doubled(value).sum()])
+        return autograd.get_gradients(context)[value].tolist()  # type: ignore[no-any-return]
+
+
+def test_an_answer_has_its_history_whatever_thread_makes_it_or_takes_it_in() -> None:
+    def in_inference_mode(future: Future[torch.Tensor]) -> torch.Tensor:
+        with torch.inference_mode():
+            return future.wait()
+
+    assert gradient_of(lambda value: rpc.rpc_sync("worker0", doubled_later, (value,))) == [2, 2]
+    two = torch.full((2,), 2.0)
+    assert gradient_of(lambda value: in_inference_mode(rpc.rpc_async("worker0", times, (value, two)))) == [2, 2]
+    assert gradient_of(lambda value: rpc.rpc_sync("worker0", times_and_leaves_gradients_off, (value, two))) == [2, 2]
+
+
+def times_and_leaves_gradients_off(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    made = one * other
+    torch.set_grad_enabled(False)
+    return made
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
