@@ -103,6 +103,7 @@ class Agent:
         self._handlers: dict[int, Callable[[Incoming], None]] = {}
         self._numbers = itertools.count(1)
         self._requests: dict[int, Request] = {}
+        self._acts: dict[int, Callable[[], object]] = {}  # of `after`
         self.thread = _Thread()
         self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
         self._deadlines = DeadlineTimer(f"rpc {self.name} deadlines", self._is_over, self._due)
@@ -210,6 +211,13 @@ class Agent:
         `refuse` is called instead when `Limits.threads` threads are busy; work without `refuse` must not block.
         """
         self.pool.later(work, refuse)
+
+    def after(self, seconds: float, act: Callable[[], object]) -> Callable[[], object]:
+        """Call `act` then, on the thread of the deadlines: it must not block. The result is called to prevent that."""
+        number = next(self._numbers)
+        self._acts[number] = act
+        self._deadlines.add(number, monotonic() + seconds)
+        return partial(self._acts.pop, number, None)
 
     def wait(self, flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
         """Wait for an event for at most `seconds`. True: it has happened.
@@ -354,9 +362,12 @@ class Agent:
     # Deadlines.
 
     def _is_over(self, number: int) -> bool:
-        return number not in self._requests
+        return number not in self._requests and number not in self._acts
 
     def _due(self, number: int) -> None:
+        if (act := self._acts.pop(number, None)) is not None:
+            act()
+            return
         entry = self._requests.get(number)
         if entry is not None and entry.found is None:
             self._late(number)

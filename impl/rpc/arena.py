@@ -8,18 +8,21 @@ is still in the caches. Rule: a full arena is no error: a tensor that does not f
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
 import sys
 import threading
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 from trystate.model.errors import UnavailableError
 
+from ..host.forking import copied_in_fork, shared_no_more
 from .errors import FrameRefused
 from .tensors import CODES, array, elements, size, tensor_on
 
@@ -105,7 +108,11 @@ class _Lease(weakref.ref["np.ndarray[Any, Any]"]):
 
 
 class Window:
-    """The peer's arena, as this process sees it."""
+    """The peer's arena, as this process sees it.
+
+    In a fork a tensor that was received is the child's own, as any other tensor: the child copies the slots that are
+    used, and until then none of them is freed (`hold`, `copy`, `let_go`).
+    """
 
     def __init__(self, fd: int) -> None:
         """Maps the arena and closes `fd`. Raises FrameRefused if it is no sealed memory of a sensible size."""
@@ -120,7 +127,8 @@ class Window:
         finally:
             os.close(fd)
         self._leases: dict[int, _Lease] = {}
-        self._process = os.getpid()
+        self._ended: deque[int] = deque()  # slots to be freed
+        self._holds = 0  # forks of which the child has not copied; in a child for good: it frees nothing of its parent's
 
     def tensor(
         self, slot: int, offset: int, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = ()
@@ -134,13 +142,55 @@ class Window:
         lease = _Lease(memory, self._over)
         lease.slot = slot
         self._leases[slot] = lease
+        copied_in_fork(self)
         return tensor_on(memory, code)
 
     def _over(self, lease: weakref.ref[Any]) -> None:
         slot = lease.slot  # type: ignore[attr-defined]
         self._leases.pop(slot, None)  # first: once it is free, the peer may use it again at once
-        if os.getpid() == self._process:  # in a fork the parent's tensor lives on
-            self._map[slot] = 0
+        if not self._leases:
+            shared_no_more(self)
+            if self._leases:  # another thread has just received one
+                copied_in_fork(self)
+        self._ended.append(slot)
+        if not self._holds:
+            self._free_ended()
+
+    def _free_ended(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread frees the last one
+            while self._ended:
+                self._map[self._ended.popleft()] = 0
+
+    def hold(self) -> None:
+        self._holds += 1
+
+    def let_go(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self._free_ended()
+
+    def copy(self) -> None:
+        for lease in list(self._leases.values()):
+            memory = lease()
+            if memory is not None:
+                _make_private(memory.ctypes.data, memory.nbytes)
+
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+MAP_FIXED = 0x10  # of Linux on every processor that torch runs on; Python has no name for it
+
+
+def _make_private(address: int, count: int) -> None:
+    """Replace the pages of shared memory there by private ones with the same bytes. No other thread may run."""
+    begin = address - address % mmap.PAGESIZE
+    length = -(-(address + count - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+    data = ctypes.string_at(begin, length)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
+    if _mmap(begin, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
+        raise OSError(ctypes.get_errno(), "a received tensor could not be copied in a fork")
+    ctypes.memmove(begin, data, length)
 
 
 def available() -> bool:

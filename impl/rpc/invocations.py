@@ -166,17 +166,17 @@ class Invocations:
         """An RRef to the function's result, which stays on worker `to`."""
         seconds = self.agent.seconds(timeout)
         references = self.references
-        fork = Fork(references.new_id(), references.new_id(), to)
         call = self._packed(to, function, args, kwargs)
-        try:  # its own this worker knows at once
-            ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
-        except LimitExceeded:
-            self._withdraw(call.forks, call.metadata)
-            raise
-        done = partial(self._created, ref, keep, call.forks, call.metadata)
-        with self._profiled("remote", call.name, to):
-            self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
-                               metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
+        with references.making(to) as fork:
+            try:  # its own this worker knows at once
+                ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
+            except LimitExceeded:
+                self._withdraw(call.forks, call.metadata)
+                raise
+            done = partial(self._created, ref, keep, call.forks, call.metadata)
+            with self._profiled("remote", call.name, to):
+                self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
+                                   metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._reference_type._of(ref, self)
 
     def all_gather(self, value: Any, ranks: Ranks, timeout: float | None) -> dict[str, Any]:

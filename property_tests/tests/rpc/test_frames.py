@@ -229,6 +229,42 @@ def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
     return found
 
 
+def received(arena: Arena, window: Window, value: float) -> tuple[int, Tensor]:
+    """Its slot, and a tensor of several pages."""
+    slot, offset = laid(arena, torch.full((5_000,), value))
+    return slot, window.tensor(slot, offset, FLOAT, (5_000,))
+
+
+def test_a_tensor_that_was_received_is_the_childs_own_in_a_fork(shared: tuple[Arena, Window]) -> None:
+    arena = shared[0]
+    (kept_slot, kept), (freed_slot, freed) = received(*shared, 1.0), received(*shared, 2.0)
+    go, goes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(goes)
+        os.read(go, 1)
+        right = bool((kept == 1).all()) and bool((freed == 2).all())
+        kept.fill_(54.0)
+        del kept, freed  # which frees nothing of its parent's
+        os._exit(0 if right else 1)
+    del freed
+    assert not arena._map[freed_slot] and received(*shared, 21.0)[0] == freed_slot
+    os.close(go)
+    os.close(goes)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert arena._map[kept_slot] and bool((kept == 1).all())
+
+
+def test_a_slot_that_ends_while_a_child_copies_is_freed_after_it(shared: tuple[Arena, Window]) -> None:
+    arena, window = shared
+    slot, tensor = received(arena, window, 1.0)
+    window.hold()
+    del tensor
+    assert arena._map[slot]
+    window.let_go()
+    assert not arena._map[slot]
+
+
 @given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 5)), max_size=40))
 def test_no_two_tensors_lie_on_each_other(steps: list[tuple[int, int]]) -> None:
     arena = Arena(1 << 17)
