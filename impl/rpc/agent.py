@@ -44,7 +44,7 @@ from . import remote_errors
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
 from .directory import checked_name
-from .errors import AgentClosed, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
+from .errors import AgentClosed, FrameRefused, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
@@ -301,6 +301,9 @@ class Agent:
     def _take(self, connection: Connection, frame: Frame) -> None:
         kind = frame.kind
         if kind <= Kind.FAILED:
+            entry = self._requests.get(frame.number)
+            if entry is not None and entry.to != connection.peer:
+                raise FrameRefused(f"it answers request {frame.number}, which was not sent to it")
             entry = self._requests.pop(frame.number, None)
             if entry is None:
                 if kind == Kind.ANSWER:

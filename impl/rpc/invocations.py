@@ -211,7 +211,8 @@ class Invocations:
         text = name.encode()
         if len(text) > self.options.limits.name_bytes:
             raise LimitExceeded(f"the name {name[:80]!r}... has {len(text)} bytes > {self.options.limits.name_bytes}")
-        if not kwargs and all(type(arg) in TENSORS for arg in args):
+        # A tensor that is given twice has to arrive as one: the pickle tells.
+        if not kwargs and all(type(arg) in TENSORS for arg in args) and len({*map(id, args)}) == len(args):
             tensors = list(args)
             metadata = self._metadata(to, tensors, name)
             return _Packed(name, PLAIN, CALL.pack(len(text), 0) + text, tensors, [], metadata)

@@ -265,7 +265,7 @@ class References:
             if peer != me or fork.fork in self._passed:  # also if the value is gone: `peer` would keep its handle
                 self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
             owned = self.owned(fork.reference)
-            self._unshare(fork.reference, fork.fork)  # it is at home
+            self._unshare(fork.reference, fork.fork, me)  # it is at home
             return owned
         held = self.hold(fork)
         held.confirmed = peer == fork.owner
@@ -313,13 +313,18 @@ class References:
 
     def _happened(self, incoming: Incoming) -> None:
         what, a, b, c, d = NOTICE.unpack(incoming.body)
+        reference, fork, peer = (a, b), (c, d), incoming.peer
         if what == Happened.FORKED:
-            self._share(self.owned((a, b)), (c, d), incoming.peer)
+            owned = self.owned(reference)
+            if owned.forks.get(fork, peer) != peer:
+                raise FrameRefused(f"worker {peer} takes fork {fork}, which another worker has")
+            self._share(owned, fork, peer)
         elif what == Happened.ACCEPTED:
             with self.lock:
-                self._passed.pop((c, d), None)
+                if self._passed.get(fork, (None, peer))[1] == peer:
+                    self._passed.pop(fork, None)
         else:
-            self._unshare((a, b), (c, d))
+            self._unshare(reference, fork, peer)
         incoming.answer(b"")
 
     def _share(self, owned: Owned, fork: Id, holder: int) -> None:
@@ -332,10 +337,11 @@ class References:
             owned.forks[fork] = holder
             self._shared[owned.reference] = owned
 
-    def _unshare(self, reference: Id, fork: Id) -> None:
+    def _unshare(self, reference: Id, fork: Id, by: int | None = None) -> None:
+        """A fork has ended. `by`: the worker that says so, which ends no fork of another."""
         with self.lock:
             owned = self._shared.get(reference)
-            if owned is not None:
+            if owned is not None and by in (None, owned.forks.get(fork)):
                 owned.forks.pop(fork, None)
                 if not owned.forks:
                     del self._shared[reference]
@@ -348,7 +354,7 @@ class References:
             awaited = [reference for reference in self._awaited if reference[0] == peer]
             passed = [self._passed.pop(fork) for fork, (_, to) in list(self._passed.items()) if to == peer]
         for reference, fork in gone:
-            self._unshare(reference, fork)
+            self._unshare(reference, fork, peer)
         passed.clear()
         for reference in awaited:
             self._in_vain(reference)

@@ -63,6 +63,10 @@ def both(value: Any, *, twice: Any = None) -> tuple[Any, Any]:
     return value, twice
 
 
+def same_as_first(*tensors: Tensor) -> list[bool]:
+    return [each is tensors[0] for each in tensors]
+
+
 def add(one: Tensor, other: Tensor) -> Tensor:
     return one + other
 

@@ -15,8 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.rpc import references as tables
+from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import Invocations
-from trystate.impl.rpc.references import Fork, Happened, References
+from trystate.impl.rpc.references import NOTICE, Fork, Happened, References
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
 
@@ -335,6 +336,26 @@ def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], mon
     assert eventually(place.made.done)
     with pytest.raises(RRefGone, match="keep an RRef to it"):
         place.get()
+
+
+def test_a_worker_ends_and_takes_no_fork_of_another(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.Counter, (1,), None, None)
+    three[A].sync(C, f.keep, (C, rref), None, None)
+    tables_of_b, reference = three[B].references, rref.id
+    assert eventually(lambda: len(tables_of_b._shared[reference].forks) == 2 and three[A].references.counts()["passed"] == 0)
+    forks = dict(tables_of_b._shared[reference].forks)
+    for fork, holder in forks.items():
+        other = A + C - holder
+        three[other].agent.ask(B, Kind.RREF, NOTICE.pack(Happened.DELETED, *reference, *fork), (), PATIENCE_SECONDS)
+        with pytest.raises(RemoteError, match="which another worker has"):
+            three[other].agent.ask(B, Kind.RREF, NOTICE.pack(Happened.FORKED, *reference, *fork), (), PATIENCE_SECONDS)
+    assert tables_of_b._shared[reference].forks == forks
+    fork = three[A].references.fork(rref._ref, C)
+    accepted = NOTICE.pack(Happened.ACCEPTED, *reference, *fork.fork)
+    three[B].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)
+    assert three[A].references.counts()["passed"] == 1
+    three[C].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)
+    assert three[A].references.counts()["passed"] == 0
 
 
 def test_many_references_that_come_before_their_calls_take_no_thread_each(three: list[Invocations]) -> None:

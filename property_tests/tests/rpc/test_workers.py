@@ -18,6 +18,7 @@ from trystate.impl.rpc import arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
+from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import Invocations, RpcFuture
 from trystate.impl.rpc.requests import Answer, Incoming
 from trystate.impl.rpc.termination import all_done
@@ -56,6 +57,27 @@ def test_tensors_of_every_kind_arrive_as_they_were(three: list[Invocations], to:
         for found in (back[0], three[A].sync(to, f.given_back, (tensor,), None, None)):
             assert (found.dtype, found.shape, found.layout) == (tensor.dtype, tensor.shape, tensor.layout)
             assert torch.equal(found.to_dense(), tensor.to_dense()) and not found.requires_grad
+
+
+def test_a_worker_answers_only_what_was_sent_to_it() -> None:
+    f.GATE.clear()
+    with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
+        try:
+            waiting = calls[A].begin(B, f.wait_for_gate, (), None, None)
+            (number,) = calls[A].agent._requests
+            calls[C].agent.transmit(calls[C].agent._connections[A], Kind.ANSWER, number, b"", (), b"", 2)
+            assert eventually(lambda: calls[A].agent.loss(C) is not None)
+            assert "was not sent to it" in str(calls[A].agent.loss(C)) and not waiting.done()
+        finally:
+            f.GATE.set()
+        assert waiting.wait() is True
+
+
+def test_a_tensor_that_is_given_twice_arrives_as_one(three: list[Invocations]) -> None:
+    one, other = torch.ones(3), torch.zeros(3)
+    for args in ((one, one), (one, other, one)):
+        assert three[A].sync(B, f.same_as_first, args, None, None) == [each is one for each in args]
+    assert three[A].sync(B, f.same_as_first, (one, one.clone()), None, None) == [True, False]
 
 
 def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
