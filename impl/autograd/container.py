@@ -60,6 +60,7 @@ class Container:
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
         self._gone: set[int] = set()  # workers that are lost
         self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they were told is over
+        self._ending: list[LocalPass] = []  # of contexts that are over, in which a node may still run
         self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
     @property
@@ -115,6 +116,9 @@ class Container:
         if local_pass is not None and not local_pass.is_over:
             error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
             effects += local_pass.fail(error)
+        self._ending = [each for each in self._ending if each.running]
+        if local_pass is not None and local_pass.running:
+            self._ending.append(local_pass)
         telling = self._telling[number] = _Telling(Clean(number, low), told_by)
         known = self._others if context.known & self._gone else sorted(context.known | self._behind(number, before))
         context.sends, context.recvs, context.gradients = {}, {}, {}
@@ -257,6 +261,9 @@ class Container:
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
         """CANCEL: a pass is over, whether or not it has come here."""
+        for ending in self._ending:
+            if ending.number == cancel.number:
+                return ending.cancel(cancel, asker)
         context = self.contexts.get(cancel.context)
         if context is None:
             return [Answer(asker, b"")]

@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 from trystate.model.autograd.vocabulary import Mode
 
-from ..rpc.agent import Agent
+from ..rpc.agent import DELIVERY_SECONDS, Agent
 from ..rpc.deadline_timer import DeadlineTimer
 from ..rpc.events import OneShotEvent
 from ..rpc.pool import guarded
@@ -55,7 +55,7 @@ from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
 
-CANCEL_SECONDS = 5.0  # for the answers to CANCEL and CLEAN
+CANCEL_SECONDS = 5.0  # for the answers to CANCEL and CLEAN; so long a node may run on after the pass has failed
 TRACEBACK_CHARACTERS = 4_000  # of an error that travels
 
 
@@ -383,7 +383,7 @@ class Driver:
             if not self.agent.wait(root.flag, deadline - monotonic(), there):
                 if expired:
                     return
-                expired, deadline = True, monotonic() + CANCEL_SECONDS
+                expired, deadline = True, monotonic() + CANCEL_SECONDS + DELIVERY_SECONDS
                 with self.locked() as effects:
                     effects += local_pass.expire()
             root.flag = OneShotEvent()  # replaced before the two flags are read: no set() after that is lost

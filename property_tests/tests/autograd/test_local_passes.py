@@ -21,6 +21,7 @@ from trystate.impl.autograd.errors import (
     PassError,
     PassPeerLostError,
     PassRunningError,
+    PassTimeoutError,
     StalePassError,
 )
 from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of, worker_of
@@ -393,6 +394,33 @@ def test_what_an_answer_carries_wrongly_fails_the_part(
     assert why in str(local_pass.error)
     (told,) = (messages.unpack_outcome(body) for body in asked.answers)
     assert why in str(told)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["in an open context", "in one that was left"])
+def test_cancel_is_answered_when_no_node_of_the_pass_runs_any_more(left: bool) -> None:
+    local_pass, _, (_, recv) = called(0, 2)
+    here, again = local_pass.context, Asked(0)
+    owner = container()
+    owner.contexts[here.number] = here
+    if left:
+        perform(owner.clean(messages.Clean(here.number, 0), Asked(0).asker))
+    perform(owner.cancel(messages.Cancel(5, 9, False, "why"), again.asker))
+    assert local_pass.is_over and again.answers == []
+    assert local_pass.ship(recv, [3]) == []
+    perform(local_pass.next()[1])
+    assert len(again.answers) == 1
+
+
+def test_the_root_names_the_workers_that_do_not_answer_that_a_pass_is_over() -> None:
+    here = container()
+    context = here.create()
+    local_pass, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    local_pass.next()
+    for request, answer in zip(perform(local_pass.expire()), (b"", TimeoutError(), ConnectionError()), strict=True):
+        perform(request.done(answer))
+    perform(local_pass.next()[1])
+    assert isinstance(local_pass.error, PassTimeoutError)
+    assert "worker 2 has not answered that: see whether the process stands still" in str(local_pass.error)
 
 
 def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> None:

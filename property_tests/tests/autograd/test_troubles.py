@@ -144,6 +144,23 @@ def test_a_hook_that_takes_longer_than_the_pass_may() -> None:
         assert autograd.get_gradients(context) == {}
 
 
+def test_no_hook_begins_in_a_pass_that_is_over() -> None:
+    called_hooks = list[str]()
+
+    def first(_: torch.Tensor) -> None:
+        called_hooks.append("the first, in which the pass expires")
+        with driver().locked() as effects:
+            (local_pass,) = driver().container.passes()
+            effects += local_pass.expire()
+
+    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    one.register_post_accumulate_grad_hook(first)  # type: ignore[no-untyped-call]
+    other.register_post_accumulate_grad_hook(first)  # type: ignore[no-untyped-call]
+    with autograd.context() as context, pytest.raises(autograd.PassTimeoutError):
+        autograd.backward(context, [(one * other).sum()])
+    assert len(called_hooks) == 1
+
+
 def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
     wait, request, waits = here.agent.wait, here.agent.request, threading.Event()
