@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trystate.impl.autograd import messages
-from trystate.impl.autograd.container import MAX_CONTEXTS, Container
+from trystate.impl.autograd.container import MARK_STEP, MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Asker, Recv
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Request
@@ -523,6 +523,61 @@ def test_contexts_one_after_another_are_told_only_to_who_knows_them() -> None:
         here.sent(context, peer, [], "call")
         assert told(here.release(context.number)) == [(peer, messages.Clean(context.number, context.number + 1))]
     assert told(here.release(here.create().number)) == []
+
+
+def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None:
+    """The creator calls one worker, which calls another in every second context; one context is open meanwhile."""
+    creator, between, last = (container(me) for me in range(3))
+    workers, most = {0: creator, 1: between, 2: last}, 0
+
+    def deliver(source: int, effects: list[Any]) -> None:
+        for request in perform(effects):
+            asker = Asker(source, lambda body, _, request=request: perform(request.done(body)))
+            if request.to in workers:
+                deliver(request.to, workers[request.to].clean(request.message, asker))
+            else:
+                perform(request.done(b""))
+
+    first = creator.create()
+    for number in range(4 * MARK_STEP):
+        context = creator.create()
+        creator.sent(context, 1, [], "call")
+        there = between.heard(context.number)
+        if number % 2 and there is not None:
+            between.sent(there, 2, [], "call")
+            last.heard(context.number)
+        deliver(0, creator.release(context.number))
+        if number == MARK_STEP:
+            assert len(last.dead) == MARK_STEP // 2, "the first is open"
+            deliver(0, creator.release(first.number))
+            assert len(last.dead) == 1
+        most = max(most, len(last.dead))
+        assert not last.contexts
+    assert most <= MARK_STEP
+
+
+def test_a_mark_is_believed_from_its_creator_and_no_end_of_a_context_of_ones_own() -> None:
+    here = container()
+    mine, theirs = here.create(), here.heard(5)
+    assert theirs is not None
+    perform(here.clean(messages.Clean(6, 7), Asked(2).asker))  # worker 2 speaks of contexts of worker 0
+    perform(here.clean(messages.Clean(mine.number, mine.number + 1), Asked(2).asker))
+    assert {*here.contexts} == {mine.number, 5}
+    perform(here.clean(messages.Clean(6, 7), Asked(0).asker))
+    assert {*here.contexts} == {mine.number}
+
+
+def test_a_worker_that_remembers_too_much_drops_it_when_the_mark_rises() -> None:
+    here = container()
+    here.dead = Tombstones(limit=2)
+    for number in (3, 5, 7):
+        here.heard(number)
+    for number in (3, 5):
+        perform(here.clean(messages.Clean(number, 0), Asked(0).asker))
+    with pytest.raises(AutogradError, match="contexts open between others"):
+        here.clean(messages.Clean(7, 0), Asked(0).asker)
+    perform(here.clean(messages.Clean(9, 8), Asked(0).asker))
+    assert not here.contexts
 
 
 def test_who_is_told_late_is_told_the_low_water_mark_of_now() -> None:
