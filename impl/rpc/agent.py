@@ -41,6 +41,7 @@ from torch import Tensor
 from trystate.model.errors import UsageError
 
 from . import remote_errors
+from .arena import IDLE_SECONDS, Arena
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
 from .directory import checked_name
@@ -268,11 +269,25 @@ class Agent:
         self, connection: Connection, kind: int, number: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int
     ) -> None:
         """Send a frame. Raises PeerLost, LimitExceeded and NotAllowed; then nothing was sent."""
-        options = self.options
+        options, arena = self.options, connection.arena
         with outside():
-            frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=connection.arena,
+            frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=arena,
                            shared_from=options.shared_tensor_bytes)  # fmt: skip
         connection.send(frame)
+        if arena is not None and arena.has_more and not arena.is_looked_at:
+            self._look_at(arena)
+
+    def _look_at(self, arena: Arena) -> None:
+        """Have the arena give memory back when it was not used for a while."""
+        arena.is_looked_at = True
+
+        def give_back() -> None:
+            arena.is_looked_at = False
+            arena.give_back()
+            if arena.has_more and self.closed is None:
+                self._look_at(arena)
+
+        self.after(IDLE_SECONDS, partial(self.later, give_back))
 
     def _send(
         self, number: int, entry: Request, kind: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int

@@ -2,7 +2,9 @@
 
 The arena begins with a byte for each slot: 1 while the slot is used. The sender sets it before it announces the slot;
 the receiver clears it when the tensor that lies there dies. No message says so, and the memory is used again while it
-is still in the caches. Rule: a full arena is no error: a tensor that does not fit goes through the socket.
+is still in the caches. The system gives memory to an arena as it is used; the sender gives back what it has not used
+for a while, but for the first megabytes. Rule: a full arena is no error: a tensor that does not fit goes through the
+socket.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ if sys.platform != "linux":
 SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
 HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
 PAGE_BYTES = 4096
+KEPT_BYTES = 64 << 20  # of an arena that is not used: gradients of the next step are laid there without a page fault
+IDLE_SECONDS = 2.0  # between two looks at whether an arena was used; a step of training takes less as a rule
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # a peer that maps it must not get SIGBUS
 
 
@@ -48,6 +52,9 @@ class Arena:
         self._lock = threading.Lock()
         self._used: list[tuple[int, int, int]] = []  # begin, end and slot, in the order of addresses
         self._free = list(range(SLOTS - 1, -1, -1))
+        self._reach = 0  # where the memory that was used ends
+        self._is_in_use = False  # since the last look, beyond what is kept
+        self.is_looked_at = False  # somebody will call `give_back`
 
     def lay(self, tensor: Tensor, strides: tuple[int, ...] = ()) -> tuple[int, int] | None:
         """Copy a plain dense tensor into a slot: its number and place; None if there is no room."""
@@ -87,7 +94,32 @@ class Arena:
             slot = self._free.pop()
             self._used.insert(index, (at, at + wanted, slot))
             self._map[slot] = 1
+            self._reach = max(self._reach, at + wanted)
+            self._is_in_use |= self.has_more
             return slot, at
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has memory that it would give back if it were not used."""
+        return self._reach > KEPT_BYTES
+
+    def give_back(self) -> None:
+        """Give back to the system what no tensor lies in, unless the arena was used since the last call.
+
+        The first KEPT_BYTES stay.
+        """
+        with self._lock:
+            was_in_use, self._is_in_use = self._is_in_use, False
+            if was_in_use or not self.has_more:
+                return
+            self._collect()
+            at = KEPT_BYTES
+            for begin, end in [*((begin, end) for begin, end, _ in self._used if end > at), (self._reach, self._reach)]:
+                first, last = -(-at // mmap.PAGESIZE), begin // mmap.PAGESIZE  # pages of the system
+                if first < last:
+                    self._map.madvise(mmap.MADV_REMOVE, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+                at = max(at, end)
+            self._reach = max((end for _, end, _ in self._used), default=0)
 
     def _collect(self) -> None:
         """Note which slots the peer has freed."""

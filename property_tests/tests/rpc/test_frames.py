@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from trystate.impl.rpc import frames
+from trystate.impl.rpc import arena as arenas
 from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
 from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, Place, encode
 from trystate.impl.rpc.tensors import CODES, DTYPES
@@ -227,6 +228,28 @@ def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
     found = arena.lay(tensor)
     assert found is not None
     return found
+
+
+def test_an_arena_that_is_not_used_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arenas, "KEPT_BYTES", 4 * PAGE_BYTES)
+    arena = Arena(1 << 22)
+    window = Window(os.dup(arena.fd))
+
+    def taken() -> int:
+        return os.fstat(arena.fd).st_blocks * 512
+
+    many = [received(arena, window, float(number)) for number in range(100)]
+    assert taken() > 500 * PAGE_BYTES - PAGE_BYTES and arena.has_more
+    kept = many[50][1]
+    many.clear()
+    arena.give_back()
+    assert taken() > 400 * PAGE_BYTES, "it was used since the last look"
+    arena.give_back()
+    assert taken() <= (4 + 6) * PAGE_BYTES and bool((kept == 50).all())
+    del kept
+    arena.give_back()
+    assert taken() <= 4 * PAGE_BYTES and not arena.has_more
+    assert bool((received(arena, window, 7.0)[1] == 7).all())
 
 
 def received(arena: Arena, window: Window, value: float) -> tuple[int, Tensor]:

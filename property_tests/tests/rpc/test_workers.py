@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from trystate.impl.rpc import arena, invocations
+from trystate.impl.rpc import agent, arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
@@ -57,6 +57,16 @@ def test_tensors_of_every_kind_arrive_as_they_were(three: list[Invocations], to:
         for found in (back[0], three[A].sync(to, f.given_back, (tensor,), None, None)):
             assert (found.dtype, found.shape, found.layout) == (tensor.dtype, tensor.shape, tensor.layout)
             assert torch.equal(found.to_dense(), tensor.to_dense()) and not found.requires_grad
+
+
+def test_shared_memory_that_was_used_once_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(arena, "KEPT_BYTES", 1 << 16)
+    with world(2) as calls:
+        sent = calls[A].agent._connections[B].arena
+        assert sent is not None
+        calls[A].sync(B, f.nothing, (torch.ones(1 << 18),), None, None)
+        assert eventually(lambda: not sent.has_more and not sent.is_looked_at)
 
 
 def test_a_worker_answers_only_what_was_sent_to_it() -> None:
