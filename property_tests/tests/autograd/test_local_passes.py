@@ -365,6 +365,17 @@ def test_gradients_are_known_when_another_worker_is_lost_or_they_were_asked_for_
     assert here.gradients(5) == {"leaf": 7}
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
+    local_pass, _, (recv,) = called(2)
+    local_pass.retain, context = retain, local_pass.context
+    (request,) = local_pass.ship(recv, [3])
+    local_pass.next()
+    perform(request.done(Done(0).pack(), ()))
+    container().merge(context)
+    assert (len(context.sends), len(context.recvs), len(context.by_node)) == ((1, 1, 1) if retain else (0, 0, 0))
+
+
 def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
     local_pass, asked, (recv,) = called(0)
     local_pass.ship(recv, [3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.futures import Future
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import current_context, driver, new_context, release_context
 from trystate.impl.autograd.borrowed_grad import borrowed
+from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.model.autograd.vocabulary import Part
 from trystate.property_tests.support.autograd.operations import gives
@@ -255,6 +257,41 @@ def times_and_leaves_gradients_off(one: torch.Tensor, other: torch.Tensor) -> to
     made = one * other
     torch.set_grad_enabled(False)
     return made
+
+
+def test_a_call_without_gradients_takes_no_part_in_a_pass() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        with torch.no_grad():
+            assert not called(value, value).requires_grad
+        autograd.backward(context, [called(value, torch.ones(2))])  # FAST: each recorded call needs a gradient
+        assert autograd.get_gradients(context)[value].tolist() == [1, 1]
+
+
+class Meets(torch.autograd.Function):
+    """Its backward waits until another thread is in it too."""
+
+    both = threading.Barrier(2, timeout=SECONDS)
+
+    @staticmethod
+    def forward(ctx: Any, one: torch.Tensor) -> torch.Tensor:
+        return one * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        Meets.both.wait()
+        return gradient * 2
+
+
+def test_two_passes_run_one_node_at_the_same_time() -> None:
+    node = Meets.apply(torch.ones(2, requires_grad=True)).grad_fn  # type: ignore[no-untyped-call]
+
+    def run(factor: float) -> list[float]:
+        (made,) = TorchGraph(0, {}).run(node, [torch.full((2,), factor)])
+        return made.tolist()  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(run, (1.0, 2.0))) == [[2, 2], [4, 4]]
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

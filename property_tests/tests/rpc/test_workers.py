@@ -59,6 +59,19 @@ def test_tensors_of_every_kind_arrive_as_they_were(three: list[Invocations], to:
             assert torch.equal(found.to_dense(), tensor.to_dense()) and not found.requires_grad
 
 
+def test_shared_memory_of_a_call_that_was_not_sent_is_free() -> None:
+    options = Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 20, limits=Limits(unsent_bytes=1 << 20))
+    with world(2, options) as calls:
+        sent = calls[A].agent._connections[B].arena
+        assert sent is not None
+        with not_reading(calls[B].agent._connections[A]):
+            waiting = calls[A].begin(B, f.given_back, (bytes(1 << 24),), None, None)  # more than its socket takes
+            with pytest.raises(LimitExceeded, match="does not read"):
+                calls[A].sync(B, f.nothing, (torch.ones(1 << 16),), None, None)
+            assert sent.lay(torch.ones(1 << 18)) is not None, "all of it is free"
+        assert len(waiting.wait()) == 1 << 24
+
+
 def test_shared_memory_that_was_used_once_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(arena, "KEPT_BYTES", 1 << 16)
