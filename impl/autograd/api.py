@@ -20,10 +20,10 @@ from ..rpc.errors import AgentClosed
 from .contexts import Context
 from .driver import Driver
 from .errors import AutogradError, ContextError
+from .messages import MAX_SECONDS
 from .observer import Observer
 from .recorder import VARIABLE, Recorder
 
-MAX_SECONDS = 1_000_000.0
 _drivers: dict[Agent, Driver] = {}
 
 
@@ -142,8 +142,7 @@ def backward(
         raise UsageError(f"timeout={timeout}: a number of seconds above 0, at most {MAX_SECONDS:g}")
     if mode not in ("fast", "smart"):
         raise UsageError(f'mode={mode!r}: "fast" or "smart"')
-    with here.locked():
-        here.container.get(context_id)
+    check_open(context_id)
     _check(roots)
     here.backward(context_id, roots, retain_graph, Mode[mode.upper()], seconds)
 
@@ -170,6 +169,13 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
         ContextError: there is no such context here.
     """
     return driver().gradients(context_id)
+
+
+def check_open(context_id: int) -> None:
+    """Raises ContextError: there is no such context here."""
+    here = driver()
+    with here.locked():
+        here.container.get(context_id)
 
 
 def observe(observer: Observer | None) -> None:

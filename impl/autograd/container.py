@@ -99,9 +99,12 @@ class Container:
         return context
 
     def heard(self, number: int) -> Context | None:
-        """The context of a call that has arrived, which begins here if it is new; None if it is over."""
-        context = self.contexts.get(number)
-        if context is None and number not in self.dead and worker_of(number) not in self._gone:
+        """The context of a call that has arrived, which begins here if it is new; None if it is over.
+
+        A context of this worker begins here by no call.
+        """
+        context, creator = self.contexts.get(number), worker_of(number)
+        if context is None and number not in self.dead and creator not in self._gone and creator != self.me:
             context = self._open(number)
         return context
 

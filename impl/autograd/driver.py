@@ -42,13 +42,15 @@ from ..rpc.agent import DELIVERY_SECONDS, Agent
 from ..rpc.deadline_timer import DeadlineTimer
 from ..rpc.events import OneShotEvent
 from ..rpc.pool import guarded
+from ..rpc.remote_errors import text_of
 from ..rpc.requests import Answer as Answered
 from ..rpc.requests import Incoming
 from . import messages
 from .container import Container
 from .contexts import Asker, Context, Recv
 from .effects import Answer, Effect, Request, Run, Watch
-from .errors import PassError
+from .errors import ContextError, PassError
+from .ids import worker_of
 from .local_pass import Begin, LocalPass
 from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
 from .observer import Event, Observer
@@ -227,7 +229,7 @@ class Driver:
         if isinstance(error, PassError):
             return error
         plain = type(error) in (Exception, RuntimeError)
-        text = str(error) if plain else f"{type(error).__name__}: {error}"
+        text = text_of(error) if plain else f"{type(error).__name__}: {text_of(error)}"
         where = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
         told = PassError(f"{text}\n\nOn worker {self.agent.name!r}:\n{where}", (self.agent.me,))
         told.__cause__ = error
@@ -308,6 +310,8 @@ class Driver:
         if not metadata:
             return Scope(self.current, None)  # also of one that an earlier function has left open in the thread
         forward = Forward.unpack(metadata)
+        if worker_of(forward.context) not in self.agent.workers:
+            raise ContextError(f"a call in context {forward.context}, of which no worker is the creator")
         with self._lock:
             context = self.container.heard(forward.context)
         if context is None:

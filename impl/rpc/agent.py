@@ -305,8 +305,8 @@ class Agent:
         try:
             self.transmit(connection, kind, number, body, tensors, metadata, flags)
         except BaseException as error:
-            if self._requests.pop(number, None) is None:
-                return  # `_over` was faster, and has called `done` with PeerLost
+            if self._requests.pop(number, None) is None and isinstance(error, RpcError):
+                return  # `_over` was faster, and has called `done` with PeerLost; an interrupt is raised all the same
             if isinstance(error, PeerLost):
                 raise PeerLost(self._loss(entry.to, connection)) from None
             raise

@@ -36,6 +36,7 @@ HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
 PAGE_BYTES = 4096
 KEPT_BYTES = 64 << 20  # of an arena that is not used: gradients of the next step are laid there without a page fault
 IDLE_SECONDS = 2.0  # between two looks at whether an arena was used; a step of training takes less as a rule
+LOCK_SECONDS = 1.0  # of another thread's look for a slot, which takes microseconds, and of giving back, milliseconds
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # a peer that maps it must not get SIGBUS
 
 
@@ -80,7 +81,9 @@ class Arena:
             self.close_descriptor()
 
     def _reserve(self, wanted: int) -> tuple[int, int] | None:
-        with self._lock:
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            return None  # the handler of a signal has interrupted this thread here: its tensor goes through the socket
+        try:
             self._collect()
             at, index = HEAD_BYTES, 0
             for index, (begin, end, _) in enumerate(self._used):  # noqa: B007
@@ -97,6 +100,8 @@ class Arena:
             self._reach = max(self._reach, at + wanted)
             self._is_in_use |= self.has_more
             return slot, at
+        finally:
+            self._lock.release()
 
     @property
     def has_more(self) -> bool:

@@ -359,6 +359,8 @@ class Invocations:
                 self._postponed(incoming, name, scope, owned, found)
             except BaseException as error:
                 self._fail(incoming, owned, error)
+                if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                    raise  # an interrupt of the program's thread, which has set the future
 
         future = result if isinstance(result, AnyFuture) else result.future
         # A method may wait: on a thread of its own, and not on the one that sets the future.
@@ -471,7 +473,7 @@ class RpcFuture(Future[Any]):
     def __init__(self, calls: Invocations, peer: int, seconds: float, keep: tuple[object, list[Fork], bytes]) -> None:
         super().__init__()
         self._calls, self._peer, self._seconds, self._keep = calls, peer, seconds, keep
-        self._flag, self._once = OneShotEvent(), threading.Lock()
+        self._flag, self._once = OneShotEvent(), threading.RLock()  # reentrant for handlers of signals
         self._answer: Answer | BaseException | None = None
         self._error: Exception | None = None
 

@@ -145,13 +145,13 @@ class References:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self._numbers = itertools.count()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # reentrant for handlers of signals
         self._shared: dict[Id, Owned] = {}  # values that other workers hold references to
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
         # Places of values that others speak of, and nothing has made yet; with what ends the wait for each.
         self._awaited: dict[Id, tuple[Owned, Callable[[], object]]] = {}
         self._latest: dict[int, int] = {}  # by worker, the last that it has had made here
-        self._making = {worker: threading.RLock() for worker in agent.workers}  # reentrant for handlers of signals
+        self._making = {worker: threading.RLock() for worker in agent.workers}
         self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
         self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
         self._untold: list[Notice] = []  # too many requests were not answered, or too much was not sent

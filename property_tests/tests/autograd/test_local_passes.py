@@ -91,7 +91,8 @@ def test_tombstones_are_limited() -> None:
 IDS = st.integers(0, (1 << 64) - 1)
 
 
-@given(IDS, IDS, IDS, st.floats(0, 1e6), st.booleans(), st.booleans(), st.lists(IDS, max_size=5), st.text(max_size=20))
+@given(IDS, IDS, IDS, st.floats(0, 1e6), st.booleans(), st.booleans(), st.lists(IDS, min_size=1, max_size=5),
+       st.text(max_size=20))  # fmt: skip
 def test_messages_come_back_from_their_bytes(
     context: int, number: int, message: int, budget: float, one: bool, other: bool, several: list[int], text: str
 ) -> None:
@@ -135,6 +136,19 @@ def test_any_bytes_are_an_answer_or_an_error(body: bytes) -> None:
 @pytest.mark.parametrize("carried", [Backward(5, 9, 7, 0.5, True, False), Mark(5, 9, 0.5, False, (7, 8))])
 def test_an_answer_carries_a_request(carried: Backward | Mark) -> None:
     assert messages.unpack_outcome(Done(-2, carried).pack()) == Done(-2, carried)
+
+
+@pytest.mark.parametrize("budget", [float("inf"), float("nan"), -1.0, 1e7])
+def test_a_pass_that_would_never_end_is_refused(budget: float) -> None:
+    for message in (Backward(5, 9, 1, budget, False, False), Mark(5, 9, budget, False, (1,))):
+        with pytest.raises(AutogradError, match="seconds: 0 to 1e"):
+            type(message).unpack(message.pack())
+
+
+def test_a_mark_of_nothing_is_refused() -> None:
+    """It would have no answer, and its pass would take the context."""
+    with pytest.raises(AutogradError, match="0 messages: 1 to"):
+        Mark.unpack(Mark(5, 9, 1.0, False, ()).pack())
 
 
 def test_an_answer_carries_nothing_else() -> None:
@@ -576,6 +590,11 @@ def test_a_mark_is_believed_from_its_creator_and_no_end_of_a_context_of_ones_own
     assert {*here.contexts} == {mine.number, 5}
     perform(here.clean(messages.Clean(6, 7), Asked(0).asker))
     assert {*here.contexts} == {mine.number}
+
+
+def test_no_call_begins_a_context_of_this_worker() -> None:
+    here = container()
+    assert here.heard(1 << 48) is None and not here.contexts
 
 
 def test_a_worker_that_remembers_too_much_drops_it_when_the_mark_rises() -> None:

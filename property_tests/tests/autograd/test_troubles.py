@@ -19,7 +19,10 @@ from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import current_context, driver, new_context, release_context
 from trystate.impl.autograd.borrowed_grad import borrowed
 from trystate.impl.autograd.torch_graph import TorchGraph
+from trystate.impl.autograd.messages import NO_MESSAGE, Forward
 from trystate.impl.rpc.events import OneShotEvent
+from trystate.impl.rpc.frames import Kind
+from trystate.impl.rpc.invocations import CALL
 from trystate.model.autograd.vocabulary import Part
 from trystate.property_tests.support.autograd.operations import gives
 
@@ -292,6 +295,41 @@ def test_two_passes_run_one_node_at_the_same_time() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(run, (1.0, 2.0))) == [[2, 2], [4, 4]]
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def mute(_: torch.Tensor) -> torch.Tensor:
+    raise MuteError
+
+
+def test_an_error_whose_text_cannot_be_had_fails_the_pass() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        with pytest.raises(autograd.PassError, match=r"MuteError: \(its text cannot be had: ValueError\)"):
+            autograd.backward(context, [gives(called(value, torch.ones(2)), mute)])
+
+
+def test_a_step_outside_of_its_context_is_made_nowhere() -> None:
+    parameter = torch.zeros(2, requires_grad=True)
+    distributed = optimizer.DistributedOptimizer(torch.optim.SGD, [rpc.RRef(parameter)], lr=1.0)
+    with autograd.context() as context:
+        autograd.backward(context, [called(parameter, torch.ones(2))])
+        distributed.step(context)
+    with pytest.raises(autograd.ContextError, match="it was left"):
+        distributed.step(context)
+    assert parameter.tolist() == [-1, -1]
+
+
+def test_a_call_in_a_context_of_no_worker_is_refused() -> None:
+    forged = Forward(1 << 63, NO_MESSAGE, ()).pack()
+    agent, body = driver().agent, CALL.pack(4, 0) + b"math" + b""
+    with pytest.raises(rpc.RemoteError, match="of which no worker is the creator"):
+        agent.ask(0, Kind.CALL, body, (), SECONDS, metadata=forged)
+    assert not driver().container.contexts
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from trystate.impl.rpc import agent, arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
@@ -82,6 +84,71 @@ def test_shared_memory_that_was_used_once_is_given_back(monkeypatch: pytest.Monk
         assert eventually(lambda: not sent.has_more and not sent.is_looked_at)
 
 
+def test_a_handler_of_a_signal_may_call_while_its_thread_waits(three: list[Invocations]) -> None:
+    """It interrupts the thread that reads the connection, and that thread alone reads it."""
+    link, said = three[A].agent._connections[B], list[Any]()
+
+    def handle(*_: object) -> None:
+        said.append(three[A].sync(B, f.both, (len(said),), None, None))
+
+    def interrupt() -> None:
+        for number in range(1, 4):
+            assert eventually(lambda: link._reading.locked() and link._is_polling)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert eventually(lambda number=number: len(said) == number)
+        f.GATE.set()
+
+    f.GATE.clear()
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            interrupts = thread.submit(interrupt)
+            assert three[A].sync(B, f.wait_for_gate, (), None, None) and interrupts.result() is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert said == [(0, None), (1, None), (2, None)]
+
+
+def test_a_handler_of_a_signal_in_the_middle_of_a_frame_is_told_so(three: list[Invocations]) -> None:
+    link = three[A].agent._connections[B]
+    link._writer = threading.get_ident()
+    try:
+        with pytest.raises(LimitExceeded, match="have the handler set a flag"):
+            three[A].sync(B, f.nothing, (), None, None)
+    finally:
+        link._writer = 0
+    assert link._reading.acquire(timeout=PATIENCE_SECONDS)
+    link._reader = threading.get_ident()
+    try:
+        with pytest.raises(RpcError, match="have the handler set a flag"):
+            three[A].sync(B, f.nothing, (), None, None)
+    finally:
+        link._reader = 0
+        link._reading.release()
+        link._pool.arm(link._fd)
+
+
+def test_an_interrupt_while_a_call_is_sent_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream of the connection cannot go on, so that another thread ends the call by PeerLost meanwhile."""
+    with world(2) as calls:
+        here = calls[A].agent
+
+        def interrupted(*_: object, **__: object) -> None:
+            here._connections[B].close("its stream cannot go on")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(here, "transmit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            calls[A].sync(B, f.nothing, (), None, None)
+
+
+def test_one_thread_cannot_read_and_run() -> None:
+    with pytest.raises(UsageError, match="threads is 1: give 2 or more"):
+        Limits(threads=1)
+    with world(2, Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=2), arena_bytes=0)) as two:
+        assert two[A].sync(B, f.both, (1,), None, None) == (1, None)
+
+
 def test_a_worker_answers_only_what_was_sent_to_it() -> None:
     f.GATE.clear()
     with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
@@ -112,7 +179,14 @@ def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
     assert three[A].sync(B, f.nothing, (), None, None) is None
 
 
-MODES = {"inference": torch.inference_mode, "fake": FakeTensorMode, "device": lambda: torch.device("meta")}
+class Refusing(TorchDispatchMode):
+    """As FakeTensorMode, which takes long to import: no operation makes an ordinary tensor."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{function} ran in the mode of a thread that waits")
+
+
+MODES = {"inference": torch.inference_mode, "dispatch": Refusing, "device": lambda: torch.device("meta")}
 
 
 @pytest.mark.parametrize("mode", MODES)
