@@ -101,9 +101,7 @@ class Mark(NamedTuple):
         context, number, budget, retain, count = _parse(_MARK, body, exact=False)
         _check_budget(budget)
         if not 0 < count <= MAX_MARKS or len(body) != _MARK.size + 8 * count:
-            raise AutogradError(
-                f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each"
-            )
+            raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each")
         return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
 
 

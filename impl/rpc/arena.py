@@ -165,7 +165,9 @@ class Window:
             os.close(fd)
         self._leases: dict[int, _Lease] = {}
         self._ended: deque[int] = deque()  # slots to be freed
-        self._holds = 0  # forks of which the child has not copied; in a child for good: it frees nothing of its parent's
+        self._holds = (
+            0  # forks of which the child has not copied; in a child for good: it frees nothing of its parent's
+        )
 
     def tensor(
         self, slot: int, offset: int, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = ()

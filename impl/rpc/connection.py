@@ -205,8 +205,8 @@ class Connection:
     def _lead_inside(self, event: OneShotEvent, deadline: float) -> None:
         """The handler of a signal has interrupted this thread, which reads already, and waits for an answer itself."""
         if not self._is_polling:
-            raise RpcError(f"worker {self.peer} is called by the handler of a signal, in the middle of what this thread "
-                           "reads from there: have the handler set a flag, and call afterwards")  # fmt: skip
+            raise RpcError(f"worker {self.peer} is called by the handler of a signal, in the middle of what this "
+                           "thread reads from there: have the handler set a flag, and call afterwards")  # fmt: skip
         try:
             self._poll(event, deadline)
         finally:

@@ -23,7 +23,6 @@ from struct import Struct
 from types import MethodType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 from torch._C import Future as AnyFuture  # returned by then() and collect_all(); the other derives from it
 from torch._C._autograd import _profiler_enabled

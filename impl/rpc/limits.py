@@ -37,4 +37,6 @@ class Limits:
             if not value > 0:
                 raise UsageError(f"the limit {field.name} is {value!r}: give a number above 0")
         if self.threads < 2:
-            raise UsageError("the limit threads is 1: give 2 or more, since one of them reads while others run functions")
+            raise UsageError(
+                "the limit threads is 1: give 2 or more, since one of them reads while others run functions"
+            )

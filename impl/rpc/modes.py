@@ -1,8 +1,8 @@
 """The modes of torch that a thread is in, and how to be outside of them.
 
-A thread reads frames for other threads too, and runs the functions of one caller after the other. A tensor that it makes
-in a mode of its program, or in one that an earlier function has left on, is not the tensor that was sent: an inference
-tensor, a fake one, or one of another device.
+A thread reads frames for other threads too, and runs the functions of one caller after the other. A tensor that it
+makes in a mode of its program, or in one that an earlier function has left on, is not the tensor that was sent: it is
+an inference tensor, a fake one, or one of another device.
 
 Rule: frames are read and written, and calls of others are run and answered, `outside` of the modes of the thread.
 """

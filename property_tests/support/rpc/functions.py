@@ -132,20 +132,6 @@ def mode_before_one_is_left_on() -> str:
     return "inference" if made.is_inference() else str(made.device)
 
 
-def ones_with_history(tensor: Tensor) -> Future[Tensor]:
-    """Answered at the gate, by a thread that has gradients off."""
-    future: Future[Tensor] = Future()
-
-    def answer() -> None:
-        with torch.no_grad():
-            GATE.wait(PATIENCE_SECONDS)
-            future.set_result(made)
-
-    made = tensor * torch.ones(3)
-    threading.Thread(target=answer).start()
-    return future
-
-
 def applied(function: Any, *args: Any) -> Any:
     return function(*args)
 

@@ -141,7 +141,9 @@ def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Mo
     installed.mkdir()
     (installed / "installed_elsewhere.py").write_text("def serve(): return 1\n")
     monkeypatch.syspath_prepend(str(installed))
-    advice = r"'installed_elsewhere:serve',\)\) on this worker for this function alone, or 'installed_elsewhere' for all"
+    advice = (
+        r"'installed_elsewhere:serve',\)\) on this worker for this function alone, or 'installed_elsewhere' for all"
+    )
     with pytest.raises(NotAllowed, match=advice):
         find("installed_elsewhere:serve", DEFAULT, LIMIT)
     assert "installed_elsewhere" not in sys.modules

@@ -342,7 +342,9 @@ def test_a_worker_ends_and_takes_no_fork_of_another(three: list[Invocations]) ->
     rref = three[A].remote(B, f.Counter, (1,), None, None)
     three[A].sync(C, f.keep, (C, rref), None, None)
     tables_of_b, reference = three[B].references, rref.id
-    assert eventually(lambda: len(tables_of_b._shared[reference].forks) == 2 and three[A].references.counts()["passed"] == 0)
+    assert eventually(
+        lambda: len(tables_of_b._shared[reference].forks) == 2 and three[A].references.counts()["passed"] == 0
+    )
     forks = dict(tables_of_b._shared[reference].forks)
     for fork, holder in forks.items():
         other = A + C - holder
