@@ -120,8 +120,9 @@ def backward(
     """Compute the gradients of the sum of the roots, on all workers that took part in computing them.
 
     They are added to those that `get_gradients` gives on each worker, never to `.grad`. It returns when all is quiet
-    everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling; nodes and
-    hooks of this worker, which run in this thread, are not cut short.
+    everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling. Nodes and
+    hooks that run are not cut short: those of this worker, which run in this thread, are waited for, and those of
+    others for 5 s.
 
     `mode`: "fast" needs every tensor that was sent or returned inside the context, and requires a gradient, to
     contribute to the roots, else it fails and names calls; "smart" first marks those that do, by more messages.
