@@ -227,7 +227,7 @@ class Connection:
             self._is_polling = False
             for fd, _ in ready:
                 if fd == self._fd:
-                    with outside():  # what it reads may be another thread's
+                    with outside():  # the tensors may be for another thread
                         self._read()
                 else:
                     event_fd.heard()

@@ -278,7 +278,7 @@ def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
 def _taken(sock: socket.socket, what: Struct, deadline: float) -> Iterator[tuple[tuple[Any, ...], int | None]]:
     """The values that were sent, and the descriptor that came with them. On TCP none can come.
 
-    What a stranger sends is closed at the end, as all else: it may be several descriptors.
+    All descriptors are closed at the end: a stranger may have sent several.
     """
     if sock.family != socket.AF_UNIX:
         yield what.unpack(_exactly(sock, what.size, deadline)), None

@@ -23,7 +23,7 @@ _is_any_autocast_on = torch._C._is_any_autocast_enabled
 
 
 def outside() -> AbstractContextManager[None]:
-    """What a thread enters to do torch's default: gradients are on, and no mode is."""
+    """A context in which a thread has torch's defaults: gradients are on, and no mode is."""
     if (
         torch.is_grad_enabled()
         and not torch.is_inference_mode_enabled()

@@ -33,7 +33,7 @@ class Options:
         secret: bytes that all workers must know, beside what the store tells them.
         host: the address that workers on other machines reach this one at; by default the one that reaches the store.
         arena_bytes: shared memory for the tensors to each worker of this machine, which is taken as it is used, and
-            given back. What does not fit goes through the socket, at a tenth of the rate. 0: none.
+            given back. A tensor that does not fit goes through the socket, at a tenth of the rate. 0: none.
         shared_tensor_bytes: from this size on a tensor goes through shared memory.
     """
 

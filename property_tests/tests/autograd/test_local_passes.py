@@ -581,7 +581,7 @@ def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None
     assert most <= MARK_STEP
 
 
-def test_a_mark_is_believed_from_its_creator_and_no_end_of_a_context_of_ones_own() -> None:
+def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
     here = container()
     mine, theirs = here.create(), here.heard(5)
     assert theirs is not None
