@@ -331,7 +331,8 @@ def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], mon
     here = three[B].references
     with pytest.raises(RRefGone):
         here.owned((B, 1 << 40))  # its own
-    monkeypatch.setattr(three[B].agent, "timeout", 0.02)
+    after = three[B].agent.after
+    monkeypatch.setattr(three[B].agent, "after", lambda seconds, act: after(0.02, act))
     place = here.owned((A, 1 << 50))
     assert eventually(place.made.done)
     with pytest.raises(RRefGone, match="keep an RRef to it"):
