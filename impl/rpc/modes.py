@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
-from torch.overrides import _pop_mode, _push_mode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils import _python_dispatch
 
 _NOTHING = nullcontext()
 _function_modes = torch._C._len_torch_function_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_any_autocast_on = torch._C._is_any_autocast_enabled
+_pop: Any = torch._C._pop_torch_function_stack
+_push: Any = torch._C._push_on_torch_function_stack
+_no_dispatch_modes: Any = _python_dispatch._disable_current_modes
+_autocast: Any = torch.autocast
 
 
 def outside() -> AbstractContextManager[None]:
@@ -40,9 +44,9 @@ def _outside() -> Iterator[None]:
     left = []
     try:
         while _function_modes():
-            left.append(_pop_mode())
-        with torch.inference_mode(False), _disable_current_modes(), torch.autocast("cpu", enabled=False):
+            left.append(_pop())
+        with torch.inference_mode(False), _no_dispatch_modes(), _autocast("cpu", enabled=False):
             yield
     finally:
         while left:
-            _push_mode(left.pop())
+            _push(left.pop())
