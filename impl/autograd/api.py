@@ -20,10 +20,10 @@ from ..rpc.errors import AgentClosed
 from .contexts import Context
 from .driver import Driver
 from .errors import AutogradError, ContextError
+from .messages import MAX_SECONDS
 from .observer import Observer
 from .recorder import VARIABLE, Recorder
 
-MAX_SECONDS = 1_000_000.0
 _drivers: dict[Agent, Driver] = {}
 
 
@@ -120,8 +120,9 @@ def backward(
     """Compute the gradients of the sum of the roots, on all workers that took part in computing them.
 
     They are added to those that `get_gradients` gives on each worker, never to `.grad`. It returns when all is quiet
-    everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling; nodes and
-    hooks of this worker, which run in this thread, are not cut short.
+    everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling. Nodes and
+    hooks that run are not cut short: those of this worker, which run in this thread, are waited for, and those of
+    others for 5 s.
 
     `mode`: "fast" needs every tensor that was sent or returned inside the context, and requires a gradient, to
     contribute to the roots, else it fails and names calls; "smart" first marks those that do, by more messages.
@@ -142,8 +143,7 @@ def backward(
         raise UsageError(f"timeout={timeout}: a number of seconds above 0, at most {MAX_SECONDS:g}")
     if mode not in ("fast", "smart"):
         raise UsageError(f'mode={mode!r}: "fast" or "smart"')
-    with here.locked():
-        here.container.get(context_id)
+    check_open(context_id)
     _check(roots)
     here.backward(context_id, roots, retain_graph, Mode[mode.upper()], seconds)
 
@@ -170,6 +170,13 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
         ContextError: there is no such context here.
     """
     return driver().gradients(context_id)
+
+
+def check_open(context_id: int) -> None:
+    """Raises ContextError: there is no such context here."""
+    here = driver()
+    with here.locked():
+        here.container.get(context_id)
 
 
 def observe(observer: Observer | None) -> None:

@@ -35,13 +35,16 @@ from .messages import CLEAN, Clean
 from .tombstones import Tombstones
 
 MAX_CONTEXTS = 65_536  # that are open here at once
+# So far a worker's low-water mark may rise until it tells all others of it, and not only those that it has told of a
+# context: a worker that is reached through another remembers at most so many ranges of contexts that are over.
+MARK_STEP = 1_024
 
 
 @dataclass(eq=False, slots=True)
 class _Telling:
     """The spread of CLEAN from here: its sender is answered when all workers that it goes on to have answered."""
 
-    clean: Clean
+    context: int
     asker: Asker | None
     told: set[int] = field(default_factory=set)
     waits_for: set[int] = field(default_factory=set)
@@ -59,7 +62,9 @@ class Container:
         self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
         self._gone: set[int] = set()  # workers that are lost
+        self._mark_of_all = 0  # the count of the low-water mark that all others were told of
         self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they were told is over
+        self._ending: list[LocalPass] = []  # of contexts that are over, in which a node may still run
         self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
     @property
@@ -94,9 +99,12 @@ class Container:
         return context
 
     def heard(self, number: int) -> Context | None:
-        """The context of a call that has arrived, which begins here if it is new; None if it is over."""
-        context = self.contexts.get(number)
-        if context is None and number not in self.dead and worker_of(number) not in self._gone:
+        """The context of a call that has arrived, which begins here if it is new; None if it is over.
+
+        A context of this worker begins here by no call.
+        """
+        context, creator = self.contexts.get(number), worker_of(number)
+        if context is None and number not in self.dead and creator not in self._gone and creator != self.me:
             context = self._open(number)
         return context
 
@@ -104,7 +112,7 @@ class Container:
         """Leave a context: it is over here, and everywhere that it was heard of from here."""
         return self._bury(self.get(number))
 
-    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+    def _bury(self, context: Context, told_by: Asker | None = None) -> list[Effect]:
         number, before = context.number, self._low_water(context.number)
         self.dead.bury(number)  # first: it has a limit
         del self.contexts[number]
@@ -115,7 +123,10 @@ class Container:
         if local_pass is not None and not local_pass.is_over:
             error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
             effects += local_pass.fail(error)
-        telling = self._telling[number] = _Telling(Clean(number, low), told_by)
+        self._ending = [each for each in self._ending if each.running]
+        if local_pass is not None and local_pass.running:
+            self._ending.append(local_pass)
+        telling = self._telling[number] = _Telling(number, told_by)
         known = self._others if context.known & self._gone else sorted(context.known | self._behind(number, before))
         context.sends, context.recvs, context.gradients = {}, {}, {}
         context.by_node.clear()
@@ -123,7 +134,11 @@ class Container:
 
     def _behind(self, number: int, mark: int) -> set[int]:
         """Those that remember something above the old mark, if it has risen: untold, they would do so for ever."""
-        rises = self._low_water(number) > mark
+        low = self._low_water(number)
+        rises = low > mark
+        if rises and count_of(low) - self._mark_of_all >= MARK_STEP:
+            self._mark_of_all = count_of(low)
+            return set(self._others)
         return {peer for peer, last in self._last_told.items() if last >= mark} if rises else set()
 
     def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
@@ -132,10 +147,10 @@ class Container:
         new = [peer for peer in peers if peer not in telling.told and peer != first and peer not in self._gone]
         telling.told.update(new)
         telling.waits_for.update(new)
-        number, low = telling.clean
+        number = telling.context
         if worker_of(number) == self.me:
             self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in new})
-        clean = Clean(number, max(low, self._low_water(number)))  # it may have risen since
+        clean = Clean(number, self._low_water(number))  # it may have risen since
         return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
 
     def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
@@ -146,7 +161,7 @@ class Container:
 
     def _told(self, telling: _Telling) -> list[Effect]:
         """Answer the sender of CLEAN once all have answered: from then on the sender may die without harm."""
-        if telling.waits_for or self._telling.pop(telling.clean.context, None) is None:
+        if telling.waits_for or self._telling.pop(telling.context, None) is None:
             return []
         return [Answer(telling.asker, b"")] if telling.asker is not None else []
 
@@ -158,19 +173,25 @@ class Container:
         return min(self._context_ids.next, self.last_id) if oldest is None else oldest  # no mark is beyond the last id
 
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
-        """CLEAN: a context is over, and so are its creator's older ones."""
+        """CLEAN: a context is over, and so are its creator's older ones, if it is the creator that says so.
+
+        The creator alone knows that, and is told by nobody that a context of its own is over.
+        """
+        creator = worker_of(clean.context)
+        if creator == self.me:
+            return [Answer(asker, b"")]
+        low = clean.low if asker.peer == creator == worker_of(clean.low) else clean.context - count_of(clean.context)
+        self.dead.below(low)  # first: it makes room for what is over now
         effects: list[Effect] = []
         if clean.context in self.contexts:
-            effects += self._bury(self.contexts[clean.context], asker, clean.low)
+            effects += self._bury(self.contexts[clean.context], asker)
         else:
             telling = self._telling.get(clean.context)
             if telling is None or telling.asker is None or telling.asker.peer != asker.peer:
                 effects.append(Answer(asker, b""))  # at once: they may wait for each other
-        over = [n for n in self.contexts if worker_of(n) == worker_of(clean.context) and n < clean.low]
-        for number in sorted(over):
-            effects += self._bury(self.contexts[number], low=clean.low)
+        for number in sorted(n for n in self.contexts if worker_of(n) == creator and n < low):
+            effects += self._bury(self.contexts[number])
         self.dead.bury(clean.context)
-        self.dead.below(clean.low)
         return effects
 
     # Forward.
@@ -257,6 +278,9 @@ class Container:
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
         """CANCEL: a pass is over, whether or not it has come here."""
+        for ending in self._ending:
+            if ending.number == cancel.number:
+                return ending.cancel(cancel, asker)
         context = self.contexts.get(cancel.context)
         if context is None:
             return [Answer(asker, b"")]

@@ -28,7 +28,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -38,24 +38,26 @@ import torch
 from torch import Tensor
 from trystate.model.autograd.vocabulary import Mode
 
-from ..rpc.agent import Agent
+from ..rpc.agent import DELIVERY_SECONDS, Agent
 from ..rpc.deadline_timer import DeadlineTimer
 from ..rpc.events import OneShotEvent
 from ..rpc.pool import guarded
+from ..rpc.remote_errors import text_of
 from ..rpc.requests import Answer as Answered
 from ..rpc.requests import Incoming
 from . import messages
 from .container import Container
 from .contexts import Asker, Context, Recv
 from .effects import Answer, Effect, Request, Run, Watch
-from .errors import PassError
+from .errors import ContextError, PassError
+from .ids import worker_of
 from .local_pass import Begin, LocalPass
 from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
 from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
 
-CANCEL_SECONDS = 5.0  # for the answers to CANCEL and CLEAN
+CANCEL_SECONDS = 5.0  # for the answers to CANCEL and CLEAN; so long a node may run on after the pass has failed
 TRACEBACK_CHARACTERS = 4_000  # of an error that travels
 
 
@@ -227,7 +229,7 @@ class Driver:
         if isinstance(error, PassError):
             return error
         plain = type(error) in (Exception, RuntimeError)
-        text = str(error) if plain else f"{type(error).__name__}: {error}"
+        text = text_of(error) if plain else f"{type(error).__name__}: {text_of(error)}"
         where = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
         told = PassError(f"{text}\n\nOn worker {self.agent.name!r}:\n{where}", (self.agent.me,))
         told.__cause__ = error
@@ -305,11 +307,15 @@ class Driver:
         return Forward(number, message, needs).pack()
 
     def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
+        if not metadata:
+            return Scope(self.current, None)  # also of one that an earlier function has left open in the thread
         forward = Forward.unpack(metadata)
+        if worker_of(forward.context) not in self.agent.workers:
+            raise ContextError(f"a call in context {forward.context}, of which no worker is the creator")
         with self._lock:
             context = self.container.heard(forward.context)
         if context is None:
-            return nullcontext()
+            return Scope(self.current, None)
         self._arrived(context, peer, forward, tensors)
         return Scope(self.current, forward.context)
 
@@ -381,7 +387,7 @@ class Driver:
             if not self.agent.wait(root.flag, deadline - monotonic(), there):
                 if expired:
                     return
-                expired, deadline = True, monotonic() + CANCEL_SECONDS
+                expired, deadline = True, monotonic() + CANCEL_SECONDS + DELIVERY_SECONDS
                 with self.locked() as effects:
                     effects += local_pass.expire()
             root.flag = OneShotEvent()  # replaced before the two flags are read: no set() after that is lost

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trystate.model.autograd.vocabulary import Mode
@@ -132,6 +133,8 @@ class LocalPass:
         self._sent: set[int] = set()  # peers that have a message of this worker
         self._others = others  # all other workers: the root cancels a failed pass at each of them
         self._cancels = 0  # CANCELs without an answer
+        self._silent: list[int] = []  # at the root: those that have not answered CANCEL in time
+        self._cancelling: list[Asker] = []  # CANCELs that are answered when no node runs here any more
         self._unused = Unused({}, frozenset())
 
     @property
@@ -210,7 +213,11 @@ class LocalPass:
             # and with them the parent: they go now.
             return item, [*self.deficit.release()] if isinstance(item, Arrived) else []
         self.running = False
-        return None, self._cancelled() if self.is_over else self._settle()
+        if not self.is_over:
+            return None, self._settle()
+        answers = [Answer(asker, self._unused.pack()) for asker in self._cancelling]
+        self._cancelling.clear()
+        return None, [*answers, *self._cancelled()]
 
     def ship(self, recv: Recv, gradients: Gradients, at_once: bool = False) -> list[Effect]:
         """A recv has its gradients: they go to its peer as a BACKWARD.
@@ -340,17 +347,23 @@ class LocalPass:
         if self.roots is not None:
             cancel = messages.Cancel(self.context.number, self.number, ask, str(error))
             self._cancels = len(self._others)
-            told = [Request(peer, CANCEL, cancel, (), self.cancelled, None) for peer in self._others]
+            told = [Request(peer, CANCEL, cancel, (), partial(self.cancelled, peer), None) for peer in self._others]
             return [*told, *self._cancelled()]
         return [Answer(parent, messages.failed(error.through(self.me)))] if parent is not None else []
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
-        """CANCEL: the pass has failed at its root."""
+        """CANCEL: the pass has failed at its root. It is answered when no node of the pass runs here any more.
+
+        Else `backward()` would raise at the root while hooks of the pass still begin here, beside a retry.
+        """
         effects = self.fail((UnusedSendError if cancel.ask else PassError)(cancel.reason))
+        if self.running:
+            self._cancelling.append(asker)
+            return effects
         return [*effects, Answer(asker, self._unused.pack())]
 
-    def cancelled(self, answer: bytes | BaseException, *_: object) -> list[Effect]:
-        """At the root: an answer to CANCEL, or an error instead.
+    def cancelled(self, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
+        """At the root: an answer of a worker to CANCEL, or an error instead.
 
         A worker that did not answer in time may hold gradients of the failed pass as good ones, and would add the next
         pass to them: the context is spoiled.
@@ -358,6 +371,7 @@ class LocalPass:
         self._cancels -= 1
         if isinstance(answer, TimeoutError):
             self.context.spoiled = True
+            self._silent.append(peer)
         if isinstance(answer, bytes):
             there = Unused.unpack(answer)
             self._unused = Unused(self._unused.missing | there.missing, self._unused.blocked | there.blocked)
@@ -369,6 +383,12 @@ class LocalPass:
         self._enter(PassState.CANCELLED)
         if isinstance(self.error, UnusedSendError):
             self.error = self._error(UnusedSendError, self._advice())
+        if self._silent and self.error is not None:
+            silent = ", ".join(map(str, sorted(self._silent)))
+            self.error.text += (
+                f"; it was cancelled, and worker {silent} has not answered that: see whether the process stands still, "
+                "or what node runs there"
+            )
         return [Over(self)]
 
     def expire(self) -> list[Effect]:

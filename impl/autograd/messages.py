@@ -21,6 +21,7 @@ BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)
 
 MAX_TEXT = 65_536  # characters of an error that travels; a longer one is cut
 MAX_MARKS = 1 << 20  # sends that one MARK may name
+MAX_SECONDS = 1_000_000.0  # of a pass
 MAX_NAMES = 64  # calls without a gradient that one answer names
 
 _BACKWARD = struct.Struct("!QQQd??")
@@ -32,6 +33,12 @@ _KIND = struct.Struct("!B")
 _FORWARD = struct.Struct("!QQH")
 NO_BUDGET = 0.0  # until the driver sends the message, or in one that is piggybacked: its pass is here already
 NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, since no such worker makes so many
+
+
+def _check_budget(seconds: float) -> None:
+    """Raises AutogradError: a pass with this budget would never end by itself."""
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise AutogradError(f"a pass has {seconds} seconds: 0 to {MAX_SECONDS:g} are possible")
 
 
 class Backward(NamedTuple):
@@ -55,6 +62,7 @@ class Backward(NamedTuple):
     @classmethod
     def unpack(cls, body: bytes) -> Backward:
         context, number, message, budget, retain, smart = _parse(_BACKWARD, body, exact=False)
+        _check_budget(budget)
         count, rest = divmod(len(body) - _BACKWARD.size, 4)
         if rest:
             raise AutogradError(f"a BACKWARD of {len(body)} bytes: {_BACKWARD.size}, and 4 for each undefined gradient")
@@ -91,8 +99,9 @@ class Mark(NamedTuple):
     @classmethod
     def unpack(cls, body: bytes) -> Mark:
         context, number, budget, retain, count = _parse(_MARK, body, exact=False)
-        if count > MAX_MARKS or len(body) != _MARK.size + 8 * count:
-            raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: at most {MAX_MARKS}, 8 bytes each")
+        _check_budget(budget)
+        if not 0 < count <= MAX_MARKS or len(body) != _MARK.size + 8 * count:
+            raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each")
         return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
 
 

@@ -18,7 +18,7 @@ from ..rpc.calls import current_agent, rpc_async
 from ..rpc.errors import RpcError
 from ..rpc.functions import find, name_of
 from ..rpc.rref import RRef
-from .api import get_gradients
+from .api import check_open, get_gradients
 from .borrowed_grad import borrowed
 
 # All steps on a worker, of whatever optimizers: they may have parameters in common (the seed says so).
@@ -99,8 +99,10 @@ class DistributedOptimizer:
         """A step on all owners, at the same time; steps of several optimizers on one worker come one after the other.
 
         Raises:
+            ContextError: the context is not open here, as after the `with`; no step was made.
             RpcError: one of them failed; the others were made.
         """
+        check_open(context_id)  # else owners that do not know yet would make theirs
         _all([rpc_async(each.owner(), _step, (each, context_id)) for each in self._optimizers])
 
 

@@ -105,6 +105,8 @@ class Runner:
         while work.ready and not self._local_pass.is_over:
             singly, together, got = work.rest(self._engine.tolerates)
             for node in singly:
+                if self._local_pass.is_over:
+                    return
                 outputs = self._engine.run(node, work.take(node))
                 work.give(self._engine.next_edges(node), outputs)
             if singly:
@@ -132,6 +134,8 @@ class Runner:
         kept = [node for node in reached if node not in self._recvs]
         at_once = any(hooks[node] is not None for node in kept)
         for node in [node for node in found if node in self._recvs] + kept:
+            if self._local_pass.is_over:
+                return  # no hook of a pass that is over begins
             recv, around = self._recvs.get(node), hooks.get(node)
             if recv is None:
                 act = partial(self._engine.keep, self.gradients, self._before, node)

@@ -16,6 +16,7 @@ from torch.autograd import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .. import torch_release
+from ..rpc.modes import outside
 from .accumulate_grad import Accumulator, Hooks, add, hooks_of
 from .contexts import Recv
 from .dependencies import UNDEFINED, Edge, Node
@@ -64,8 +65,8 @@ _Recv.register_hook, _Recv.register_prehook = _noted(_Recv.register_hook), _note
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
-    link = torch.empty(0, requires_grad=True)  # without it torch would not record the function at all
-    with torch.enable_grad():
+    with outside():  # an answer is taken in by the thread that waited for it
+        link = torch.empty(0, requires_grad=True)  # without it torch would not record the function at all
         RecvRpc.apply((context, peer), link, *tensors)  # type: ignore[no-untyped-call]
     return tensors[0].grad_fn
 

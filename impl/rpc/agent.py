@@ -41,13 +41,15 @@ from torch import Tensor
 from trystate.model.errors import UsageError
 
 from . import remote_errors
+from .arena import IDLE_SECONDS, Arena
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
 from .directory import checked_name
-from .errors import AgentClosed, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
+from .errors import AgentClosed, FrameRefused, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
+from .modes import outside
 from .options import UNSET, Options, call_seconds
 from .pool import Pool, Work, guarded
 from .requests import Answer, Done, Handler, Incoming, Interceptor, Outcome, Request
@@ -102,6 +104,7 @@ class Agent:
         self._handlers: dict[int, Callable[[Incoming], None]] = {}
         self._numbers = itertools.count(1)
         self._requests: dict[int, Request] = {}
+        self._acts: dict[int, Callable[[], object]] = {}  # of `after`
         self.thread = _Thread()
         self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
         self._deadlines = DeadlineTimer(f"rpc {self.name} deadlines", self._is_over, self._due)
@@ -211,6 +214,13 @@ class Agent:
         """
         self.pool.later(work, refuse, patient)
 
+    def after(self, seconds: float, act: Callable[[], object]) -> Callable[[], object]:
+        """Call `act` then, on the thread of the deadlines: it must not block. The result is called to prevent that."""
+        number = next(self._numbers)
+        self._acts[number] = act
+        self._deadlines.add(number, monotonic() + seconds)
+        return partial(self._acts.pop, number, None)
+
     def wait(self, flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
         """Wait for an event for at most `seconds`. True: it has happened.
 
@@ -260,10 +270,25 @@ class Agent:
         self, connection: Connection, kind: int, number: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int
     ) -> None:
         """Send a frame. Raises PeerLost, LimitExceeded and NotAllowed; then nothing was sent."""
-        options = self.options
-        frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=connection.arena,
-                       shared_from=options.shared_tensor_bytes)  # fmt: skip
+        options, arena = self.options, connection.arena
+        with outside():
+            frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=arena,
+                           shared_from=options.shared_tensor_bytes)  # fmt: skip
         connection.send(frame)
+        if arena is not None and arena.has_more and not arena.is_looked_at:
+            self._look_at(arena)
+
+    def _look_at(self, arena: Arena) -> None:
+        """Have the arena give memory back when it was not used for a while."""
+        arena.is_looked_at = True
+
+        def give_back() -> None:
+            arena.is_looked_at = False
+            arena.give_back()
+            if arena.has_more and self.closed is None:
+                self._look_at(arena)
+
+        self.after(IDLE_SECONDS, partial(self.later, give_back))
 
     def _send(
         self, number: int, entry: Request, kind: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int
@@ -281,8 +306,8 @@ class Agent:
         try:
             self.transmit(connection, kind, number, body, tensors, metadata, flags)
         except BaseException as error:
-            if self._requests.pop(number, None) is None:
-                return  # `_over` was faster, and has called `done` with PeerLost
+            if self._requests.pop(number, None) is None and isinstance(error, RpcError):
+                return  # `_over` was faster, and has called `done` with PeerLost; an interrupt is raised all the same
             if isinstance(error, PeerLost):
                 raise PeerLost(self._loss(entry.to, connection)) from None
             raise
@@ -292,6 +317,9 @@ class Agent:
     def _take(self, connection: Connection, frame: Frame) -> None:
         kind = frame.kind
         if kind <= Kind.FAILED:
+            entry = self._requests.get(frame.number)
+            if entry is not None and entry.to != connection.peer:
+                raise FrameRefused(f"it answers request {frame.number}, which was not sent to it")
             entry = self._requests.pop(frame.number, None)
             if entry is None:
                 if kind == Kind.ANSWER:
@@ -353,9 +381,12 @@ class Agent:
     # Deadlines.
 
     def _is_over(self, number: int) -> bool:
-        return number not in self._requests
+        return number not in self._requests and number not in self._acts
 
     def _due(self, number: int) -> None:
+        if (act := self._acts.pop(number, None)) is not None:
+            act()
+            return
         entry = self._requests.get(number)
         if entry is not None and entry.found is None:
             self._late(number)

@@ -134,8 +134,12 @@ def _is_own(top: str) -> bool:
 
 def _refuse(name: str, home: str | None, modules: Modules) -> None:
     allowed = [repr(each) if isinstance(each, str) else f"FunctionSet.{each.name}" for each in modules]
-    wider = ", ".join([*allowed, repr(home or name.partition(":")[0])])
+    module = home or name.partition(":")[0]
+    advice = f"Options(modules=({', '.join([*allowed, repr(name)])},)) on this worker"
+    # With a module of Python's own, or torch's, more is allowed than is wanted: `posix` runs commands.
+    if module.partition(".")[0] not in (*sys.stdlib_module_names, *NEVER_THE_PROGRAM):
+        advice = f"{advice} for this function alone, or {module!r} for all of its module"
     raise NotAllowed(
         f"{name!r} may not be called here: `modules` of the options allows {', '.join(allowed) or 'nothing'}; give "
-        f"Options(modules=({wider},)) on this worker, or {name!r} for this function alone"
+        f"{advice}"
     )

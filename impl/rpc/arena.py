@@ -2,24 +2,29 @@
 
 The arena begins with a byte for each slot: 1 while the slot is used. The sender sets it before it announces the slot;
 the receiver clears it when the tensor that lies there dies. No message says so, and the memory is used again while it
-is still in the caches. Rule: a full arena is no error: a tensor that does not fit goes through the socket.
+is still in the caches. The system gives memory to an arena as it is used; the sender gives back what it has not used
+for a while, but for the first megabytes. Rule: a full arena is no error: a tensor that does not fit goes through the
+socket.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
 import sys
 import threading
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 from trystate.model.errors import UnavailableError
 
+from ..host.forking import copied_in_fork, shared_no_more
 from .errors import FrameRefused
 from .tensors import CODES, array, elements, size, tensor_on
 
@@ -29,6 +34,9 @@ if sys.platform != "linux":
 SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
 HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
 PAGE_BYTES = 4096
+KEPT_BYTES = 64 << 20  # of an arena that is not used: gradients of the next step are laid there without a page fault
+IDLE_SECONDS = 2.0  # between two looks at whether an arena was used; a step of training takes less as a rule
+LOCK_SECONDS = 1.0  # of another thread's look for a slot, which takes microseconds, and of giving back, milliseconds
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # a peer that maps it must not get SIGBUS
 
 
@@ -45,6 +53,9 @@ class Arena:
         self._lock = threading.Lock()
         self._used: list[tuple[int, int, int]] = []  # begin, end and slot, in the order of addresses
         self._free = list(range(SLOTS - 1, -1, -1))
+        self._reach = 0  # where the memory that was used ends
+        self._is_in_use = False  # since the last look, beyond what is kept
+        self.is_looked_at = False  # somebody will call `give_back`
 
     def lay(self, tensor: Tensor, strides: tuple[int, ...] = ()) -> tuple[int, int] | None:
         """Copy a plain dense tensor into a slot: its number and place; None if there is no room."""
@@ -70,7 +81,9 @@ class Arena:
             self.close_descriptor()
 
     def _reserve(self, wanted: int) -> tuple[int, int] | None:
-        with self._lock:
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            return None  # the handler of a signal has interrupted this thread here: its tensor goes through the socket
+        try:
             self._collect()
             at, index = HEAD_BYTES, 0
             for index, (begin, end, _) in enumerate(self._used):  # noqa: B007
@@ -84,7 +97,34 @@ class Arena:
             slot = self._free.pop()
             self._used.insert(index, (at, at + wanted, slot))
             self._map[slot] = 1
+            self._reach = max(self._reach, at + wanted)
+            self._is_in_use |= self.has_more
             return slot, at
+        finally:
+            self._lock.release()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has memory that it would give back if it were not used."""
+        return self._reach > KEPT_BYTES
+
+    def give_back(self) -> None:
+        """Give back to the system what no tensor lies in, unless the arena was used since the last call.
+
+        The first KEPT_BYTES stay.
+        """
+        with self._lock:
+            was_in_use, self._is_in_use = self._is_in_use, False
+            if was_in_use or not self.has_more:
+                return
+            self._collect()
+            at = KEPT_BYTES
+            for begin, end in [*((begin, end) for begin, end, _ in self._used if end > at), (self._reach, self._reach)]:
+                first, last = -(-at // mmap.PAGESIZE), begin // mmap.PAGESIZE  # pages of the system
+                if first < last:
+                    self._map.madvise(mmap.MADV_REMOVE, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+                at = max(at, end)
+            self._reach = max((end for _, end, _ in self._used), default=0)
 
     def _collect(self) -> None:
         """Note which slots the peer has freed."""
@@ -105,7 +145,11 @@ class _Lease(weakref.ref["np.ndarray[Any, Any]"]):
 
 
 class Window:
-    """The peer's arena, as this process sees it."""
+    """The peer's arena, as this process sees it.
+
+    In a fork a tensor that was received is the child's own, as any other tensor: the child copies the slots that are
+    used, and until then none of them is freed (`hold`, `copy`, `let_go`).
+    """
 
     def __init__(self, fd: int) -> None:
         """Maps the arena and closes `fd`. Raises FrameRefused if it is no sealed memory of a sensible size."""
@@ -120,7 +164,10 @@ class Window:
         finally:
             os.close(fd)
         self._leases: dict[int, _Lease] = {}
-        self._process = os.getpid()
+        self._ended: deque[int] = deque()  # slots to be freed
+        self._holds = (
+            0  # forks of which the child has not copied; in a child for good: it frees nothing of its parent's
+        )
 
     def tensor(
         self, slot: int, offset: int, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = ()
@@ -134,13 +181,55 @@ class Window:
         lease = _Lease(memory, self._over)
         lease.slot = slot
         self._leases[slot] = lease
+        copied_in_fork(self)
         return tensor_on(memory, code)
 
     def _over(self, lease: weakref.ref[Any]) -> None:
         slot = lease.slot  # type: ignore[attr-defined]
         self._leases.pop(slot, None)  # first: once it is free, the peer may use it again at once
-        if os.getpid() == self._process:  # in a fork the parent's tensor lives on
-            self._map[slot] = 0
+        if not self._leases:
+            shared_no_more(self)
+            if self._leases:  # another thread has just received one
+                copied_in_fork(self)
+        self._ended.append(slot)
+        if not self._holds:
+            self._free_ended()
+
+    def _free_ended(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread frees the last one
+            while self._ended:
+                self._map[self._ended.popleft()] = 0
+
+    def hold(self) -> None:
+        self._holds += 1
+
+    def let_go(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self._free_ended()
+
+    def copy(self) -> None:
+        for lease in list(self._leases.values()):
+            memory = lease()
+            if memory is not None:
+                _make_private(memory.ctypes.data, memory.nbytes)
+
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+MAP_FIXED = 0x10  # of Linux on every processor that torch runs on; Python has no name for it
+
+
+def _make_private(address: int, count: int) -> None:
+    """Replace the pages of shared memory there by private ones with the same bytes. No other thread may run."""
+    begin = address - address % mmap.PAGESIZE
+    length = -(-(address + count - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+    data = ctypes.string_at(begin, length)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
+    if _mmap(begin, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
+        raise OSError(ctypes.get_errno(), "a received tensor could not be copied in a fork")
+    ctypes.memmove(begin, data, length)
 
 
 def available() -> bool:

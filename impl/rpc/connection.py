@@ -36,10 +36,11 @@ from time import monotonic
 from typing import Any
 
 from .arena import Arena, Window
-from .errors import FrameRefused, LimitExceeded, PeerLost
-from .events import OneShotEvent
+from .errors import FrameRefused, LimitExceeded, PeerLost, RpcError
+from .events import OneShotEvent, thread_event_fd
 from .frames import Encoded, Frame, Parser
 from .limits import Limits
+from .modes import outside
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
@@ -64,7 +65,10 @@ class Connection:
         self._fd = sock.fileno()
         self._parser = Parser(limits, window)
         self._reading = threading.Lock()
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()  # a handler of a signal may come between its two ends and `_writer`
+        # The threads that hold the two, and whether the first polls: a handler of a signal interrupts them anywhere.
+        self._reader = self._writer = 0
+        self._is_polling = False
         self._outbox: deque[memoryview] = deque()
         self._unsent = 0
         self.frames_sent = self.frames_received = 0
@@ -90,22 +94,32 @@ class Connection:
             PeerLost: the connection is over.
             LimitExceeded: the peer does not read, and `Limits.unsent_bytes` wait for it already; nothing was sent.
         """
+        if self._writer == threading.get_ident():
+            raise LimitExceeded(f"worker {self.peer} is called by the handler of a signal, in the middle of what this "
+                                "thread sends there: have the handler set a flag, and call afterwards")  # fmt: skip
         with self._writing:
-            if self.lost is not None:
-                raise PeerLost(self.lost)
-            if self._unsent + frame.size > self.limits.unsent_bytes and self._outbox:
-                self._take_back(frame)
-                raise LimitExceeded(f"worker {self.peer} does not read: {self._unsent} bytes wait for it already, "
-                                    f"{frame.size} more are > {self.limits.unsent_bytes}")  # fmt: skip
-            self.frames_sent += 1
+            self._writer = threading.get_ident()
             try:
-                sent = 0 if self._outbox else self._try(frame.pieces)
-                if sent < frame.size:
-                    self._queue(frame.pieces, sent)
-                    self._ask_for_room()
-            except BaseException:  # a signal, somewhere within the frame: the stream cannot go on
-                self._hang_up()
-                raise
+                self._send(frame)
+            finally:
+                self._writer = 0
+
+    def _send(self, frame: Encoded) -> None:
+        if self.lost is not None:
+            raise PeerLost(self.lost)
+        if self._unsent + frame.size > self.limits.unsent_bytes and self._outbox:
+            self._take_back(frame)
+            raise LimitExceeded(f"worker {self.peer} does not read: {self._unsent} bytes wait for it already, "
+                                f"{frame.size} more are > {self.limits.unsent_bytes}")  # fmt: skip
+        self.frames_sent += 1
+        try:
+            sent = 0 if self._outbox else self._try(frame.pieces)
+            if sent < frame.size:
+                self._queue(frame.pieces, sent)
+                self._ask_for_room()
+        except BaseException:  # a signal, somewhere within the frame: the stream cannot go on
+            self._hang_up()
+            raise
 
     def _try(self, pieces: list[Any]) -> int:
         try:
@@ -171,26 +185,52 @@ class Connection:
 
         Returns at once if another thread reads already: the caller then waits for the event. See the module.
         """
-        if self.lost is not None or not self._reading.acquire(blocking=False):
+        if self.lost is not None:
+            return
+        if self._reader == threading.get_ident():
+            self._lead_inside(event, deadline)
+            return
+        if not self._reading.acquire(blocking=False):
             return
         try:
+            self._reader = threading.get_ident()
             self._pool.arm(self._fd, 0)
-            event_fd = event.listen()
-            poll = select.poll()
-            poll.register(self._fd, select.POLLIN)
-            poll.register(event_fd.fd, select.POLLIN)
-            while not event.is_set and self.lost is None:
-                left = deadline - monotonic()
-                if left <= 0:
-                    break
-                for fd, _ in poll.poll(min(left, POLL_SECONDS_MAX) * 1000 + 1):
-                    if fd == self._fd:
-                        self._read()
-                    else:
-                        event_fd.heard()
+            self._poll(event, deadline)
         finally:
+            self._is_polling = False
+            self._reader = 0
             self._reading.release()
             self._pool.arm(self._fd)
+
+    def _lead_inside(self, event: OneShotEvent, deadline: float) -> None:
+        """The handler of a signal has interrupted this thread, which reads already, and waits for an answer itself."""
+        if not self._is_polling:
+            raise RpcError(f"worker {self.peer} is called by the handler of a signal, in the middle of what this "
+                           "thread reads from there: have the handler set a flag, and call afterwards")  # fmt: skip
+        try:
+            self._poll(event, deadline)
+        finally:
+            self._is_polling = True
+            thread_event_fd().ring()  # the interrupted wait shares it: its own ring may have been taken
+
+    def _poll(self, event: OneShotEvent, deadline: float) -> None:
+        event_fd = event.listen()
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(event_fd.fd, select.POLLIN)
+        while not event.is_set and self.lost is None:
+            left = deadline - monotonic()
+            if left <= 0:
+                break
+            self._is_polling = True
+            ready = poll.poll(min(left, POLL_SECONDS_MAX) * 1000 + 1)
+            self._is_polling = False
+            for fd, _ in ready:
+                if fd == self._fd:
+                    with outside():  # the tensors may be for another thread
+                        self._read()
+                else:
+                    event_fd.heard()
 
     def _readable(self) -> None:
         if self._reading.acquire(blocking=False):  # else the thread that reads arms the descriptor again

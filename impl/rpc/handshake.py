@@ -15,7 +15,7 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from struct import Struct
@@ -156,8 +156,8 @@ class Meeting:
                            "all workers the same `secret`")  # fmt: skip
         arena = self._arena(sock)
         _give(sock, PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)
-        (shares,), window = _take(sock, ACCEPTED, self.deadline)
-        return self._connection(peer, sock, arena, window if shares else None)
+        with _taken(sock, ACCEPTED, self.deadline) as ((shares,), window):
+            return self._connection(peer, sock, arena, window if shares else None)
 
     # The other side.
 
@@ -216,12 +216,12 @@ class Meeting:
         mine = secrets.token_bytes(NONCE_BYTES)
         key = self._pair(peer, self.me)
         sock.sendall(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
-        (proof, shares), window = _take(sock, PROOF, deadline)
-        if not hmac.compare_digest(proof, client_proof(key, mine, theirs)):
-            raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret")
-        arena = self._arena(sock)
-        _give(sock, ACCEPTED.pack(arena is not None), arena)
-        return peer, self._connection(peer, sock, arena, window if shares else None)
+        with _taken(sock, PROOF, deadline) as ((proof, shares), window):
+            if not hmac.compare_digest(proof, client_proof(key, mine, theirs)):
+                raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret")
+            arena = self._arena(sock)
+            _give(sock, ACCEPTED.pack(arena is not None), arena)
+            return peer, self._connection(peer, sock, arena, window if shares else None)
 
     # Both.
 
@@ -247,7 +247,7 @@ class Meeting:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             if sock.family == socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-        mapped = None if window is None else Window(window)
+        mapped = None if window is None else Window(os.dup(window))
         return Connection(peer, sock, arena, mapped, self.options.limits)
 
 
@@ -279,16 +279,25 @@ def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
     arena.close_descriptor()
 
 
-def _take(sock: socket.socket, what: Struct, deadline: float) -> tuple[tuple[Any, ...], int | None]:
-    """The values that were sent, and the descriptor that came with them. On TCP none can come."""
+@contextlib.contextmanager
+def _taken(sock: socket.socket, what: Struct, deadline: float) -> Iterator[tuple[tuple[Any, ...], int | None]]:
+    """The values that were sent, and the descriptor that came with them. On TCP none can come.
+
+    All descriptors are closed at the end: a stranger may have sent several.
+    """
     if sock.family != socket.AF_UNIX:
-        return what.unpack(_exactly(sock, what.size, deadline)), None
+        yield what.unpack(_exactly(sock, what.size, deadline)), None
+        return
     _limit(sock, deadline)
     data, fds, _, _ = socket.recv_fds(sock, what.size, 1)
-    if not data:
-        raise ConnectionResetError("closed by the peer")
-    if len(data) < what.size:
-        data += _exactly(sock, what.size - len(data), deadline)
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    return what.unpack(data), fds[0] if fds else None
+    try:
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        if not data:
+            raise ConnectionResetError("closed by the peer")
+        if len(data) < what.size:
+            data += _exactly(sock, what.size - len(data), deadline)
+        yield what.unpack(data), fds[0] if fds else None
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -23,7 +23,6 @@ from struct import Struct
 from types import MethodType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 from torch._C import Future as AnyFuture  # returned by then() and collect_all(); the other derives from it
 from torch._C._autograd import _profiler_enabled
@@ -39,6 +38,7 @@ from .frames import Kind
 from .functions import find, method_of, name_of
 from .gathering import GATHER, LEAVE, LEAVE_SECONDS, Gatherings, Ranks
 from .inquiries import Inquiries, Key
+from .modes import outside
 from .references import FORK, Fork, Held, Owned, References
 from .remote_errors import RemoteError
 from .requests import Answer, Incoming
@@ -166,17 +166,17 @@ class Invocations:
         """An RRef to the function's result, which stays on worker `to`."""
         seconds = self.agent.seconds(timeout)
         references = self.references
-        fork = Fork(references.new_id(), references.new_id(), to)
         call = self._packed(to, function, args, kwargs)
-        try:  # its own this worker knows at once
-            ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
-        except LimitExceeded:
-            self._withdraw(call.forks, call.metadata)
-            raise
-        done = partial(self._created, ref, keep, call.forks, call.metadata)
-        with self._profiled("remote", call.name, to):
-            self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
-                               metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
+        with references.making(to) as fork:
+            try:  # its own this worker knows at once
+                ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
+            except LimitExceeded:
+                self._withdraw(call.forks, call.metadata)
+                raise
+            done = partial(self._created, ref, keep, call.forks, call.metadata)
+            with self._profiled("remote", call.name, to):
+                self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
+                                   metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._reference_type._of(ref, self)
 
     def all_gather(self, value: Any, ranks: Ranks, timeout: float | None) -> dict[str, Any]:
@@ -212,7 +212,8 @@ class Invocations:
         if len(text) > self.options.limits.name_bytes:
             raise LimitExceeded(f"the name {name[:80]!r}... has {len(text)} bytes > {self.options.limits.name_bytes}")
         nested = NESTED if self.agent.pool.is_here else 0
-        if not kwargs and all(type(arg) in TENSORS for arg in args):
+        # A tensor that is given twice has to arrive as one: the pickle tells.
+        if not kwargs and all(type(arg) in TENSORS for arg in args) and len({*map(id, args)}) == len(args):
             tensors = list(args)
             metadata = self._metadata(to, tensors, name)
             return _Packed(name, PLAIN | nested, CALL.pack(len(text), 0) + text, tensors, [], metadata)
@@ -307,10 +308,10 @@ class Invocations:
         at += CALL.size
         name = body[at : at + named].decode()
         references, at = self._joined(incoming.peer, body, at + named, count) if count else ([], at + named)
-        scope: AbstractContextManager[None] = nullcontext()
-        if incoming.metadata and self.agent.interceptor is not None:
-            scope = self.agent.interceptor.incoming(incoming.peer, incoming.metadata, incoming.tensors)  # type: ignore[arg-type]
-        return Call(name, references, body[at:]), scope
+        interceptor, tensors = self.agent.interceptor, incoming.tensors
+        if interceptor is None:
+            return Call(name, references, body[at:]), nullcontext()
+        return Call(name, references, body[at:]), interceptor.incoming(incoming.peer, incoming.metadata, tensors)  # type: ignore[arg-type]
 
     def _refused(self, incoming: Incoming, owned: Owned | None = None) -> None:
         limits, name = self.options.limits, self.agent.name
@@ -324,15 +325,14 @@ class Invocations:
     def _run(
         self, incoming: Incoming, call: Call, scope: AbstractContextManager[None], owned: Owned | None = None
     ) -> None:
-        if not torch.is_grad_enabled():  # an earlier call has left it so in this thread
-            torch.set_grad_enabled(True)
         thread = self.agent.thread
         try:
             thread.call = incoming.peer, incoming.number
             with scope:
                 result = self._result_of(incoming, call)
                 if not isinstance(result, AnyFuture | _Later):
-                    self._answer(incoming, call.name, owned, result)
+                    with outside():  # of what the function has left on
+                        self._answer(incoming, call.name, owned, result)
                     return
             self._postponed(incoming, call.name, scope, owned, result)
         except BaseException as error:  # SystemExit too is the caller's to know
@@ -357,7 +357,7 @@ class Invocations:
 
         def over(_: object) -> None:
             try:
-                with scope:
+                with outside(), scope:  # of what is on in the thread that sets the future
                     found = get()
                     if not isinstance(found, AnyFuture):
                         self._answer(incoming, name, owned, found)
@@ -365,6 +365,8 @@ class Invocations:
                 self._postponed(incoming, name, scope, owned, found)
             except BaseException as error:
                 self._fail(incoming, owned, error)
+                if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                    raise  # an interrupt of the program's thread, which has set the future
 
         future = result if isinstance(result, AnyFuture) else result.future
         # A method may wait: on a thread of its own, and not on the one that sets the future.
@@ -477,7 +479,7 @@ class RpcFuture(Future[Any]):
     def __init__(self, calls: Invocations, peer: int, seconds: float, keep: tuple[object, list[Fork], bytes]) -> None:
         super().__init__()
         self._calls, self._peer, self._seconds, self._keep = calls, peer, seconds, keep
-        self._flag, self._once = OneShotEvent(), threading.Lock()
+        self._flag, self._once = OneShotEvent(), threading.RLock()  # reentrant for handlers of signals
         self._answer: Answer | BaseException | None = None
         self._error: Exception | None = None
 

@@ -27,7 +27,7 @@ class Limits:
     name_bytes: int = KIB  # of a function
     unsent_bytes: int = 4 * GIB  # waiting for one slow peer; beyond, requests to it fail
     unanswered: int = 64 * KIB  # requests of this worker without an answer, to all peers together: what it keeps
-    threads: int = 256  # user functions that run, or wait for other workers, at the same time
+    threads: int = 256  # for user functions that run, or wait for other workers, at the same time; one of them reads
     queued: int = 16 * KIB  # calls that wait until one of the threads is free; no function waits for their results
     workers: int = 4 * KIB  # each has a connection to each
     rrefs: int = MIB  # values that one worker owns for others
@@ -37,3 +37,7 @@ class Limits:
             value = getattr(self, field.name)
             if not value > 0:
                 raise UsageError(f"the limit {field.name} is {value!r}: give a number above 0")
+        if self.threads < 2:
+            raise UsageError(
+                "the limit threads is 1: give 2 or more, since one of them reads while others run functions"
+            )

@@ -9,7 +9,7 @@ from trystate.model.errors import UsageError
 
 from ..host.addresses import host_of
 from .allowed import DEFAULT, Modules, check_modules
-from .limits import MIB, Limits
+from .limits import GIB, Limits
 
 SECONDS_MAX = 1e7  # of a timeout: four months, and within what a lock can wait
 
@@ -34,7 +34,8 @@ class Options:
         secret: bytes that all workers must know, beside what the store tells them.
         host: the address that workers on other machines reach this one at; by default the variable TRYSTATE_RPC_HOST,
             or else the address that this machine reaches the store by.
-        arena_bytes: shared memory for the tensors to each worker of this machine; it is taken as it is used. 0: none.
+        arena_bytes: shared memory for the tensors to each worker of this machine, which is taken as it is used, and
+            given back. A tensor that does not fit goes through the socket, at a tenth of the rate. 0: none.
         shared_tensor_bytes: from this size on a tensor goes through shared memory.
     """
 
@@ -45,7 +46,7 @@ class Options:
     modules: Modules = DEFAULT
     secret: bytes | None = field(default=None, repr=False)
     host: str | None = None
-    arena_bytes: int = 512 * MIB
+    arena_bytes: int = 4 * GIB  # as much as may wait for a slow peer in its socket's queue
     shared_tensor_bytes: int = 1 << 15  # where the socket begins to be slower, measured with echoes of 1 to 64 KiB
     limits: Limits = field(default_factory=Limits)
 

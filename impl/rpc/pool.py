@@ -47,6 +47,7 @@ from functools import partial
 from time import monotonic
 
 from .events import EventFd
+from .modes import outside
 
 Work = Callable[[], object]
 Numbered = tuple[
@@ -189,7 +190,8 @@ class Pool:
                         self._do(*self._queue.popleft())
                     continue
                 works = collected.works = []
-                guarded(ready.get(fd, _nothing))
+                with outside():  # of what a function has left on in this thread
+                    guarded(ready.get(fd, _nothing))
                 collected.works = None
                 if works:
                     while len(works) > 1:
@@ -217,7 +219,8 @@ class Pool:
             if not alone:
                 self._free -= 1
                 self._working += 1
-        guarded(work if not alone or refuse is None else refuse)
+        with outside():
+            guarded(work if not alone or refuse is None else refuse)
         self._open.discard(number)
         if not alone:
             with self._lock:

@@ -9,8 +9,9 @@ in between. Frames of two workers arrive in order: the end of a fork (DELETED) n
 that uses it.
 
 Failures: frames of three workers have no order. A reference may reach its owner by another worker before the
-call that makes its value: `_awaited` keeps a place for it, for a limited time. A notice may meet a limit, and is sent
-again. A worker may be lost: its forks end.
+call that makes its value: `_awaited` keeps a place for it, for a limited time. Calls of one worker that make values
+here come in the order of their references' ids (`making`), so that a reference is waited for only while no call with a
+larger id has come. A notice may meet a limit, and is sent again. A worker may be lost: its forks end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import enum
 import itertools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 Id = tuple[int, int]  # the worker that made it, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
 NOTICE = Struct("<BIQIQ")  # the notice, a reference's id, the fork's id
-LATE_SECONDS = 1.0  # for what makes a value to come after what its maker has sent later, from another thread
 AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
 
 
@@ -134,17 +135,23 @@ class Held:
         self._references.dropped(self.owner, self.reference, self.fork)
 
 
+def _nothing() -> None:
+    """No wait has to end."""
+
+
 class References:
     """The tables of one worker."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self._numbers = itertools.count()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # reentrant for handlers of signals
         self._shared: dict[Id, Owned] = {}  # values that other workers hold references to
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
-        self._awaited: dict[Id, Owned] = {}  # places of values that others speak of, and nothing has made yet
+        # Places of values that others speak of, and nothing has made yet; with what ends the wait for each.
+        self._awaited: dict[Id, tuple[Owned, Callable[[], object]]] = {}
         self._latest: dict[int, int] = {}  # by worker, the last that it has had made here
+        self._making = {worker: threading.RLock() for worker in agent.workers}
         self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
         self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
         self._untold: list[Notice] = []  # too many requests were not answered, or too much was not sent
@@ -163,9 +170,9 @@ class References:
     def new_id(self) -> Id:
         return self.agent.me, next(self._numbers)
 
-    def own(self, reference: Id | None = None) -> Owned:
+    def own(self) -> Owned:
         """A new value of this worker. Raises LimitExceeded."""
-        owned = Owned(reference or self.new_id(), self.agent.name)
+        owned = Owned(self.new_id(), self.agent.name)
         with self.lock:
             self._known[owned.reference] = owned
         return owned
@@ -184,19 +191,20 @@ class References:
         with self.lock:
             if (found := self._known.get(reference)) is not None:
                 return found
+            if number <= self._latest.get(maker, -1):  # the call that makes it has come, and none comes again
+                raise self._gone(reference)
             if len(self._awaited) >= self.agent.options.limits.rrefs:
                 raise LimitExceeded(f"{len(self._awaited)} values that others speak of were never made here")
-            owned = self._awaited[reference] = self._known[reference] = Owned(reference, self.agent.name)
-        late = number <= self._latest.get(maker, -1)
-        timer = threading.Timer(LATE_SECONDS if late else self.agent.timeout, self._in_vain, (reference,))
-        timer.daemon = True
-        timer.start()
+            owned = self._known[reference] = Owned(reference, self.agent.name)
+            wait = self.agent.after(self.agent.timeout, partial(self._in_vain, reference))
+            self._awaited[reference] = owned, wait
         return owned
 
     def _in_vain(self, reference: Id) -> None:
         """Nothing will make it."""
         with self.lock:
-            owned = self._awaited.pop(reference, None)
+            owned, end_of_wait = self._awaited.pop(reference, (None, _nothing))
+        end_of_wait()
         if owned is not None:
             owned.fail(self._gone(reference))
 
@@ -211,10 +219,20 @@ class References:
             raise FrameRefused(f"worker {peer} makes RRef {fork.reference}, which is not its to make")
         with self.lock:
             self._latest[peer] = max(number, self._latest.get(peer, -1))
-            owned = self._awaited.pop(fork.reference, None)
-        owned = owned or self.own(fork.reference)
+            awaited, end_of_wait = self._awaited.pop(fork.reference, (None, _nothing))
+            owned = self._known[fork.reference] = awaited or Owned(fork.reference, self.agent.name)
+        end_of_wait()
         self._share(owned, fork.fork, peer)
         return owned
+
+    @contextmanager
+    def making(self, to: int) -> Iterator[Fork]:
+        """A new reference and its fork, for a call that is to make a value on worker `to` and is sent inside.
+
+        Calls are so sent in the order of their references' ids.
+        """
+        with self._making[to]:
+            yield Fork(self.new_id(), self.new_id(), to)
 
     def hold(self, fork: Fork) -> Held:
         held = Held(self, fork)
@@ -247,7 +265,7 @@ class References:
             if peer != me or fork.fork in self._passed:  # also if the value is gone: `peer` would keep its handle
                 self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
             owned = self.owned(fork.reference)
-            self._unshare(fork.reference, fork.fork)  # it is at home
+            self._unshare(fork.reference, fork.fork, me)  # it is at home
             return owned
         held = self.hold(fork)
         held.confirmed = peer == fork.owner
@@ -284,9 +302,7 @@ class References:
             self._untold.append(notice)
             if len(self._untold) > 1:
                 return  # for the first of them it is under way
-        timer = threading.Timer(AGAIN_SECONDS, self._tell_again)
-        timer.daemon = True
-        timer.start()
+        self.agent.after(AGAIN_SECONDS, self._tell_again)
 
     def _tell_again(self) -> None:
         with self.lock:
@@ -297,13 +313,18 @@ class References:
 
     def _happened(self, incoming: Incoming) -> None:
         what, a, b, c, d = NOTICE.unpack(incoming.body)
+        reference, fork, peer = (a, b), (c, d), incoming.peer
         if what == Happened.FORKED:
-            self._share(self.owned((a, b)), (c, d), incoming.peer)
+            owned = self.owned(reference)
+            if owned.forks.get(fork, peer) != peer:
+                raise FrameRefused(f"worker {peer} takes fork {fork}, which another worker has")
+            self._share(owned, fork, peer)
         elif what == Happened.ACCEPTED:
             with self.lock:
-                self._passed.pop((c, d), None)
+                if self._passed.get(fork, (None, peer))[1] == peer:
+                    self._passed.pop(fork, None)
         else:
-            self._unshare((a, b), (c, d))
+            self._unshare(reference, fork, peer)
         incoming.answer(b"")
 
     def _share(self, owned: Owned, fork: Id, holder: int) -> None:
@@ -316,10 +337,11 @@ class References:
             owned.forks[fork] = holder
             self._shared[owned.reference] = owned
 
-    def _unshare(self, reference: Id, fork: Id) -> None:
+    def _unshare(self, reference: Id, fork: Id, by: int | None = None) -> None:
+        """A fork has ended. `by`: the worker that says so, which ends no fork of another."""
         with self.lock:
             owned = self._shared.get(reference)
-            if owned is not None:
+            if owned is not None and by in (None, owned.forks.get(fork)):
                 owned.forks.pop(fork, None)
                 if not owned.forks:
                     del self._shared[reference]
@@ -332,7 +354,7 @@ class References:
             awaited = [reference for reference in self._awaited if reference[0] == peer]
             passed = [self._passed.pop(fork) for fork, (_, to) in list(self._passed.items()) if to == peer]
         for reference, fork in gone:
-            self._unshare(reference, fork)
+            self._unshare(reference, fork, peer)
         passed.clear()
         for reference in awaited:
             self._in_vain(reference)

@@ -46,7 +46,7 @@ def encoded(error: BaseException, worker: str) -> bytes:
     """An exception of this worker as bytes."""
     trace = "".join(traceback.format_exception(error))
     kind = type(error)
-    original, text = f"{kind.__module__}:{kind.__qualname__}", _text(error)
+    original, text = f"{kind.__module__}:{kind.__qualname__}", text_of(error)
     workers: tuple[str, ...] = (worker,)
     if isinstance(error, RemoteError):
         original, workers = error.original, (*error.workers, worker)
@@ -58,7 +58,8 @@ def encoded(error: BaseException, worker: str) -> bytes:
     return json.dumps(said).encode()
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """The text of an exception, also of one whose `str()` raises."""
     try:
         return str(error)
     except Exception as fault:

@@ -49,7 +49,7 @@ class Interceptor(Protocol):
         """Metadata for a call of function `what`; b"" if there is nothing to say."""
 
     def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
-        """In frame order, only for metadata other than b""; may replace elements of the list.
+        """In frame order, for each call; may replace elements of the list.
 
         The scope is entered by the thread that runs the body and makes the answer; for a function that answers later,
         once more then: it must allow to be entered several times, one after the other.

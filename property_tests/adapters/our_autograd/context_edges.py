@@ -12,14 +12,18 @@ that has failed cancels it; the model has no CANCEL, which here reaches a worker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.contexts import Asker, Context
+from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.effects import Answer, Effect, Over, Request
 from trystate.impl.autograd.errors import ContextError, PassError, PassRunningError
 from trystate.impl.autograd.local_pass import Begin, LocalPass
-from trystate.impl.autograd.messages import BACKWARD, CANCEL, NO_MESSAGE, unpack_outcome
+from trystate.impl.autograd.messages import BACKWARD, CANCEL, NO_MESSAGE, Forward, unpack_outcome
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.fields import CREATOR
 from trystate.model.autograd.ids import Ids as IdsModel
@@ -34,6 +38,7 @@ from .tombstone_edges import Build, IdSteps, TombstoneSteps, container
 
 C, L = CleanUp, CallState
 EDGES = [("what made a tensor", 0)]
+LEFT_OPEN = 1 << 47  # a context that is none of the model's
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +83,31 @@ class Gradient:
         self.answer, self.state = error, Shipped.FAILED
 
 
+class Thread:
+    """The thread of the pool that serves the calls of one worker: the driver says which context it is in."""
+
+    def __init__(self, container: Container) -> None:
+        worker = range(2)  # the names of workers do not matter
+        agent: Any = SimpleNamespace(me=container.me, name="", workers=worker, handle=lambda *_: None)
+        self._driver = Driver(agent)
+        self._driver.container = container
+        self._scope: AbstractContextManager[None] | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        return self._driver.current.number is not None
+
+    def begin(self, caller: int, context: int) -> None:
+        self._scope = self._driver.incoming(caller, Forward(context, NO_MESSAGE, ()).pack(), [])
+        self._scope.__enter__()
+
+    def end(self) -> None:
+        """The function has entered a context of its own, and leaves it open."""
+        assert self._scope is not None
+        self._driver.current.number = LEFT_OPEN
+        self._scope.__exit__(None, None, None)
+
+
 class ContextSteps:
     """Subject for the model `Contexts` (edition TRYSTATE)."""
 
@@ -92,7 +122,7 @@ class ContextSteps:
         self.open = False
         self.asked = 0
         self.calls: dict[int, Serving] = {}  # by who serves it
-        self.inside: set[int] = set()
+        self.threads = [Thread(container) for container in self.workers]
         self.letters: dict[tuple[int, int], Letter] = {}
         self.dead: set[int] = set()
         self.noticed: set[tuple[int, int]] = set()
@@ -161,25 +191,25 @@ class ContextSteps:
         if worker in self.dead or (worker, to) in self.noticed:
             raise Refused("one of the two is lost")
         context = self.workers[worker].contexts.get(self.number)
-        if context is None or not (worker in self.inside or (worker == CREATOR and self.open)):
+        if context is None or not (self.threads[worker].is_inside or (worker == CREATOR and self.open)):
             raise Refused("the call is made outside of the context")
         self.calls[to] = Serving(worker, self.workers[worker].sent(context, to, self._edges, "arguments"))
         self.asked += 1
 
     def _take_request(self, worker: int) -> None:
         call = self.calls[worker]
-        context = self.workers[worker].heard(self.number)
+        self.threads[worker].begin(call.caller, self.number)
+        context = self.workers[worker].contexts.get(self.number)
         if context is not None:
-            self.inside.add(worker)
             self._receives(worker, context, call.caller, call.message)
         call.state = L.RUNNING
 
     def _answer(self, worker: int) -> None:
         call, container = self.calls[worker], self.workers[worker]
-        context = container.contexts.get(self.number) if worker in self.inside else None
+        context = container.contexts.get(self.number) if self.threads[worker].is_inside else None
         if context is not None:
             call.message = container.sent(context, call.caller, self._edges, "result", call=False)
-        self.inside.discard(worker)
+        self.threads[worker].end()
         call.state = L.ANSWERED
 
     def _take_answer(self, worker: int) -> None:
@@ -347,7 +377,6 @@ class ContextSteps:
 
     def _crash(self, worker: int) -> None:
         self.dead.add(worker)
-        self.inside.discard(worker)
         for (sender, to), letter in [*self.letters.items()]:
             if sender == worker and letter.state in (C.LOST, C.PASSING_ON):
                 del self.letters[sender, to]
@@ -388,7 +417,7 @@ class ContextSteps:
             if k not in self.dead:
                 out[f"has[{k}]"] = int(context is not None)
                 out[f"over[{k}]"] = int(self._is_over(k))
-                out[f"inside[{k}]"] = int(k in self.inside)
+                out[f"inside[{k}]"] = int(self.threads[k].is_inside)
                 for j in range(len(self.workers)):
                     out[f"known[{k}][{j}]"] = int(context is not None and j in context.known)
         if CREATOR not in self.dead:

@@ -28,7 +28,7 @@ from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.vocabulary import Mode, NodeKind, Part
 from trystate.model.language.sorts import ordinal
 
-from ...harness.subjects import Refused
+from ...harness.subjects import Disagreement, Refused
 from .letters import Letter, Together
 from .simulated import DEADLINE, take
 
@@ -169,6 +169,8 @@ class PassSteps:
 
     def _said(self, letter: Letter, by: Seat, answer: bytes, gradients: Sequence[Any]) -> None:
         """An answer begins its way, and what it carries too."""
+        if letter.kind == CANCEL and by.local_pass is not None and by.local_pass.running:
+            raise Disagreement(f"worker {by.number} answers CANCEL while nodes of the pass may still begin there")
         told = letter.say(answer, gradients)
         if told is None:
             return

@@ -65,6 +65,10 @@ class Agent:
     def later(self, act: Callable[[], None]) -> None:
         self.later_.append(act)
 
+    def after(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
+        """The time never comes here: no value of the model is waited for."""
+        raise Disagreement(f"worker {self.me} waits for a value that was made already")
+
     def request(
         self, to: int, kind: Any, body: bytes, tensors: Any, seconds: float, done: Callable[[Any], None], *, what: str
     ) -> None:

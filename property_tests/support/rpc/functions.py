@@ -17,6 +17,7 @@ from trystate import rpc
 from .worlds import PATIENCE_SECONDS, WORLD
 
 GATE = threading.Event()  # opened by the test
+LEFT_ON: list[torch.inference_mode] = []  # modes that are never left
 
 
 class OddError(Exception):
@@ -60,6 +61,10 @@ class Counter:
 
 def both(value: Any, *, twice: Any = None) -> tuple[Any, Any]:
     return value, twice
+
+
+def same_as_first(*tensors: Tensor) -> list[bool]:
+    return [each is tensors[0] for each in tensors]
 
 
 def add(one: Tensor, other: Tensor) -> Tensor:
@@ -111,6 +116,20 @@ def grad_mode_before_it_is_left_off() -> bool:
     before = torch.is_grad_enabled()
     torch.set_grad_enabled(False)
     return before
+
+
+def is_inference(tensor: Tensor) -> bool:
+    return tensor.is_inference() or type(tensor) is not Tensor
+
+
+def mode_before_one_is_left_on() -> str:
+    """Where this thread of the pool makes a tensor, or that it is one of inference."""
+    made = torch.empty(1)
+    mode = torch.inference_mode()
+    mode.__enter__()
+    torch.device("meta").__enter__()
+    LEFT_ON.append(mode)
+    return "inference" if made.is_inference() else str(made.device)
 
 
 def applied(function: Any, *args: Any) -> Any:

@@ -122,9 +122,9 @@ class TellsNobodyElse(Container):
 class TellsOnlyWhomItKnows(Container):
     """When one that knows the context is lost before it is left, nobody else is told."""
 
-    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+    def _bury(self, context: Context, told_by: Asker | None = None) -> list[Effect]:
         context.known -= self._gone
-        return super()._bury(context, told_by, low)
+        return super()._bury(context, told_by)
 
 
 class TellsAgain(Container):
@@ -169,8 +169,8 @@ class KeepsContextsOfTheLost(Container):
 class KeepsWhatIsOver(Container):
     """A context that is over stays here."""
 
-    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
-        effects = super()._bury(context, told_by, low)
+    def _bury(self, context: Context, told_by: Asker | None = None) -> list[Effect]:
+        effects = super()._bury(context, told_by)
         self.contexts[context.number] = context
         return effects
 
@@ -195,9 +195,9 @@ class NotesNobody(Container):
 class RunsOnInWhatIsOver(Container):
     """The release of a context does not end the pass that runs in it."""
 
-    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+    def _bury(self, context: Context, told_by: Asker | None = None) -> list[Effect]:
         part, context.local_pass = context.local_pass, None
-        effects = super()._bury(context, told_by, low)
+        effects = super()._bury(context, told_by)
         context.local_pass = part
         return effects
 

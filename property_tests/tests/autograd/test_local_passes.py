@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trystate.impl.autograd import messages
-from trystate.impl.autograd.container import MAX_CONTEXTS, Container
+from trystate.impl.autograd.container import MARK_STEP, MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Asker, Recv
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Request
@@ -21,6 +21,7 @@ from trystate.impl.autograd.errors import (
     PassError,
     PassPeerLostError,
     PassRunningError,
+    PassTimeoutError,
     StalePassError,
 )
 from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of, worker_of
@@ -90,7 +91,8 @@ def test_tombstones_are_limited() -> None:
 IDS = st.integers(0, (1 << 64) - 1)
 
 
-@given(IDS, IDS, IDS, st.floats(0, 1e6), st.booleans(), st.booleans(), st.lists(IDS, max_size=5), st.text(max_size=20))
+@given(IDS, IDS, IDS, st.floats(0, 1e6), st.booleans(), st.booleans(), st.lists(IDS, min_size=1, max_size=5),
+       st.text(max_size=20))  # fmt: skip
 def test_messages_come_back_from_their_bytes(
     context: int, number: int, message: int, budget: float, one: bool, other: bool, several: list[int], text: str
 ) -> None:
@@ -134,6 +136,19 @@ def test_any_bytes_are_an_answer_or_an_error(body: bytes) -> None:
 @pytest.mark.parametrize("carried", [Backward(5, 9, 7, 0.5, True, False), Mark(5, 9, 0.5, False, (7, 8))])
 def test_an_answer_carries_a_request(carried: Backward | Mark) -> None:
     assert messages.unpack_outcome(Done(-2, carried).pack()) == Done(-2, carried)
+
+
+@pytest.mark.parametrize("budget", [float("inf"), float("nan"), -1.0, 1e7])
+def test_a_pass_that_would_never_end_is_refused(budget: float) -> None:
+    for message in (Backward(5, 9, 1, budget, False, False), Mark(5, 9, budget, False, (1,))):
+        with pytest.raises(AutogradError, match="seconds: 0 to 1e"):
+            type(message).unpack(message.pack())
+
+
+def test_a_mark_of_nothing_is_refused() -> None:
+    """It would have no answer, and its pass would take the context."""
+    with pytest.raises(AutogradError, match="0 messages: 1 to"):
+        Mark.unpack(Mark(5, 9, 1.0, False, ()).pack())
 
 
 def test_an_answer_carries_nothing_else() -> None:
@@ -364,6 +379,17 @@ def test_gradients_are_known_when_another_worker_is_lost_or_they_were_asked_for_
     assert here.gradients(5) == {"leaf": 7}
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
+    local_pass, _, (recv,) = called(2)
+    local_pass.retain, context = retain, local_pass.context
+    (request,) = local_pass.ship(recv, [3])
+    local_pass.next()
+    perform(request.done(Done(0).pack(), ()))
+    container().merge(context)
+    assert (len(context.sends), len(context.recvs), len(context.by_node)) == ((1, 1, 1) if retain else (0, 0, 0))
+
+
 def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
     local_pass, asked, (recv,) = called(0)
     local_pass.ship(recv, [3])
@@ -393,6 +419,33 @@ def test_what_an_answer_carries_wrongly_fails_the_part(
     assert why in str(local_pass.error)
     (told,) = (messages.unpack_outcome(body) for body in asked.answers)
     assert why in str(told)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["in an open context", "in one that was left"])
+def test_cancel_is_answered_when_no_node_of_the_pass_runs_any_more(left: bool) -> None:
+    local_pass, _, (_, recv) = called(0, 2)
+    here, again = local_pass.context, Asked(0)
+    owner = container()
+    owner.contexts[here.number] = here
+    if left:
+        perform(owner.clean(messages.Clean(here.number, 0), Asked(0).asker))
+    perform(owner.cancel(messages.Cancel(5, 9, False, "why"), again.asker))
+    assert local_pass.is_over and again.answers == []
+    assert local_pass.ship(recv, [3]) == []
+    perform(local_pass.next()[1])
+    assert len(again.answers) == 1
+
+
+def test_the_root_names_the_workers_that_do_not_answer_that_a_pass_is_over() -> None:
+    here = container()
+    context = here.create()
+    local_pass, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    local_pass.next()
+    for request, answer in zip(perform(local_pass.expire()), (b"", TimeoutError(), ConnectionError()), strict=True):
+        perform(request.done(answer))
+    perform(local_pass.next()[1])
+    assert isinstance(local_pass.error, PassTimeoutError)
+    assert "worker 2 has not answered that: see whether the process stands still" in str(local_pass.error)
 
 
 def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> None:
@@ -495,6 +548,66 @@ def test_contexts_one_after_another_are_told_only_to_who_knows_them() -> None:
         here.sent(context, peer, [], "call")
         assert told(here.release(context.number)) == [(peer, messages.Clean(context.number, context.number + 1))]
     assert told(here.release(here.create().number)) == []
+
+
+def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None:
+    """The creator calls one worker, which calls another in every second context; one context is open meanwhile."""
+    creator, between, last = (container(me) for me in range(3))
+    workers, most = {0: creator, 1: between, 2: last}, 0
+
+    def deliver(source: int, effects: list[Any]) -> None:
+        for request in perform(effects):
+            asker = Asker(source, lambda body, _, request=request: perform(request.done(body)))
+            if request.to in workers:
+                deliver(request.to, workers[request.to].clean(request.message, asker))
+            else:
+                perform(request.done(b""))
+
+    first = creator.create()
+    for number in range(4 * MARK_STEP):
+        context = creator.create()
+        creator.sent(context, 1, [], "call")
+        there = between.heard(context.number)
+        if number % 2 and there is not None:
+            between.sent(there, 2, [], "call")
+            last.heard(context.number)
+        deliver(0, creator.release(context.number))
+        if number == MARK_STEP:
+            assert len(last.dead) == MARK_STEP // 2, "the first is open"
+            deliver(0, creator.release(first.number))
+            assert len(last.dead) == 1
+        most = max(most, len(last.dead))
+        assert not last.contexts
+    assert most <= MARK_STEP
+
+
+def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
+    here = container()
+    mine, theirs = here.create(), here.heard(5)
+    assert theirs is not None
+    perform(here.clean(messages.Clean(6, 7), Asked(2).asker))  # worker 2 speaks of contexts of worker 0
+    perform(here.clean(messages.Clean(mine.number, mine.number + 1), Asked(2).asker))
+    assert {*here.contexts} == {mine.number, 5}
+    perform(here.clean(messages.Clean(6, 7), Asked(0).asker))
+    assert {*here.contexts} == {mine.number}
+
+
+def test_no_call_begins_a_context_of_this_worker() -> None:
+    here = container()
+    assert here.heard(1 << 48) is None and not here.contexts
+
+
+def test_a_worker_that_remembers_too_much_drops_it_when_the_mark_rises() -> None:
+    here = container()
+    here.dead = Tombstones(limit=2)
+    for number in (3, 5, 7):
+        here.heard(number)
+    for number in (3, 5):
+        perform(here.clean(messages.Clean(number, 0), Asked(0).asker))
+    with pytest.raises(AutogradError, match="contexts open between others"):
+        here.clean(messages.Clean(7, 0), Asked(0).asker)
+    perform(here.clean(messages.Clean(9, 8), Asked(0).asker))
+    assert not here.contexts
 
 
 def test_who_is_told_late_is_told_the_low_water_mark_of_now() -> None:

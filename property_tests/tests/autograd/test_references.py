@@ -193,10 +193,10 @@ class KeepsForTheLost(References):
 class KeepsWhatNobodyHolds(References):
     """The last fork of a value stays in the table."""
 
-    def _unshare(self, reference: Id, fork: Id) -> None:
+    def _unshare(self, reference: Id, fork: Id, by: int | None = None) -> None:
         owned = self._shared.get(reference)
         if owned is not None and len(owned.forks) > 1:
-            super()._unshare(reference, fork)
+            super()._unshare(reference, fork, by)
 
 
 class WaitsForAnOwnerThatIsLost(References):

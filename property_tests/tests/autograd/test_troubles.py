@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
+from torch.futures import Future
 from trystate.impl.autograd import optimizer
-from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.api import current_context, driver, new_context, release_context
 from trystate.impl.autograd.borrowed_grad import borrowed
+from trystate.impl.autograd.messages import NO_MESSAGE, Forward
+from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.rpc.events import OneShotEvent
+from trystate.impl.rpc.frames import Kind
+from trystate.impl.rpc.invocations import CALL
 from trystate.model.autograd.vocabulary import Part
 from trystate.property_tests.support.autograd.operations import gives
 
@@ -143,6 +149,23 @@ def test_a_hook_that_takes_longer_than_the_pass_may() -> None:
         assert autograd.get_gradients(context) == {}
 
 
+def test_no_hook_begins_in_a_pass_that_is_over() -> None:
+    called_hooks = list[str]()
+
+    def first(_: torch.Tensor) -> None:
+        called_hooks.append("the first, in which the pass expires")
+        with driver().locked() as effects:
+            (local_pass,) = driver().container.passes()
+            effects += local_pass.expire()
+
+    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    one.register_post_accumulate_grad_hook(first)  # type: ignore[no-untyped-call]
+    other.register_post_accumulate_grad_hook(first)  # type: ignore[no-untyped-call]
+    with autograd.context() as context, pytest.raises(autograd.PassTimeoutError):
+        autograd.backward(context, [(one * other).sum()])
+    assert len(called_hooks) == 1
+
+
 def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
     wait, request, waits = here.agent.wait, here.agent.request, threading.Event()
@@ -177,6 +200,136 @@ def test_a_hook_calls_outside_of_the_context() -> None:
         for _ in range(2):  # the second pass would wait for sends that the first recorded
             autograd.backward(context, [loss], retain_graph=True)
         assert autograd.get_gradients(context)[value].tolist() == [6, 6]
+
+
+LEFT_OPEN: list[int] = []
+
+
+def leaves_a_context_open() -> int:
+    LEFT_OPEN.append(new_context())
+    return LEFT_OPEN[-1]
+
+
+def context_of_the_call() -> int | None:
+    try:
+        return current_context()
+    except autograd.ContextError:
+        return None
+
+
+def test_a_context_that_a_function_leaves_open_is_not_the_next_calls() -> None:
+    for _ in range(10):
+        assert rpc.rpc_sync("worker0", leaves_a_context_open) == LEFT_OPEN[-1]
+        assert rpc.rpc_sync("worker0", context_of_the_call) is None
+    while LEFT_OPEN:
+        release_context(LEFT_OPEN.pop())  # it is open, and any thread may leave it
+
+
+def doubled_later(one: torch.Tensor) -> Future[torch.Tensor]:
+    """The product is set by a thread that has gradients off."""
+    future: Future[torch.Tensor] = Future()
+    made = one * 2
+
+    def set_it() -> None:
+        with torch.no_grad():
+            future.set_result(made)
+
+    threading.Thread(target=set_it).start()
+    return future
+
+
+def gradient_of(doubled: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        autograd.backward(context, [doubled(value).sum()])
+        return autograd.get_gradients(context)[value].tolist()  # type: ignore[no-any-return]
+
+
+def test_an_answer_has_its_history_whatever_thread_makes_it_or_takes_it_in() -> None:
+    def in_inference_mode(future: Future[torch.Tensor]) -> torch.Tensor:
+        with torch.inference_mode():
+            return future.wait()
+
+    assert gradient_of(lambda value: rpc.rpc_sync("worker0", doubled_later, (value,))) == [2, 2]
+    two = torch.full((2,), 2.0)
+    assert gradient_of(lambda value: in_inference_mode(rpc.rpc_async("worker0", times, (value, two)))) == [2, 2]
+    assert gradient_of(lambda value: rpc.rpc_sync("worker0", times_and_leaves_gradients_off, (value, two))) == [2, 2]
+
+
+def times_and_leaves_gradients_off(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    made = one * other
+    torch.set_grad_enabled(False)
+    return made
+
+
+def test_a_call_without_gradients_takes_no_part_in_a_pass() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        with torch.no_grad():
+            assert not called(value, value).requires_grad
+        autograd.backward(context, [called(value, torch.ones(2))])  # FAST: each recorded call needs a gradient
+        assert autograd.get_gradients(context)[value].tolist() == [1, 1]
+
+
+class Meets(torch.autograd.Function):
+    """Its backward waits until another thread is in it too."""
+
+    both = threading.Barrier(2, timeout=SECONDS)
+
+    @staticmethod
+    def forward(ctx: Any, one: torch.Tensor) -> torch.Tensor:
+        return one * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        Meets.both.wait()
+        return gradient * 2
+
+
+def test_two_passes_run_one_node_at_the_same_time() -> None:
+    node = Meets.apply(torch.ones(2, requires_grad=True)).grad_fn  # type: ignore[no-untyped-call]
+
+    def run(factor: float) -> list[float]:
+        (made,) = TorchGraph(0, {}).run(node, [torch.full((2,), factor)])
+        return made.tolist()  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(run, (1.0, 2.0))) == [[2, 2], [4, 4]]
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def mute(_: torch.Tensor) -> torch.Tensor:
+    raise MuteError
+
+
+def test_an_error_whose_text_cannot_be_had_fails_the_pass() -> None:
+    value = torch.ones(2, requires_grad=True)
+    failure = pytest.raises(autograd.PassError, match=r"MuteError: \(its text cannot be had: ValueError\)")
+    with autograd.context() as context, failure:
+        autograd.backward(context, [gives(called(value, torch.ones(2)), mute)])
+
+
+def test_a_step_outside_of_its_context_is_made_nowhere() -> None:
+    parameter = torch.zeros(2, requires_grad=True)
+    distributed = optimizer.DistributedOptimizer(torch.optim.SGD, [rpc.RRef(parameter)], lr=1.0)
+    with autograd.context() as context:
+        autograd.backward(context, [called(parameter, torch.ones(2))])
+        distributed.step(context)
+    with pytest.raises(autograd.ContextError, match="it was left"):
+        distributed.step(context)
+    assert parameter.tolist() == [-1, -1]
+
+
+def test_a_call_in_a_context_of_no_worker_is_refused() -> None:
+    forged = Forward(1 << 63, NO_MESSAGE, ()).pack()
+    agent, body = driver().agent, CALL.pack(4, 0) + b"math" + b""
+    with pytest.raises(rpc.RemoteError, match="of which no worker is the creator"):
+        agent.ask(0, Kind.CALL, body, (), SECONDS, metadata=forged)
+    assert not driver().container.contexts
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,18 +141,27 @@ def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Mo
     installed.mkdir()
     (installed / "installed_elsewhere.py").write_text("def serve(): return 1\n")
     monkeypatch.syspath_prepend(str(installed))
-    with pytest.raises(NotAllowed, match=r"'installed_elsewhere',\)\) on this worker"):
+    advice = (
+        r"'installed_elsewhere:serve',\)\) on this worker for this function alone, or 'installed_elsewhere' for all"
+    )
+    with pytest.raises(NotAllowed, match=advice):
         find("installed_elsewhere:serve", DEFAULT, LIMIT)
     assert "installed_elsewhere" not in sys.modules
     assert find("installed_elsewhere:serve", (*DEFAULT, "installed_elsewhere"), LIMIT)() == 1
 
 
+@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "torch.serialization:load"])
+def test_no_module_of_python_or_torch_is_advised_as_a_whole(name: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        find(name, ("mine",), LIMIT)
+    assert str(caught.value).endswith(f"give Options(modules=('mine', '{name}',)) on this worker")
+    assert find(name, ("mine", name), LIMIT)
+
+
 def test_the_text_of_a_refusal_is_the_option_that_allows_it() -> None:
     with pytest.raises(NotAllowed) as caught:
         find("json:loads", ("mine",), LIMIT)
-    assert "Options(modules=('mine', 'json',)) on this worker, or 'json:loads' for this function alone" in str(
-        caught.value
-    )
+    assert str(caught.value).endswith("give Options(modules=('mine', 'json:loads',)) on this worker")
     for modules in (("mine", "json"), ("json:loads",), (FunctionSet.ANY,)):
         assert find("json:loads", modules, LIMIT)("[1]") == [1]
     with pytest.raises(NotAllowed):

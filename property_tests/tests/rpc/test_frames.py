@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from trystate.impl.rpc import arena as arenas
 from trystate.impl.rpc import frames
 from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
 from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, Place, encode
@@ -227,6 +228,64 @@ def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
     found = arena.lay(tensor)
     assert found is not None
     return found
+
+
+def test_an_arena_that_is_not_used_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arenas, "KEPT_BYTES", 4 * PAGE_BYTES)
+    arena = Arena(1 << 22)
+    window = Window(os.dup(arena.fd))
+
+    def taken() -> int:
+        return os.fstat(arena.fd).st_blocks * 512
+
+    many = [received(arena, window, float(number)) for number in range(100)]
+    assert taken() > 500 * PAGE_BYTES - PAGE_BYTES and arena.has_more
+    kept = many[50][1]
+    many.clear()
+    arena.give_back()
+    assert taken() > 400 * PAGE_BYTES, "it was used since the last look"
+    arena.give_back()
+    assert taken() <= (4 + 6) * PAGE_BYTES and bool((kept == 50).all())
+    del kept
+    arena.give_back()
+    assert taken() <= 4 * PAGE_BYTES and not arena.has_more
+    assert bool((received(arena, window, 7.0)[1] == 7).all())
+
+
+def received(arena: Arena, window: Window, value: float) -> tuple[int, Tensor]:
+    """Its slot, and a tensor of several pages."""
+    slot, offset = laid(arena, torch.full((5_000,), value))
+    return slot, window.tensor(slot, offset, FLOAT, (5_000,))
+
+
+def test_a_tensor_that_was_received_is_the_childs_own_in_a_fork(shared: tuple[Arena, Window]) -> None:
+    arena = shared[0]
+    (kept_slot, kept), (freed_slot, freed) = received(*shared, 1.0), received(*shared, 2.0)
+    go, goes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(goes)
+        os.read(go, 1)
+        right = bool((kept == 1).all()) and bool((freed == 2).all())
+        kept.fill_(54.0)
+        del kept, freed  # which frees nothing of its parent's
+        os._exit(0 if right else 1)
+    del freed
+    assert not arena._map[freed_slot] and received(*shared, 21.0)[0] == freed_slot
+    os.close(go)
+    os.close(goes)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert arena._map[kept_slot] and bool((kept == 1).all())
+
+
+def test_a_slot_that_ends_while_a_child_copies_is_freed_after_it(shared: tuple[Arena, Window]) -> None:
+    arena, window = shared
+    slot, tensor = received(arena, window, 1.0)
+    window.hold()
+    del tensor
+    assert arena._map[slot]
+    window.let_go()
+    assert not arena._map[slot]
 
 
 @given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 5)), max_size=40))

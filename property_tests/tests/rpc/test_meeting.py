@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -193,6 +194,21 @@ def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store
     meeting = handshake.Meeting(1, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
     with pytest.raises(PeerLost, match=r"worker 'a' cannot be reached at 127.0.0.1:\d+ .*Options\(host=...\)"):
         meeting._call(0)
+
+
+@pytest.mark.parametrize(("proof", "sent"), [(bytes(32), 2), (bytes(31), 1)], ids=["wrong", "cut off"])
+def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int) -> None:
+    entries = [directory.Entry(directory.VERSION, name, 2, "", "", "", 0, "ab") for name in "ab"]
+    meeting = handshake.Meeting(0, entries, Options(), time.monotonic() + PATIENCE_SECONDS)
+    one, other = socket.socketpair()
+    with one, other, open(os.devnull) as file:
+        other.sendall(handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32)))
+        socket.send_fds(other, [proof + b"\1"], [file.fileno()] * sent)  # as if it knew what the reply asks for
+        other.shutdown(socket.SHUT_WR)
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises((RpcError, ConnectionError)):
+            meeting._receive(one, {}, time.monotonic() + PATIENCE_SECONDS)
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:

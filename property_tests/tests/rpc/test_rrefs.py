@@ -7,6 +7,7 @@ import itertools
 import pickle
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.rpc import references as tables
+from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import Invocations
-from trystate.impl.rpc.references import Fork, Happened, References
+from trystate.impl.rpc.references import NOTICE, Fork, Happened, References
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
 
@@ -189,8 +191,7 @@ def test_nobody_pickles_an_rref_past_the_counts(three: list[Invocations]) -> Non
         pickle.dumps(own(three[A], 1))
 
 
-def test_what_is_gone_is_said_to_be_gone(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
+def test_what_is_gone_is_said_to_be_gone(three: list[Invocations]) -> None:
     gone = three[A].remote(B, f.add, (1, 2), None, None).id
     three[A].remote(B, f.add, (1, 2), None, None).to_here()
     assert eventually(lambda: gone not in three[B].references._known)
@@ -327,15 +328,69 @@ def test_a_reference_may_come_before_what_makes_its_value(three: list[Invocation
 
 
 def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
     here = three[B].references
-    gone = three[A].remote(B, f.add, (1, 2), None, None).id
-    three[A].remote(B, f.add, (1, 2), None, None).to_here()
-    assert eventually(lambda: gone not in here._known)
-    place = here.owned(gone)  # a later value for A came already
+    with pytest.raises(RRefGone):
+        here.owned((B, 1 << 40))  # its own
+    after = three[B].agent.after
+    monkeypatch.setattr(three[B].agent, "after", lambda seconds, act: after(0.02, act))
+    place = here.owned((A, 1 << 50))
     assert eventually(place.made.done)
     with pytest.raises(RRefGone, match="keep an RRef to it"):
         place.get()
-    del place
-    with pytest.raises(RRefGone):
-        here.owned((B, 1 << 40))  # its own
+
+
+def test_a_worker_ends_and_takes_no_fork_of_another(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.Counter, (1,), None, None)
+    three[A].sync(C, f.keep, (C, rref), None, None)
+    tables_of_b, reference = three[B].references, rref.id
+    assert eventually(
+        lambda: len(tables_of_b._shared[reference].forks) == 2 and three[A].references.counts()["passed"] == 0
+    )
+    forks = dict(tables_of_b._shared[reference].forks)
+    for fork, holder in forks.items():
+        other = A + C - holder
+        three[other].agent.ask(B, Kind.RREF, NOTICE.pack(Happened.DELETED, *reference, *fork), (), PATIENCE_SECONDS)
+        with pytest.raises(RemoteError, match="which another worker has"):
+            three[other].agent.ask(B, Kind.RREF, NOTICE.pack(Happened.FORKED, *reference, *fork), (), PATIENCE_SECONDS)
+    assert tables_of_b._shared[reference].forks == forks
+    fork = three[A].references.fork(rref._ref, C)
+    accepted = NOTICE.pack(Happened.ACCEPTED, *reference, *fork.fork)
+    three[B].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)
+    assert three[A].references.counts()["passed"] == 1
+    three[C].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)
+    assert three[A].references.counts()["passed"] == 0
+
+
+def test_many_references_that_come_before_their_calls_take_no_thread_each(three: list[Invocations]) -> None:
+    here, few = three[B].references, threading.active_count() + 5
+    places = [here.owned((A, number)) for number in range(1 << 50, (1 << 50) + 50)]
+    assert threading.active_count() < few
+    here._peer_lost(A, "the test is over")
+    assert all(place.made.done() for place in places) and not three[B].agent._acts
+
+
+def test_calls_that_make_values_are_sent_in_the_order_of_their_references(
+    three: list[Invocations], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference that overtakes its call is waited for, unless a call with a larger id has come.
+
+    One thread takes long to pack its arguments, and another calls meanwhile.
+    """
+    packed, first = Invocations._packed, threading.Event()
+
+    def slowly(self: Invocations, to: int, function: Any, *rest: Any) -> Any:
+        if function is f.both:
+            first.set()
+            assert f.GATE.wait(PATIENCE_SECONDS)
+        return packed(self, to, function, *rest)
+
+    monkeypatch.setattr(Invocations, "_packed", slowly)
+    f.GATE.clear()
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(three[A].remote, B, f.both, (1,), None, None)
+        assert first.wait(PATIENCE_SECONDS)
+        quick = three[A].remote(B, f.add, (1, 2), None, None)
+        f.GATE.set()
+        assert quick.id < slow.result(PATIENCE_SECONDS).id
+    assert (quick.to_here(), slow.result().to_here()) == (3, (1, None))
+    del slow

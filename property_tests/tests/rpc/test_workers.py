@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from trystate.impl.rpc import arena, invocations
+from torch.utils._python_dispatch import TorchDispatchMode
+from trystate.impl.rpc import agent, arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
+from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import Invocations, RpcFuture
 from trystate.impl.rpc.requests import Answer, Incoming
 from trystate.impl.rpc.termination import all_done
@@ -57,6 +61,115 @@ def test_tensors_of_every_kind_arrive_as_they_were(three: list[Invocations], to:
             assert torch.equal(found.to_dense(), tensor.to_dense()) and not found.requires_grad
 
 
+def test_shared_memory_of_a_call_that_was_not_sent_is_free() -> None:
+    options = Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 20, limits=Limits(unsent_bytes=1 << 20))
+    with world(2, options) as calls:
+        sent = calls[A].agent._connections[B].arena
+        assert sent is not None
+        with not_reading(calls[B].agent._connections[A]):
+            waiting = calls[A].begin(B, f.given_back, (bytes(1 << 24),), None, None)  # more than its socket takes
+            with pytest.raises(LimitExceeded, match="does not read"):
+                calls[A].sync(B, f.nothing, (torch.ones(1 << 16),), None, None)
+            assert sent.lay(torch.ones(1 << 18)) is not None, "all of it is free"
+        assert len(waiting.wait()) == 1 << 24
+
+
+def test_shared_memory_that_was_used_once_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(arena, "KEPT_BYTES", 1 << 16)
+    with world(2) as calls:
+        sent = calls[A].agent._connections[B].arena
+        assert sent is not None
+        calls[A].sync(B, f.nothing, (torch.ones(1 << 18),), None, None)
+        assert eventually(lambda: not sent.has_more and not sent.is_looked_at)
+
+
+def test_a_handler_of_a_signal_may_call_while_its_thread_waits(three: list[Invocations]) -> None:
+    """It interrupts the thread that reads the connection, and that thread alone reads it."""
+    link, said = three[A].agent._connections[B], list[Any]()
+
+    def handle(*_: object) -> None:
+        said.append(three[A].sync(B, f.both, (len(said),), None, None))
+
+    def interrupt() -> None:
+        for number in range(1, 4):
+            assert eventually(lambda: link._reading.locked() and link._is_polling)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert eventually(lambda number=number: len(said) == number)
+        f.GATE.set()
+
+    f.GATE.clear()
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            interrupts = thread.submit(interrupt)
+            assert three[A].sync(B, f.wait_for_gate, (), None, None) and interrupts.result() is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert said == [(0, None), (1, None), (2, None)]
+
+
+def test_a_handler_of_a_signal_in_the_middle_of_a_frame_is_told_so(three: list[Invocations]) -> None:
+    link = three[A].agent._connections[B]
+    link._writer = threading.get_ident()
+    try:
+        with pytest.raises(LimitExceeded, match="have the handler set a flag"):
+            three[A].sync(B, f.nothing, (), None, None)
+    finally:
+        link._writer = 0
+    assert link._reading.acquire(timeout=PATIENCE_SECONDS)
+    link._reader = threading.get_ident()
+    try:
+        with pytest.raises(RpcError, match="have the handler set a flag"):
+            three[A].sync(B, f.nothing, (), None, None)
+    finally:
+        link._reader = 0
+        link._reading.release()
+        link._pool.arm(link._fd)
+
+
+def test_an_interrupt_while_a_call_is_sent_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream of the connection cannot go on, so that another thread ends the call by PeerLost meanwhile."""
+    with world(2) as calls:
+        here = calls[A].agent
+
+        def interrupted(*_: object, **__: object) -> None:
+            here._connections[B].close("its stream cannot go on")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(here, "transmit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            calls[A].sync(B, f.nothing, (), None, None)
+
+
+def test_one_thread_cannot_read_and_run() -> None:
+    with pytest.raises(UsageError, match="threads is 1: give 2 or more"):
+        Limits(threads=1)
+    with world(2, Options(timeout=PATIENCE_SECONDS, limits=Limits(threads=2), arena_bytes=0)) as two:
+        assert two[A].sync(B, f.both, (1,), None, None) == (1, None)
+
+
+def test_a_worker_answers_only_what_was_sent_to_it() -> None:
+    f.GATE.clear()
+    with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
+        try:
+            waiting = calls[A].begin(B, f.wait_for_gate, (), None, None)
+            (number,) = calls[A].agent._requests
+            calls[C].agent.transmit(calls[C].agent._connections[A], Kind.ANSWER, number, b"", (), b"", 2)
+            assert eventually(lambda: calls[A].agent.loss(C) is not None)
+            assert "was not sent to it" in str(calls[A].agent.loss(C)) and not waiting.done()
+        finally:
+            f.GATE.set()
+        assert waiting.wait() is True
+
+
+def test_a_tensor_that_is_given_twice_arrives_as_one(three: list[Invocations]) -> None:
+    one, other = torch.ones(3), torch.zeros(3)
+    for args in ((one, one), (one, other, one)):
+        assert three[A].sync(B, f.same_as_first, args, None, None) == [each is one for each in args]
+    assert three[A].sync(B, f.same_as_first, (one, one.clone()), None, None) == [True, False]
+
+
 def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
     for value in (None, 3, "text", b"bytes", [1, (2, {3: 4.5})], {1, 2}, 1j, slice(2), torch.float32, torch.Size([2])):
         assert three[A].sync(B, f.both, (value,), {"twice": value}, None) == (value, value)
@@ -64,6 +177,41 @@ def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
     assert torch.equal(found, torch.ones(2))
     assert three[A].sync(B, torch.add, (torch.ones(2), 1), {"alpha": 2}, None).tolist() == [3, 3]
     assert three[A].sync(B, f.nothing, (), None, None) is None
+
+
+class Refusing(TorchDispatchMode):
+    """As FakeTensorMode, which takes long to import: no operation makes an ordinary tensor."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{function} ran in the mode of a thread that waits")
+
+
+MODES = {"inference": torch.inference_mode, "dispatch": Refusing, "device": lambda: torch.device("meta")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tensors_are_not_made_in_a_mode_of_the_thread_that_reads(three: list[Invocations], mode: str) -> None:
+    """A thread that waits for its own answer reads what other threads and served calls receive."""
+    f.GATE.clear()
+
+    def waits() -> Any:
+        with MODES[mode]():  # type: ignore[operator]
+            return three[A].sync(B, f.wait_for_gate, (), None, None)
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(waits)
+        try:
+            assert eventually(three[A].agent._connections[B]._reading.locked)
+            for tensor in (torch.ones(3), torch.ones(40_000), torch.eye(3).to_sparse()):
+                found = three[A].begin(B, f.given_back, (tensor,), None, None).wait()
+                served = three[B].sync(A, f.applied, (f.given_back, tensor), None, None)
+                for each in (found, served):
+                    assert type(each) is torch.Tensor and each.device.type == "cpu" and not each.is_inference()
+                    assert torch.equal(each.to_dense(), tensor.to_dense())
+                assert not three[B].sync(A, f.is_inference, (tensor,), None, None)
+        finally:
+            f.GATE.set()
+        assert waiting.result(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -155,6 +303,10 @@ def test_an_exception_with_attributes_of_its_own_is_told_like_any_other(three: l
 
 def test_what_a_function_leaves_in_its_thread_is_not_the_next_ones(three: list[Invocations]) -> None:
     assert all(three[A].sync(B, f.grad_mode_before_it_is_left_off, (), None, None) for _ in range(20))
+    for _ in range(5):
+        assert three[A].sync(B, f.mode_before_one_is_left_on, (), None, None) == "cpu"
+        assert not three[A].sync(B, f.is_inference, (torch.ones(2),), None, None)
+        assert not three[A].sync(B, f.given_back, (torch.ones(2),), None, None).is_inference()
 
 
 def test_functions_are_arguments_too(three: list[Invocations]) -> None:
