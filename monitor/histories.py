@@ -100,6 +100,7 @@ class Histories:
         self.wrong: list[Wrong] = []
         self._proxy = False
         self._file: int | None = None  # the number of the file
+        self._whole = True  # no line was lost: all that is reserved is known
         self._all = True  # keys are recorded, and not only those of rendezvous
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
@@ -128,12 +129,11 @@ class Histories:
         self._now = max(self._now, float(t))
         try:
             self._take(number, op, c, line)
-        except MalformedLine as error:
-            raise MalformedLine(f"{place_of(number)}: {error}") from None
-        except (KeyError, TypeError, AttributeError) as error:
-            raise MalformedLine(
-                f"{place_of(number)}: a line of {op} lacks a field or has a wrong one: {error}"
-            ) from None
+        except (KeyError, TypeError, AttributeError, MalformedLine) as error:
+            self.damaged(place_of(number))
+            known = isinstance(error, MalformedLine)
+            why = f"{error}" if known else f"a line of {op} lacks a field or has a wrong one: {error}"
+            raise MalformedLine(f"{place_of(number)}: {why}") from None
         if self._now - self._looked > LOOK_SECONDS:
             self._looked = self._now
             self._late()
@@ -189,9 +189,9 @@ class Histories:
                 self._told(number, line["key"], c)
             case _:
                 for act in acts_of(line):
-                    if act.key not in self._reserved or not act.name.startswith("queue_"):
+                    if not act.name.startswith("queue_") or (self._whole and act.key not in self._reserved):
                         self._act(number, c, act, line)
-                if self._proxy and op not in UNANSWERED | {"multi_set"}:
+                if self._proxy and (op not in UNANSWERED | {"multi_set"} or "result" in line):
                     self._answers(c)
 
     def _header(self, line: Mapping[str, Any]) -> None:
@@ -199,6 +199,7 @@ class Histories:
         if self._file is None:
             self._proxy = line.get("by") == "store proxy"
             self._unseen = ANYTHING if self._proxy or number else ABSENT
+            self._whole = not number
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
         elif number != self._file + 1:
@@ -210,8 +211,14 @@ class Histories:
             return self._keys[key]
         return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
 
+    def damaged(self, place: str) -> None:
+        """A line of the record at this place cannot be read: it may have been of any key."""
+        self._forget(f"{place}: a line cannot be read there, and nothing is known of any key before it")
+
     def _forget(self, why: str) -> None:
-        self.undecided[why] = None
+        if len(self.undecided) < WRONG_MAX:
+            self.undecided[why] = None
+        self._whole = False
         for key, window in self._windows.items():
             self._judge(key, window)
         self._unseen = ANYTHING
@@ -244,7 +251,8 @@ class Histories:
         if self._proxy:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
             asked = min(float(line.get("asked", since)), self._now)
-            if act.name in UNANSWERED:
+            self._windows.setdefault(act.key, Window(before))  # before this operation has taken effect
+            if act.name in UNANSWERED and act.seen.size is None:
                 self._unanswered.setdefault(c, []).append((number, act, asked))
             else:
                 self._passed(number, c, act, asked, self._now)
@@ -328,7 +336,7 @@ class Histories:
 
     def _passed(self, number: int | str, c: int, act: Act, asked: float, returned: float | None) -> None:
         """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
-        window = self._windows.setdefault(act.key, Window(self._known(act.key)))
+        window = self._windows[act.key]
         if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
             if act.name in WRITES:  # it may have taken effect at any moment since

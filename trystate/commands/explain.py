@@ -76,7 +76,10 @@ def explain(args: argparse.Namespace) -> int:
 
 def _judge(runs: Runs, histories: Histories, line: Line | Flaw) -> None:
     """The operations of a line; one that is none is a flaw like others."""
-    if isinstance(line, Line):
+    if isinstance(line, Flaw):
+        if not line.cut:
+            histories.damaged(line.place)
+    else:
         try:
             histories.feed(line.place, line.fields)
         except MalformedLine as error:
