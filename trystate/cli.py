@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import trystate
+from trystate.impl.host.visible import visible
 from trystate.impl.store.limits import Limits as StoreLimits
 from trystate.impl.store.record.format import Keys as RecordKeys
 from trystate.impl.store.record.writer import BYTES as RECORD_BYTES
@@ -79,7 +80,7 @@ def _replace_what_cannot_be_encoded() -> None:
 
 
 def _fail(why: object, code: Exit) -> int:
-    print(f"trystate: {' '.join(str(why).split())}", file=sys.stderr)
+    print(f"trystate: {visible(' '.join(str(why).split()))}", file=sys.stderr)
     return code
 
 

@@ -126,7 +126,8 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         yield ""
         yield from _problem(follower, problem)
     if len(wrong) > PROBLEMS_SHOWN:
-        yield f"\n... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
+        yield ""
+        yield f"... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
     yield ""
     yield f"at the end of the record, {follower.now - follower.first:.2f} s after its beginning"
     yield from _at_the_end(follower)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
 from trystate.monitor.agents import Agents, Wrong
 
@@ -28,7 +29,8 @@ def explain_agents(args: argparse.Namespace, files: list[Path]) -> int:
     wrong = {name: list(run.wrong()) for name, run in found.runs.items()}
     harm = any(wrong.values()) or bool(found.flaws)
     code = Exit.FAILED if harm else Exit.INCOMPLETE if found.let_go else Exit.OK
-    print(json.dumps(_data(found, wrong, code), indent=2) if args.json else "\n".join(_text(found, wrong)))
+    text = map(visible, _text(found, wrong))
+    print(json.dumps(_data(found, wrong, code), indent=2) if args.json else "\n".join(text))
     return code
 
 
@@ -37,7 +39,8 @@ def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
     for place in found.flaws[:5]:
         yield f"NO LINE OF EVENTS: {place}"
     for name, run in found.runs.items():
-        yield f"\nrun {name!r}: {plural(len(run.agents), 'agent')}"
+        yield ""
+        yield f"run {name!r}: {plural(len(run.agents), 'agent')}"
         yield from (f"    {agent}" for agent in list(run.agents.values())[:AGENTS_SHOWN])
         if len(run.agents) > AGENTS_SHOWN:
             yield f"    ... {len(run.agents) - AGENTS_SHOWN} more: --json has all"
@@ -50,7 +53,8 @@ def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
     known = f"known defects: {', '.join(names)}" if names else "nothing that agents say is a known defect"
     flawed = f"; {plural(len(found.flaws), 'line')} that are no events" if found.flaws else ""
     left = f"; not decided: {found.let_go} lines are of agents beyond the limit" if found.let_go else ""
-    yield f"\nverdict: {known}{flawed}{left}"
+    yield ""
+    yield f"verdict: {known}{flawed}{left}"
 
 
 def _data(found: Agents, wrong: dict[str, list[Wrong]], code: Exit) -> dict[str, object]:

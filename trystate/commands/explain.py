@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor import agents, passes, record
@@ -70,7 +71,7 @@ def explain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
     else:
-        print("\n".join(_text(runs, chosen, args, code, histories)))
+        print("\n".join(map(visible, _text(runs, chosen, args, code, histories))))
     return code
 
 

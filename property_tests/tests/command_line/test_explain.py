@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.support.terminals import HOSTILE, harmless
 from trystate.property_tests.tests.command_line.setting import Command
 
 from trystate.exits import Exit
@@ -110,6 +111,26 @@ def test_a_hostile_state_is_named_and_nothing_of_it_is_executed(command: Command
     assert code == Exit.FAILED
     assert f"({job}:{at + 1}): the value is no state: " in out
     assert not (tmp_path / "executed").exists()
+
+
+def test_no_text_of_a_record_controls_the_terminal_or_forges_a_line(command: Command, job: Path) -> None:
+    """The header, a node's name, the reason of a close, keys, values and names of operations are written by others."""
+    lines = [json.loads(line) for line in put(job, "ours-healthy").splitlines()]
+    for line in lines:
+        for text in ("127.0.0.3", "all workers have succeeded"):
+            line["value"] = line.get("value", "").replace(f'"{text}', f'"{text}{json.dumps(HOSTILE)[1:-1]}')
+    wrong = {"op": "get", "key": f"/torch.rendezvous.x.0/{HOSTILE}", "v": 7, "t": lines[-2]["t"], "c": 1}
+    lines = [{**lines[0], "by": f"serve{HOSTILE}"}, *lines[1:-1], wrong, {**wrong, "v": HOSTILE}, lines[-1]]
+    job.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    code, out, err = command("explain", str(job))
+    assert code == Exit.FAILED
+    assert "WRONG (order)" in out and r"\x1b[2J" in out
+    assert harmless(out) and harmless(err)
+    code, out, err = command("watch", str(job))
+    assert r"\x1b[2J" in out and harmless(out) and harmless(err)
+    job.write_text(json.dumps({**lines[0], "op": HOSTILE}) + "\n", encoding="utf-8")
+    code, out, err = command("explain", str(job))
+    assert code == Exit.USAGE and harmless(err)
 
 
 @pytest.mark.parametrize(
