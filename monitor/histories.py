@@ -176,6 +176,7 @@ class Histories:
                     self._count("wait", bool(missing))
             case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
                 self._reserved.add(line["key"])
+                self._keys[line["key"]] = replace(self._known(line["key"]), queued=None)
             case "write" if line.get("again"):
                 value = str(line["value"]).encode("latin-1")
                 self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
@@ -202,6 +203,9 @@ class Histories:
             self._whole = not number
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
+        elif not number:
+            self._forget("the record of another server begins, and nothing is known of any key")
+            self._whole = True
         elif number != self._file + 1:
             self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
         self._file = number

@@ -493,16 +493,14 @@ def _explain(p: Parser) -> None:
     group.add_argument(
         "--keep-alive-interval",
         type=positive,
-        default=5.0,
         metavar="S",
-        help="seconds between two heartbeats, as in --rdzv-conf (default: %(default)g)",
+        help="seconds between two heartbeats, as in --rdzv-conf (default: from the record)",
     )
     group.add_argument(
         "--keep-alive-max-attempt",
         type=whole,
-        default=3,
         metavar="N",
-        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: %(default)s)",
+        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: from the record)",
     )
 
 

@@ -74,11 +74,12 @@ class Problem:
     nearest: tuple[str, ...] = ()  # legal steps, and what forbids each
     waits: tuple[str, ...] = ()  # those of the nodes, where nothing can end them
     after: str = ""  # the place of an unexplained line before: then it is what was believed, not what was seen
+    doubt: str = ""  # the record lacks lines that may explain it: it is not decided
 
     @property
     def harm(self) -> bool:
         """Whether it makes the exit code 1."""
-        return self.kind in ("violated", "hopeless", "unexplained")
+        return self.kind in ("violated", "hopeless", "unexplained") and not self.doubt
 
 
 @dataclass(slots=True)
@@ -203,9 +204,10 @@ class Judge:
         since = (self.follower.now, self.follower.place)
         if kind == "hopeless":
             since = (self.still_since, self._still_place)
+        trusted = not self.follower.void and not self.follower.doubt()
         problem = Problem(
             kind, *since, text or (prop.doc if prop is not None else name), name=name,
-            finding=name_of(name, steps, self.follower.edition),
+            finding=name_of(name, steps, self.follower.edition) if trusted else None,
             nodes=nodes,
             steps=steps[-12:],
             waits=tuple(map(str, self.follower.waiting()[:WAITS_MAX])) if kind == "hopeless" else (),
@@ -218,6 +220,7 @@ class Judge:
         return next((p for p in self.follower.stepper.system.properties if p.name == name), None)
 
     def _keep(self, problem: Problem) -> None:
+        problem.doubt = self.follower.doubt()
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
         else:

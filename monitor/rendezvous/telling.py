@@ -5,6 +5,7 @@ Rule: one screen. Steps of one kind that follow each other are one line; of many
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,11 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {editions}, nodes {span}: "
         f"{_many(len(follower.roster.peers), 'node')}, {_many(follower.rounds_complete, 'complete round')}"
     )
+    if follower.options.shown:
+        yield (
+            f"heartbeats by the record: keep_alive_interval={follower.options.interval:g}, "
+            f"keep_alive_max_attempt={follower.options.attempts} (torch's defaults where it shows none)"
+        )
     yield ""
     for told in happened(follower, steps=steps):
         yield f"{told.time - follower.first:9.2f} s  {told.text}"
@@ -157,7 +163,7 @@ def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
         yield f"    {finding.number} {finding.name}: {finding.title}"
         yield f"    what to do: {finding.workaround}"
         yield f"    remedy in the runtime: {finding.remedy}"
-    elif problem.kind in ("violated", "hopeless"):
+    elif problem.kind in ("violated", "hopeless") and not problem.after:
         yield "    No finding that is known explains it."
 
 
@@ -173,12 +179,18 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
             yield f"        but {wait.why}"
     if len(found) > PROBLEMS_SHOWN:
         yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
-    counts: dict[str, int] = {}
+    here, gone = Counter[str](), Counter[str]()
     for node in follower.nodes().values():
         phase = " or ".join(sorted(p.name for p in node.phases))
-        gone = node.gone is not None and node.phases != {AgentPhase.LEFT}
-        counts[f"{phase} and gone" if gone else phase] = counts.get(f"{phase} and gone" if gone else phase, 0) + 1
-    yield "    nodes: " + (", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "none")
+        (here if node.gone is None or node.phases == {AgentPhase.LEFT} else gone)[phase] += 1
+    if gone:
+        yield f"    nodes: {_counted(here) or 'none'}; no more connected, by the last line of each: {_counted(gone)}"
+    else:
+        yield f"    nodes: {_counted(here) or 'none'}"
+
+
+def _counted(phases: Counter[str]) -> str:
+    return ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
 
 
 def as_data(follower: Follower) -> dict[str, Any]:
@@ -231,5 +243,5 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
         "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest),
-        "after": problem.after or None,
+        "after": problem.after or None, "doubt": problem.doubt or None,
     }  # fmt: skip

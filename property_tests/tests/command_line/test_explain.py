@@ -90,7 +90,7 @@ def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command
     job.write_bytes(b"\n".join([*lines[:20], b"garbage", *lines[20:-1], lines[-2][:30]]))
     code, out, _ = command("explain", str(job))
     assert code == Exit.FAILED
-    assert f"NO LINE OF A RECORD: {job}:21: it is no JSON" in out
+    assert f"NOT READ: {job}:21: it is no JSON" in out
     assert "R1 master-not-republished" in out.splitlines()[-1]
     assert ", cut off" in out.splitlines()[0]
 

@@ -221,6 +221,13 @@ def test_watches_barriers_and_queues_are_recorded() -> None:
     ]  # fmt: skip
 
 
+def test_a_queue_whose_reserved_element_was_taken_is_not_expected_to_be_there() -> None:
+    here = Recorded(Keys.ALL)
+    here.one(push(b"/q", b"element") + wait(b"/q") + pop(b"/q"))
+    here.one(plain(Query.CHECK, counted([b"/q"])))
+    assert [line["op"] for line in here.lines()] == ["queue_push", "reserve", "queue_pop", "check"]
+
+
 def test_lists_and_values_that_are_too_large_for_a_line_are_cut_and_said() -> None:
     here = Recorded()
     here.two(wait(*(NEWS + b"%d" % n for n in range(150))))
