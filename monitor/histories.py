@@ -189,6 +189,8 @@ class Histories:
             case "told":
                 self._told(number, line["key"], c)
             case _:
+                if op == "read" and "how" in line:
+                    self._to_be_told(number, line["key"])
                 for act in acts_of(line):
                     if not act.name.startswith("queue_") or (self._whole and act.key not in self._reserved):
                         self._act(number, c, act, line)
@@ -282,8 +284,11 @@ class Histories:
                 waiting.missing.add(act.key)
         changed = act.name in ("set", "append") or (act.name in ("add", "compare_set") and act.seen.ok)
         if changed or (act.name in ("delete", "take") and act.seen.ok):
-            for due in self._watchers.get(act.key, {}).values():
-                due.append((number, self._now))
+            self._to_be_told(number, act.key)
+
+    def _to_be_told(self, number: int | str, key: str) -> None:
+        for due in self._watchers.get(key, {}).values():
+            due.append((number, self._now))
 
     # ---- waits
 

@@ -266,6 +266,8 @@ class Request:
             recorder.compared(self.c, key, expected, desired, won, v)
         elif looks:
             self.reads()
+            if won:  # the same value was stored, of which watchers are told
+                recorder.lines[-1]["how"] = self.kind
         elif won:
             recorder.write(self.c, key, desired)
         else:

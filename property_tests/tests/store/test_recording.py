@@ -105,6 +105,15 @@ def test_a_compare_set_that_wants_what_it_expects_is_a_read() -> None:
     assert [(line["op"], line["v"]) for line in here.lines()] == [("read", 0), ("write", 1), ("read", 1)]
 
 
+def test_a_state_that_is_stored_again_by_a_compare_set_is_told() -> None:
+    here = Recorded()
+    here.one(set_(STATE, b"1"))
+    here.two(watch(STATE))
+    here.one(compare(STATE, b"1", b"1"))
+    read, told = here.lines()[-2:]
+    assert (read["op"], read["how"], told["op"]) == ("read", "compare_set", "told")
+
+
 def test_a_blocked_wait_its_cause_and_its_end_stand_in_their_order() -> None:
     here = Recorded()
     here.two(wait(NEWS, b"/elsewhere"))
