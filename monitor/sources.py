@@ -172,7 +172,7 @@ def _same(path: Path, stream: BinaryIO, head: bytes, over: bool) -> None:
             what = "was removed or renamed"
     if what:
         raise UsageError(
-            f"{path} {what}: a record is not to be rotated by others (--record-bytes does): watch it again"
+            f"{path} {what}: let the recorder alone rotate its record (--record-bytes), and watch it again"
         )
 
 

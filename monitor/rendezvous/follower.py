@@ -184,12 +184,14 @@ class Follower(Possibilities):
         if not self._know(previous, snapshot):
             self.stopped, self.snapshot = True, previous
             return
-        peer = self.roster.writer(line.connection, previous, snapshot)
+        unseen = bool(line.fields.get("unseen"))
+        # A value that is repeated, or that came past the recorder, was written by none of its connections.
+        peer = None if again or unseen else self.roster.writer(line.connection, previous, snapshot)
         if again:
             if self.begun:
                 self._lacks(f"{self.place}: the state was written in lines that the recorder has lost")
             self._adopt(snapshot, guess=True)
-        elif line.fields.get("unseen"):
+        elif unseen:
             if not self.partial:
                 self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
                 self.undecided.append(f"{self.place}: a value came past the recorder")

@@ -161,6 +161,9 @@ def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
     finding = problem.finding
     if finding is not None:
         yield f"    {finding.number} {finding.name}: {finding.title}"
+        if problem.cause is not None:
+            yield f"    It is a consequence of {problem.cause.number} {problem.cause.name}: see there what to do."
+            return
         yield f"    what to do: {finding.workaround}"
         yield f"    remedy in the runtime: {finding.remedy}"
     elif problem.kind in ("violated", "hopeless") and not problem.after:
@@ -244,4 +247,5 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
         "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest),
         "after": problem.after or None, "doubt": problem.doubt or None,
+        "consequence_of": problem.cause and problem.cause.number,
     }  # fmt: skip

@@ -142,7 +142,11 @@ def _text(
 
 def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histories) -> Iterator[str]:
     harm = [problem for f in chosen for problem in f.problems if problem.harm]
-    names = dict.fromkeys(f"{p.finding.number} {p.finding.name}" for p in harm if p.finding is not None)
+    names = dict.fromkeys(
+        f"{p.finding.number} {p.finding.name}{'' if p.cause is None else f' (a consequence of {p.cause.number})'}"
+        for p in harm
+        if p.finding is not None
+    )
     unexplained = sum(p.kind == "unexplained" for p in harm)
     unread = [f"{plural(runs.flawed, 'line')} that cannot be read"] if runs.flawed else []
     if code is Exit.OK:
