@@ -90,7 +90,7 @@ class Wrong:
 
     finding: Finding
     text: str
-    agents: tuple[str, ...] = ()  # whose ends it explains
+    agents: tuple[str, ...] = ()  # the agents with ends that it explains
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Texts that others have written (names, reasons, keys, headers), on a terminal or in a log.
 
-Rule: whoever writes to a store must not be able to clear a screen, to set its title, or to forge a line.
+Rule: a client that writes to a store must not be able to clear a screen, to set its title, or to forge a line.
 """
 
 from __future__ import annotations

@@ -217,6 +217,10 @@ class Follower(Possibilities):
             self._explain(peer, previous, snapshot)
         self.begun = True
         self.roster.beats(snapshot, self.now, fresh=not again)
+        self._timed(previous, snapshot)
+
+    def _timed(self, previous: Snapshot, snapshot: Snapshot) -> None:
+        """The times since which the state is as it is, and since which a last call runs."""
         if (snapshot.members, snapshot.complete, snapshot.closed) != (
             previous.members,
             previous.complete,

@@ -1,4 +1,4 @@
-"""What others may write into a store to deceive who reads a terminal."""
+"""Texts that a client may write into a store to deceive a person at a terminal."""
 
 from __future__ import annotations
 

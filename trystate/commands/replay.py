@@ -32,7 +32,7 @@ def replay(args: argparse.Namespace) -> int:
     finding = registry.finding_named(args.name)
     print(f"{finding.number} {finding.name}: {finding.title}")
     if finding.workaround:
-        print(f"What to do on torch: {finding.workaround}")
+        print(f"Workaround on torch: {finding.workaround}")
     if finding.remedy:
         print(f"Remedy: {finding.remedy}")
     _show_in_model(finding)

@@ -103,7 +103,7 @@ def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command
 
 
 def test_a_line_that_cannot_be_read_does_not_accuse_a_healthy_job(command: Command, job: Path) -> None:
-    """Whatever the line said: that of a write leaves a gap, and the answers about its key say more than is known."""
+    """The line of a write leaves a gap, and the answers about its key say more than is known."""
     lines = put(job, "ours-restart").split(b"\n")
     writes = [at for at, line in enumerate(lines) if b'"op":"write"' in line]
     for at in (*writes[2:-1:3], next(at for at, line in enumerate(lines) if b'"op":"set"' in line)):
