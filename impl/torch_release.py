@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,12 +82,41 @@ def needs(what: str, since: str) -> str:
     return f"{what} needs torch {since} or newer, and torch {installed()} is installed"
 
 
+# ---- the exceptions from which ours derive: where torch is not installed (a server, `trystate explain`), stand-ins
+
+
+def store_errors() -> Any:
+    """`torch.distributed`, or where there is no torch what stands for its exceptions."""
+    try:
+        import torch.distributed as dist
+    except ModuleNotFoundError as error:
+        return _stand_ins(error, RuntimeError, "DistError", "DistStoreError", "DistNetworkError")
+    return dist
+
+
+def rendezvous_errors() -> Any:
+    """The module of the exceptions of torch's rendezvous, or where there is no torch what stands for them."""
+    try:
+        from torch.distributed.elastic.rendezvous import api
+    except ModuleNotFoundError as error:
+        names = (f"Rendezvous{what}Error" for what in ("", "Closed", "Timeout", "Connection", "State"))
+        return _stand_ins(error, Exception, *names)
+    return api
+
+
+def _stand_ins(error: ModuleNotFoundError, base: type[Exception], root: str, *names: str) -> Any:
+    if error.name != "torch":
+        raise error
+    first = type(root, (base,), {})
+    return SimpleNamespace(**{root: first}, **{name: type(name, (first,), {}) for name in names})
+
+
 # ---- stores
 
 
 def queue_empty_error() -> type[Exception]:
     """`torch.distributed.QueueEmptyError`; before torch 2.8, which has no queues, a class that nothing raises."""
-    import torch.distributed as dist
+    dist = store_errors()
 
     found: type[Exception] = getattr(dist, "QueueEmptyError", _NoQueues)
     return found

@@ -5,14 +5,18 @@ the round that it has joined, and those of the agent its restarts, its workers a
 host. Its own lines are in order; lines of several nodes are never ordered by their clocks, and no finding here needs
 that.
 
-Three findings show in what agents say of themselves, and not at the store:
+Four findings show in what agents say of themselves, the last three of them not at the store:
 
+    R1   an agent ends without the address of the master of its round, whose rank 0 was in a round before
     A4   an agent ends with an error of the connection, raised by num_nodes_waiting, while its workers ran
     A13  of the members of one round an agent ends with success, and another because its workers failed
     A14  an agent ends because no restart is left, and all agents together have restarted more often than that one may
 
 Of A9 (keys that workers read), A11 (a signal in the exit barrier), A12 and A15 (workers that outlive their agent, or
 run beside a stopped one) an agent says nothing, nor does the store have any of them.
+
+Two agents with one rank of one round are of two jobs with one id, or a defect of the rendezvous has made two groups of
+one round: what agents say together is not judged then. Clocks are not compared.
 
 Rule: nothing of a line is executed; a line that is none is named by its number, and the rest is read.
 """
@@ -28,12 +32,17 @@ from typing import Any
 
 from trystate.model.agent.findings import FINDINGS
 from trystate.model.checker.expectations import Finding
+from trystate.model.rendezvous.findings import FINDINGS as RENDEZVOUS
 
 LINE_BYTES_MAX = 1 << 20  # an event with a traceback has some 5,000 bytes
 AGENTS_MAX = 10_000
 FLAWS_MAX = 100  # that are kept
+ERROR_SHOWN = 200  # characters
 SOURCES = ("torch.agent", "torch.rendezvous", "trystate")
-JOINED = re.compile(r"has joined round (\d{1,9}) of")
+JOINED = re.compile(r"has joined round (\d{1,9}) of(?:.* as rank (\d{1,9}) )?", re.DOTALL)
+NO_MASTER = re.compile(r"timeout.*torch\.rendezvous\.[^,\s]*\.\d+/MASTER_ADDR", re.DOTALL)
+TOLD_TO_END = "SignalException"
+SEATS_MAX = 100_000  # ranks of rounds, of a run
 
 
 @dataclass(slots=True)
@@ -42,6 +51,7 @@ class Agent:
 
     name: str
     round: int | None = None
+    first_round: int | None = None
     rank: int | None = None
     world: int | None = None
     starts: int = 0  # of workers
@@ -59,6 +69,15 @@ class Agent:
     def lost_the_store(self) -> bool:
         return "RendezvousConnectionError" in self.error and "num_nodes_waiting" in self.error
 
+    @property
+    def found_no_master(self) -> bool:
+        return NO_MASTER.search(self.error) is not None
+
+    @property
+    def why(self) -> str:
+        """The last line of its error."""
+        return (self.error.strip().splitlines() or [""])[-1][:ERROR_SHOWN]
+
     def __str__(self) -> str:
         place = f" (rank {self.rank} of {self.world})" if self.rank is not None and self.world else ""
         end = "has not ended" if not self.ended else "ended with success" if self.succeeded else "ended with a failure"
@@ -71,6 +90,7 @@ class Wrong:
 
     finding: Finding
     text: str
+    agents: tuple[str, ...] = ()  # the agents with ends that it explains
 
 
 @dataclass(slots=True)
@@ -78,15 +98,41 @@ class Run:
     """The agents of one run, by host and process."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
+    seats: dict[tuple[int, int], str] = field(default_factory=dict)  # round and rank -> the agent
+    twice: str = ""  # two agents have one of them
+
+    def joined(self, agent: Agent, round_: int, rank: int | None) -> None:
+        """It has joined a round."""
+        agent.round = round_
+        agent.first_round = round_ if agent.first_round is None else agent.first_round
+        if rank is not None and len(self.seats) < SEATS_MAX:
+            agent.rank = rank
+            other = self.seats.setdefault((round_, rank), agent.name)
+            if other != agent.name and not self.twice:
+                self.twice = (
+                    f"{other} and {agent.name} are both rank {rank} of round {round_}: if these are two jobs with one "
+                    "id, explain the events of each by themselves"
+                )
+
+    def unexplained(self) -> list[Agent]:
+        """The agents that ended with an error of which no finding is known: of no worker, and not by a signal."""
+        known = {name for wrong in self.wrong() for name in wrong.agents}
+        return [
+            agent
+            for agent in self.agents.values()
+            if agent.error and not agent.failed and TOLD_TO_END not in agent.error and agent.name not in known
+        ]
 
     def wrong(self) -> Iterator[Wrong]:
         """The findings, with the agents that show them."""
+        if self.twice:
+            return
         agents = list(self.agents.values())
+        yield from self._without_a_master(agents)
         lost = [agent for agent in agents if agent.lost_the_store and not agent.failed]
         if lost:
-            yield Wrong(
-                FINDINGS["outage-ends-agent"], f"{_names(lost)}: the store was not reached, and no worker failed"
-            )
+            text = f"{_names(lost)}: the store was not reached, and no worker failed"
+            yield Wrong(FINDINGS["outage-ends-agent"], text, tuple(agent.name for agent in lost))
         failed = [agent for agent in agents if agent.ended and agent.failed]
         rounds = {agent.round for agent in failed if agent.round is not None}
         done = [agent for agent in agents if agent.succeeded and agent.round in rounds]
@@ -97,6 +143,16 @@ class Run:
         if allowed is not None and total > allowed:
             text = f"{total} restarts together, though {_names(failed)} ended after {allowed}, as no restart was left"
             yield Wrong(FINDINGS["restarts-counted-apart"], text)
+
+    def _without_a_master(self, agents: list[Agent]) -> Iterator[Wrong]:
+        """The rank 0 of a round has had another round before, and the others did not learn its address."""
+        for agent in (agent for agent in agents if agent.found_no_master and agent.round):
+            first = self.agents.get(self.seats.get((agent.round or 0, 0), ""))
+            if first is not None and first is not agent and first.first_round != agent.round:
+                text = f"{agent.name} waited for the master of round {agent.round} in vain: {agent.why}"
+                what = f"{text}; {first.name}, its rank 0, was in round {first.first_round} before"
+                yield Wrong(RENDEZVOUS["master-not-republished"], what, tuple(self.agents))
+                return
 
 
 class Agents:
@@ -133,7 +189,8 @@ class Agents:
             run.agents[name] = Agent(name)
         if line["source"] == "torch.rendezvous":
             found = JOINED.search(str(line.get("message", "")))
-            run.agents[name].round = int(found[1]) if found is not None else run.agents[name].round
+            if found is not None:
+                run.joined(run.agents[name], int(found[1]), int(found[2]) if found[2] else None)
         elif line["source"] == "torch.agent" and isinstance(line.get("metadata"), dict):
             _take(run.agents[name], line["metadata"])
 

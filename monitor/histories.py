@@ -100,6 +100,7 @@ class Histories:
         self.wrong: list[Wrong] = []
         self._proxy = False
         self._file: int | None = None  # the number of the file
+        self._whole = True  # no line was lost: all that is reserved is known
         self._all = True  # keys are recorded, and not only those of rendezvous
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
@@ -128,12 +129,11 @@ class Histories:
         self._now = max(self._now, float(t))
         try:
             self._take(number, op, c, line)
-        except MalformedLine as error:
-            raise MalformedLine(f"{place_of(number)}: {error}") from None
-        except (KeyError, TypeError, AttributeError) as error:
-            raise MalformedLine(
-                f"{place_of(number)}: a line of {op} lacks a field or has a wrong one: {error}"
-            ) from None
+        except (KeyError, TypeError, AttributeError, MalformedLine) as error:
+            self.damaged(place_of(number))
+            known = isinstance(error, MalformedLine)
+            why = f"{error}" if known else f"a line of {op} lacks a field or has a wrong one: {error}"
+            raise MalformedLine(f"{place_of(number)}: {why}") from None
         if self._now - self._looked > LOOK_SECONDS:
             self._looked = self._now
             self._late()
@@ -176,6 +176,7 @@ class Histories:
                     self._count("wait", bool(missing))
             case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
                 self._reserved.add(line["key"])
+                self._keys[line["key"]] = replace(self._known(line["key"]), queued=None)
             case "write" if line.get("again"):
                 value = str(line["value"]).encode("latin-1")
                 self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
@@ -188,10 +189,12 @@ class Histories:
             case "told":
                 self._told(number, line["key"], c)
             case _:
+                if op == "read" and "how" in line:
+                    self._to_be_told(number, line["key"])
                 for act in acts_of(line):
-                    if act.key not in self._reserved or not act.name.startswith("queue_"):
+                    if not act.name.startswith("queue_") or (self._whole and act.key not in self._reserved):
                         self._act(number, c, act, line)
-                if self._proxy and op not in UNANSWERED | {"multi_set"}:
+                if self._proxy and (op not in UNANSWERED | {"multi_set"} or "result" in line):
                     self._answers(c)
 
     def _header(self, line: Mapping[str, Any]) -> None:
@@ -199,8 +202,12 @@ class Histories:
         if self._file is None:
             self._proxy = line.get("by") == "store proxy"
             self._unseen = ANYTHING if self._proxy or number else ABSENT
+            self._whole = not number
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
+        elif not number:
+            self._forget("the record of another server begins, and nothing is known of any key")
+            self._whole = True
         elif number != self._file + 1:
             self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
         self._file = number
@@ -210,8 +217,14 @@ class Histories:
             return self._keys[key]
         return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
 
+    def damaged(self, place: str) -> None:
+        """A line of the record at this place cannot be read: it may have been of any key."""
+        self._forget(f"{place}: a line cannot be read there, and nothing is known of any key before it")
+
     def _forget(self, why: str) -> None:
-        self.undecided[why] = None
+        if len(self.undecided) < WRONG_MAX:
+            self.undecided[why] = None
+        self._whole = False
         for key, window in self._windows.items():
             self._judge(key, window)
         self._unseen = ANYTHING
@@ -244,7 +257,8 @@ class Histories:
         if self._proxy:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
             asked = min(float(line.get("asked", since)), self._now)
-            if act.name in UNANSWERED:
+            self._windows.setdefault(act.key, Window(before))  # before this operation has taken effect
+            if act.name in UNANSWERED and act.seen.size is None:
                 self._unanswered.setdefault(c, []).append((number, act, asked))
             else:
                 self._passed(number, c, act, asked, self._now)
@@ -270,8 +284,11 @@ class Histories:
                 waiting.missing.add(act.key)
         changed = act.name in ("set", "append") or (act.name in ("add", "compare_set") and act.seen.ok)
         if changed or (act.name in ("delete", "take") and act.seen.ok):
-            for due in self._watchers.get(act.key, {}).values():
-                due.append((number, self._now))
+            self._to_be_told(number, act.key)
+
+    def _to_be_told(self, number: int | str, key: str) -> None:
+        for due in self._watchers.get(key, {}).values():
+            due.append((number, self._now))
 
     # ---- waits
 
@@ -328,7 +345,7 @@ class Histories:
 
     def _passed(self, number: int | str, c: int, act: Act, asked: float, returned: float | None) -> None:
         """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
-        window = self._windows.setdefault(act.key, Window(self._known(act.key)))
+        window = self._windows[act.key]
         if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
             if act.name in WRITES:  # it may have taken effect at any moment since

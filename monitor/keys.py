@@ -91,6 +91,7 @@ class Act:
     amount: int = 0
     expected: bytes | None = None
     is_guess: bool = False  # of a compare_set, a proxy knows the reply alone: the desired value may have been there
+    kept: int = 0  # of a get: 1: its key was deleted after the wait before it, which kept the value; 2: one of its keys
 
     def __str__(self) -> str:
         told = f"{self.amount:+d}" if self.name == "add" else "" if self.value is None else shown(self.value)
@@ -149,7 +150,8 @@ def _act(name: str, key: str, field: _Fields, keys: int) -> Act:
     match name:
         case "get":
             value, size = (None, None) if field("op", str) == "refused" else (value, size)
-            return Act(name, key, Outcome(None if version is None else version > 0, value, size, version))
+            there, kept = None if version is None else version > 0, 1 if field("op", str) == "get" else 2
+            return Act(name, key, Outcome(there, value, size, version), kept=kept if field("kept", bool) else 0)
         case "add":
             amount = field.due("amount", int)
             return Act(name, key, Outcome(True, b"%d" % field.due("result", int), version=version), amount=amount)
@@ -200,6 +202,8 @@ def _written(held: Held, act: Act, right: Outcome) -> Held:
 
 
 def _gets(held: Held, act: Act) -> tuple[Held, Outcome]:
+    if act.kept:  # a value, though one of the keys is gone; of which moment it is, no line shows
+        return held, replace(act.seen, ok=act.kept > 1 or not held.there)
     there = held.there if held.there is not None else act.seen.ok
     right = _filled(Outcome(there, held.value, held.size, held.version if there else 0), act.seen)
     if not there:

@@ -69,6 +69,7 @@ class Live:
         line = checked(look.line, "", look.number)
         if isinstance(line, Flaw):
             texts.append(f"{line.place}: {line.why}")
+            self.histories.damaged(line.place)
         self.runs.feed(line)
         if self.watch.machines is not None:
             self.watch.machines.line(look.line)

@@ -20,6 +20,8 @@ from trystate.impl.store.record.format import FORMAT, LINE_BYTES_MAX
 from trystate.impl.store.record.writer import segments
 from trystate.model.errors import UsageError
 
+STRUCTURE_BYTES_MAX = 1 << 18  # of a line, beside its texts; parsed, they take some thirty times as much memory
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 NUMBER_MAX = (1 << 53) - 1
 TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
 SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs, beside `t` and `c`
@@ -160,7 +162,7 @@ def _check_header(line: Line | Flaw, name: str) -> None:
 def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = False) -> Line | Flaw:
     """One line of a record, or what is wrong with it."""
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        found = loaded(text)
     except (ValueError, RecursionError) as error:
         if cut:
             return Flaw(file, number, "it is cut off", cut=True)
@@ -185,6 +187,20 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
         if not fits or (isinstance(value, int) and not 0 <= value <= NUMBER_MAX):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
     return Line(file, number, what, float(time), connection, found)
+
+
+def loaded(text: bytes | str) -> Any:
+    """The JSON of a line, whose numbers, lists and names take little memory: in a record texts alone are long.
+
+    Raises:
+        ValueError: it is not JSON, or has too much beside its texts.
+        RecursionError: it is nested too deeply.
+    """
+    if len(text) > STRUCTURE_BYTES_MAX:
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        if len(_TEXT.sub(b"", data)) > STRUCTURE_BYTES_MAX:
+            raise ValueError(f"beside its texts it has more than {STRUCTURE_BYTES_MAX} bytes")
+    return json.loads(text, parse_constant=_refuse)
 
 
 def _refuse(name: str) -> None:

@@ -8,12 +8,12 @@ process for a store, the recorder's for a record.
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
@@ -21,6 +21,7 @@ from trystate.impl.rendezvous.state import State
 from trystate.impl.store.record.format import LINE_BYTES_MAX, is_state
 from trystate.model.errors import TrystateError, UsageError
 
+from .record import loaded
 from .round_keys import Missing, missing
 from .status import OURS, NoAnswer, endpoint_store, found
 from .torch_state import TorchState
@@ -29,6 +30,7 @@ from .torch_state import read as read_torch
 PAUSE_SECONDS = 0.2  # between two looks at the end of a record
 RETRY_SECONDS = 1.0  # until a store is connected to again
 READ_BYTES = 1 << 20
+HEAD_BYTES = 1 << 10  # of a file, by which it is known again
 SENTINEL = b"Y2FuaW1hZGFt"  # torch writes it where there is no state yet
 TORCHS, OURS_BEGIN, OURS_END = "torch.rendezvous.", "trystate/", "/state"
 
@@ -132,9 +134,14 @@ def _lines(
     file, number, rest, part = 0, 0, b"", path
     try:
         while True:
+            later = path.with_name(f"{path.name}.{file + 1}")
             with open(part, "rb") as stream:
+                head = b""
                 while True:
+                    over = later.exists()  # before the read: all that was written to this file is then read
                     data = stream.read(READ_BYTES)
+                    head = head or data[:HEAD_BYTES]
+                    _same(part, stream, head, over)
                     rest += data
                     *whole, rest = rest.split(b"\n")
                     for raw in whole:
@@ -142,10 +149,9 @@ def _lines(
                         yield number, _parsed(part, number, raw)
                     if len(rest) > LINE_BYTES_MAX:
                         raise UsageError(f"{part}: a line of more than {LINE_BYTES_MAX} bytes is none of a record")
+                    if not data and over:
+                        break
                     if not data:
-                        later = path.with_name(f"{path.name}.{file + 1}")
-                        if later.exists() and not stream.read(1):
-                            break
                         yield number, None
                         pause(PAUSE_SECONDS)
             file, rest, part = file + 1, b"", later
@@ -153,9 +159,30 @@ def _lines(
         raise UsageError(f"{part} cannot be read: {error.strerror}: give a file of --record") from None
 
 
+def _same(path: Path, stream: BinaryIO, head: bytes, over: bool) -> None:
+    """Raises UsageError if the open file was truncated or written anew, or if it has lost its name.
+
+    `over`: the next file has begun, and the recorder may have removed this one.
+    """
+    size, read = os.fstat(stream.fileno()).st_size, stream.tell()
+    what = ""
+    if size < read or os.pread(stream.fileno(), len(head), 0) != head:
+        what = f"was truncated: it had {read} bytes or more"
+    elif not over:
+        try:
+            if not os.path.samestat(os.stat(path), os.fstat(stream.fileno())):
+                what = "was renamed, and another file has its name"
+        except FileNotFoundError:
+            what = "was removed or renamed"
+    if what:
+        raise UsageError(
+            f"{path} {what}: let the recorder alone rotate its record (--record-bytes), and watch it again"
+        )
+
+
 def _parsed(path: Path, number: int, raw: bytes) -> Mapping[str, Any]:
     try:
-        line = json.loads(raw)
+        line = loaded(raw)
     except (ValueError, RecursionError):
         raise UsageError(f"{path}: line {number} of the record is no JSON") from None
     if not isinstance(line, dict) or not isinstance(line.get("op"), str) or (number == 1 and line["op"] != "header"):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError
 
 STATE_BYTES_MAX = 1 << 22  # some 20,000 nodes
@@ -62,7 +63,7 @@ class TorchNode:
     local_id: int
 
     def __str__(self) -> str:
-        return f"{self.addr}_{self.pid}_{self.local_id}"
+        return visible(f"{self.addr}_{self.pid}_{self.local_id}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Shown:
     notes: one for each step, or none at all.
     start: the cells that begin otherwise than in the first initial state -> their values.
     loop: the step from which it repeats for ever, or None.
+    breaks: the step from which on that property is broken for good, where the walk itself does not show it, or None.
     property: the property that it is about, or "".
     findings: the numbers of the findings that it shows.
     lanes: the names of the members, or none.
@@ -70,6 +71,7 @@ class Shown:
     notes: Sequence[str] = ()
     start: Mapping[str, int] = field(default_factory=dict)
     loop: int | None = None
+    breaks: int | None = None
     property: str = ""
     findings: Sequence[str] = ()
     lanes: Sequence[str] = ()

@@ -196,7 +196,8 @@ class _Export:
         return self._trace(system, place, {
             "kind": "counterexample", "title": prop["name"], "faults": run["faults"], "max_faults": run["max_faults"],
             "run": number, "property": prop["name"], "findings": prop["findings"], "notes": [],
-            "steps": [step["label"] for step in found["steps"]], "loop": found["loop"], "lanes": [], "set": {},
+            "steps": [step["label"] for step in found["steps"]], "loop": found["loop"], "breaks": None,
+            "lanes": [], "set": {},
         }, start)  # fmt: skip
 
     def _walk(self, shown: Shown) -> None:
@@ -204,7 +205,8 @@ class _Export:
         self._trace(self.built[place], place, {
             "kind": shown.kind, "title": shown.title, "faults": dict(choice.faults), "max_faults": choice.max_faults,
             "run": None, "property": shown.property, "findings": list(shown.findings), "notes": list(shown.notes),
-            "steps": list(shown.steps), "loop": shown.loop, "lanes": list(shown.lanes),
+            "steps": list(shown.steps), "loop": shown.loop, "breaks": shown.breaks,
+            "lanes": list(shown.lanes),
             "set": {step: [*map(list, cells.items())] for step, cells in shown.set.items()},
         }, shown.start)  # fmt: skip
 

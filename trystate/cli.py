@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import trystate
 from trystate.impl.host.addresses import host_and_port, host_of
+from trystate.impl.host.visible import visible
 from trystate.impl.store.limits import Limits as StoreLimits
 from trystate.impl.store.record.format import Keys as RecordKeys
 from trystate.impl.store.record.writer import BYTES as RECORD_BYTES
@@ -80,7 +81,7 @@ def _replace_what_cannot_be_encoded() -> None:
 
 
 def _fail(why: object, code: Exit) -> int:
-    print(f"trystate: {' '.join(str(why).split())}", file=sys.stderr)
+    print(f"trystate: {visible(' '.join(str(why).split()))}", file=sys.stderr)
     return code
 
 
@@ -519,16 +520,14 @@ def _explain(p: Parser) -> None:
     group.add_argument(
         "--keep-alive-interval",
         type=positive,
-        default=5.0,
         metavar="S",
-        help="seconds between two heartbeats, as in --rdzv-conf (default: %(default)g)",
+        help="seconds between two heartbeats, as in --rdzv-conf (default: from the record)",
     )
     group.add_argument(
         "--keep-alive-max-attempt",
         type=whole,
-        default=3,
         metavar="N",
-        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: %(default)s)",
+        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: from the record)",
     )
 
 

@@ -375,7 +375,7 @@ docs/explain.md shows it on jobs that hang.
         exits={
             Exit.OK: "every line is explained, and nothing was violated; the message is known",
             Exit.FAILED: "a property was violated, or a line fits no step",
-            Exit.INCOMPLETE: "not all was decided, the message is not known, or a package is missing",
+            Exit.INCOMPLETE: "not all was decided: lines are missing or cannot be read; the message is not known",
         },
     ),
     "run": Page(

@@ -111,7 +111,7 @@ def _returned(result: RunResult, agent: ElasticAgent, name: str) -> dict[int, An
     if not result.is_failed():
         return result.return_values
     closed = agent.verdict
-    why = f"closed by {closed.by}: {closed.reason}" if closed is not None else "nobody says why"
+    why = str(closed) if closed is not None else "nobody says why"
     if result.failures:
         failed = ChildFailedError(name=name, failures=result.failures)
         failed.add_note(f"the job has failed, {why}")  # maybe on another node, and these workers only lost a peer

@@ -479,4 +479,4 @@ _CHANGES: dict[Action, Callable[[State, Participant], State]] = {
 
 
 def closed_error(closed: Closed) -> RendezvousClosedError:
-    return RendezvousClosedError(f"the rendezvous was closed by {closed.by}: {closed.reason}")
+    return RendezvousClosedError(f"the rendezvous was {closed}")

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from torch.distributed.elastic.rendezvous import api as torch_api
+from typing import TYPE_CHECKING
+
 from trystate.model.errors import TrystateError
+
+from .. import torch_release
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous import api as torch_api
+else:
+    torch_api = torch_release.rendezvous_errors()
 
 
 class RendezvousError(TrystateError, torch_api.RendezvousError):

@@ -75,7 +75,7 @@ class Recorder:
         """Log the standing of this node's round, with the cause where another node is the cause."""
         closed = state.closed if state is not None else None
         if standing is Standing.CLOSED and closed is not None:
-            cause = f"closed by {closed.by}: {closed.reason}"
+            cause = str(closed)
         else:
             cause = state.cause if standing is Standing.REPLACED and state is not None else standing.value
         self.said("standing", state, standing=standing.name, cause=cause)

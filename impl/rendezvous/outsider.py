@@ -80,7 +80,7 @@ class Outsider:
         marked = self._run(self._engine.drain(node.token, judge))
         if not marked and node.token not in self.state.draining:
             end = self.state.closed
-            why = f"the job was closed by {end.by}: {end.reason}" if end is not None else f"{node} has left by itself"
+            why = f"the job was {end}" if end is not None else f"{node} has left by itself"
             raise UsageError(f"nothing was drained: {why}")
         return node, marked
 

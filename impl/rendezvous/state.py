@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from trystate.model.rendezvous.vocabulary import Membership
 
+from ..host.visible import visible
 from .command import UNKNOWN, Command
 
 REASON_LENGTH_MAX = 1000  # characters: every node reads the state, all the time
@@ -83,7 +84,7 @@ class Node:
         return natural(self.address), self.pid, self.local_id, self.token
 
     def __str__(self) -> str:
-        return f"{self.address}_{self.pid}_{self.local_id}"
+        return visible(f"{self.address}_{self.pid}_{self.local_id}")
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
@@ -122,6 +123,9 @@ class Closed:
     by: str
     reason: str
     verdict: str = ""
+
+    def __str__(self) -> str:
+        return visible(f"closed by {self.by}: {' '.join(self.reason.split())}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch.distributed as dist
 from trystate.model.errors import TrystateError, UsageError
 
 from .. import torch_release
 
 if TYPE_CHECKING:
+    import torch.distributed as dist
     from torch.distributed import QueueEmptyError
 else:
+    dist = torch_release.store_errors()
     QueueEmptyError = torch_release.queue_empty_error()
 
 

@@ -40,7 +40,7 @@ from .possibilities import Possibilities
 from .shared_state import NodeName, NoState, Protocol, Snapshot, closes_alone, read
 from .states import Shown
 from .stepping import Bytes, Values
-from .waiting import Wait, waits
+from .waiting import NAMED_MAX, Wait, waits
 
 STATES_MAX = 512  # possible states that are kept
 EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
@@ -71,6 +71,9 @@ class Follower(Possibilities):
         self.changed = 0.0  # when the state was last written with another content than heartbeats
         self.void: str | None = None  # the place of the first line that no state explains
         self.undecided: list[str] = []
+        self.damaged = ""  # the place of a line before that cannot be read
+        self.partial = False  # a value came past the recorder
+        self._missing = ""  # the record lacks lines, through no fault of the job's
         self.events: deque[Event] = deque()
         self.runs: deque[Runs] = deque(maxlen=EVENTS_MAX)
         self.rounds_complete = 0
@@ -81,6 +84,21 @@ class Follower(Possibilities):
     @property
     def problems(self) -> list[Problem]:
         return self.judge.problems
+
+    def unseen(self) -> list[str]:
+        """The nodes that reach the store past the recorder: values have come past it, and no line is theirs."""
+        return [str(peer) for peer in self.roster.peers if not peer.seen] if self.partial else []
+
+    def doubt(self) -> str:
+        """Why what is believed of the nodes may be wrong, though nothing is wrong with the job; empty: it is not."""
+        unseen = self.unseen()
+        if not unseen:
+            return self._missing
+        names = ", ".join(unseen[:NAMED_MAX]) + (f" and {len(unseen) - NAMED_MAX} more" * (len(unseen) > NAMED_MAX))
+        return (
+            f"the record shows {len(self.roster.peers) - len(unseen)} of {len(self.roster.peers)} nodes: {names} "
+            "reached the store past the recorder; give each node the proxy's address as its endpoint"
+        )
 
     # ---- lines
 
@@ -166,21 +184,25 @@ class Follower(Possibilities):
         if not self._know(previous, snapshot):
             self.stopped, self.snapshot = True, previous
             return
-        peer = self.roster.writer(line.connection, previous, snapshot)
+        unseen = bool(line.fields.get("unseen"))
+        # A value that is repeated, or that came past the recorder, was written by none of its connections.
+        peer = None if again or unseen else self.roster.writer(line.connection, previous, snapshot)
         if again:
+            if self.begun:
+                self._lacks(f"{self.place}: the state was written in lines that the recorder has lost")
+            self._adopt(snapshot, guess=True)
+        elif unseen:
+            if not self.partial:
+                self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
+                self.undecided.append(f"{self.place}: a value came past the recorder")
+            self.partial = True
             self._adopt(snapshot, guess=True)
         elif before != gap:
-            self._unexplained(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
+            self._gap(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
             self._adopt(snapshot, guess=True)
         elif snapshot.version > previous.version + 1:
             last = previous.version
-            self._unexplained(
-                f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one"
-            )
-            self._adopt(snapshot, guess=True)
-        elif line.fields.get("unseen"):
-            self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
-            self.undecided += [f"{self.place}: a value came past the recorder"]
+            self._gap(f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one")
             self._adopt(snapshot, guess=True)
         elif peer is None and snapshot.draining - previous.draining:
             self._drained(snapshot, snapshot.draining - previous.draining)
@@ -195,6 +217,10 @@ class Follower(Possibilities):
             self._explain(peer, previous, snapshot)
         self.begun = True
         self.roster.beats(snapshot, self.now, fresh=not again)
+        self._timed(previous, snapshot)
+
+    def _timed(self, previous: Snapshot, snapshot: Snapshot) -> None:
+        """The times since which the state is as it is, and since which a last call runs."""
         if (snapshot.members, snapshot.complete, snapshot.closed) != (
             previous.members,
             previous.complete,
@@ -204,6 +230,18 @@ class Follower(Possibilities):
         calling = snapshot.terms is not None and not snapshot.complete
         calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
         self._calls = (self._calls or self.now) if calling else 0.0
+
+    def _gap(self, why: str) -> None:
+        """Writes are missing: those of a line that cannot be read, or the record was changed."""
+        if self.damaged:
+            self._lacks(f"{self.place}: {why}, and {self.damaged} cannot be read")
+        else:
+            self._unexplained(why)
+
+    def _lacks(self, why: str) -> None:
+        self._missing = self._missing or why
+        if why not in self.undecided:
+            self.undecided.append(why)
 
     def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
         """An operator has marked a node of ours; the operator is no node itself."""
@@ -515,6 +553,8 @@ class Follower(Possibilities):
     def finish(self) -> None:
         """The record is over: ask whether what is still open can be kept, unless everybody has gone before."""
         self.judge.finish()
+        if self.unseen():
+            self.undecided.append(self.doubt())
 
     def rebuild(self, size: int, sources: list[int | None]) -> None:
         super().rebuild(size, sources)

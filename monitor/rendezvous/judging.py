@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .follower import Follower
 
 HARM = ("agree_on_world", "agree_on_master", "never_two_groups", "at_most_max")
-STEPS = ("closing_is_earned", "live_nodes_stay")  # properties of one step
+STAYS, EXPELLED = "live_nodes_stay", "connecting-node-expelled"
+STEPS = ("closing_is_earned", STAYS)  # properties of one step
 RESTARTS_MAX = 3  # full rounds, one after the other, that begin beside the same node that waits
 # Of the agent's properties, those whose violation the store shows.
 CLOSED, UNANSWERED = "restarts_left_are_used", "everybody_gets_an_answer"
@@ -74,11 +75,13 @@ class Problem:
     nearest: tuple[str, ...] = ()  # legal steps, and what forbids each
     waits: tuple[str, ...] = ()  # those of the nodes, where nothing can end them
     after: str = ""  # the place of an unexplained line before: then it is what was believed, not what was seen
+    cause: Finding | None = None  # the finding of which this one is a consequence
+    doubt: str = ""  # the record lacks lines that may explain it: it is not decided
 
     @property
     def harm(self) -> bool:
         """Whether it makes the exit code 1."""
-        return self.kind in ("violated", "hopeless", "unexplained")
+        return self.kind in ("violated", "hopeless", "unexplained") and not self.doubt
 
 
 @dataclass(slots=True)
@@ -177,11 +180,28 @@ class Judge:
                 continue
             asked = [(state, prop.conditions[step]) for state, step in taken if step in prop.conditions]
             if len(asked) == len(taken) and not any(stepper.holds(c, stepper.at(s, node)) for s, c in asked):
-                self._violated(prop.name, "violated", (str(peer),))
+                removed = self._removed(node, *taken[0]) if prop.name == STAYS else ()
+                text = f"{prop.doc} It was {peer} that took it off." if removed else ""
+                self._violated(prop.name, "violated", removed or (str(peer),), text)
         late = [stepper.get(state, "closed") and step == "exit_remove_from_participants" for state, step in taken]
         if all(late) and not any(problem.name == "closing_is_earned" for problem in self.problems):
             text = "A node that restarts finds the rendezvous closed, by a node that was done."
             self._violated(CLOSED, "violated", (str(peer),), text)
+
+    def _removed(self, node: int, state: Bytes, step: str) -> tuple[str, ...]:
+        """The other nodes that a step of a node takes off all lists."""
+        follower = self.follower
+        stepper, peers = follower.stepper, follower.roster.peers
+        after = stepper.allowed(step, stepper.at(state, node)) or state
+        was, now = stepper.row(state, "member"), stepper.row(after, "member")
+        return tuple(str(peer) for k, peer in enumerate(peers) if k != node and was[k] and not now[k])
+
+    def _cause(self, finding: Finding | None) -> Finding | None:
+        """The finding of which this one is a consequence: a node that waits for good cannot beat, and is expelled."""
+        if finding is None or finding.name != EXPELLED:
+            return None
+        open_ = (p.finding for p in self.problems if p.kind == "hopeless" and p.until is None)
+        return next((known for known in open_ if known is not None and known.name != EXPELLED), None)
 
     def completed(self, snapshot: Snapshot) -> None:
         """A round is complete: a node that waits beside one full round after the other makes each of them restart."""
@@ -203,9 +223,11 @@ class Judge:
         since = (self.follower.now, self.follower.place)
         if kind == "hopeless":
             since = (self.still_since, self._still_place)
+        trusted = not self.follower.void and not self.follower.doubt()
+        finding = name_of(name, steps, self.follower.edition) if trusted else None
         problem = Problem(
             kind, *since, text or (prop.doc if prop is not None else name), name=name,
-            finding=name_of(name, steps, self.follower.edition),
+            finding=finding, cause=self._cause(finding),
             nodes=nodes,
             steps=steps[-12:],
             waits=tuple(map(str, self.follower.waiting()[:WAITS_MAX])) if kind == "hopeless" else (),
@@ -218,6 +240,7 @@ class Judge:
         return next((p for p in self.follower.stepper.system.properties if p.name == name), None)
 
     def _keep(self, problem: Problem) -> None:
+        problem.doubt = self.follower.doubt()
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
         else:

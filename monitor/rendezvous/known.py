@@ -18,6 +18,7 @@ class Options:
     interval: float = 5.0  # torch's keep_alive_interval
     attempts: int = 3  # torch's keep_alive_max_attempt
     edition: Edition | None = None  # None: by the key
+    shown: bool = False  # interval or attempts are those that the record shows, or torch's defaults
 
 
 @dataclass(frozen=True, slots=True)

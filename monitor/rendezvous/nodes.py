@@ -35,6 +35,7 @@ class Peer:
     moved: float = 0.0  # its last step that is certain, beside heartbeats
     blocked: tuple[str, tuple[str, ...], float] | None = None  # a key that it waits for, those missing, since when
     rank: int | None = None  # the rank that its agent announced in the round
+    seen: bool = False  # a connection of it is in the record
 
     def __str__(self) -> str:
         return self.who.name
@@ -96,7 +97,7 @@ class Roster:
         if found is not None and len(self._by_connection) < CONNECTIONS_MAX:
             self._by_connection.setdefault(connection, found)
             found.connections.add(connection)
-            found.gone = None
+            found.gone, found.seen = None, True
         return found
 
     def _latest(self, who: NodeName, before: Snapshot) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ..record import PART, Flaw, Line
 from .follower import Follower
@@ -17,8 +17,11 @@ CONNECTIONS_MAX = 65_536  # the connections whose runs are remembered
 class Runs:
     """Feed it every line of a record; `followers` has each rendezvous by the key of its state."""
 
-    def __init__(self, options: Callable[[Protocol], Options] | None = None) -> None:
-        self._options = options or (lambda protocol: Options())
+    def __init__(
+        self, options: Callable[[Protocol], Options] | None = None, of_keys: Mapping[str, Options] | None = None
+    ) -> None:
+        """`of_keys`: the options of a rendezvous by the key of its state, where they are other ones."""
+        self._options, self._of_keys = options or (lambda protocol: Options()), of_keys or {}
         self.followers: dict[str, Follower] = {}
         self.flaws: list[Flaw] = []
         self.flawed = 0
@@ -27,6 +30,7 @@ class Runs:
         self.by = ""  # the command that wrote the record
         self.ended = False  # the server ended in order
         self.cut = False
+        self.recorders: list[str] = []  # the files that begin a record: one for each server
         self.let_go = 0  # rendezvous that are too many
         self._of: dict[int, set[str]] = {}
 
@@ -37,12 +41,18 @@ class Runs:
             self.cut = self.cut or line.cut
             self.ended = self.ended and not line.cut
             if not line.cut:
+                for follower in self.followers.values():
+                    follower.damaged = line.place
                 self.flawed += 1
                 self.flaws += [line] if len(self.flaws) < FLAWS_MAX else []
             return
         self.first, self.last = self.first or line.time, max(self.last, line.time)
         if line.what == "header":
             self.by = str(line.fields.get("by", ""))[:40]
+            if "continues" not in line.fields:
+                for follower in self.followers.values():
+                    follower.damaged = f"what lies before {line.file}, the record of another server,"
+                self.recorders += [line.file] if len(self.recorders) < RUNS_MAX else []
         elif line.what == "lost":
             self.lost += int(line.fields["lines"])
         self.ended = line.what == "end"
@@ -76,7 +86,7 @@ class Runs:
             self.let_go += 1
             return None
         protocol, run = found
-        self.followers[key] = follower = Follower(protocol, self._options(protocol), run)
+        self.followers[key] = follower = Follower(protocol, self._of_keys.get(key) or self._options(protocol), run)
         return follower
 
     def finish(self) -> None:

@@ -145,7 +145,7 @@ def of_our_state(found: our_state.State) -> Snapshot:
             settings.last_call_timeout, settings.rescale_timeout, settings.max_restarts,
         ),
         failed=end is not None and end.verdict == "failed",
-        said=f"closed by {end.by}: {end.reason}" if end is not None else found.cause,
+        said=str(end) if end is not None else found.cause,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Rule: one screen. Steps of one kind that follow each other are one line; of many
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,11 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {editions}, nodes {span}: "
         f"{_many(len(follower.roster.peers), 'node')}, {_many(follower.rounds_complete, 'complete round')}"
     )
+    if follower.options.shown:
+        yield (
+            f"heartbeats by the record: keep_alive_interval={follower.options.interval:g}, "
+            f"keep_alive_max_attempt={follower.options.attempts} (torch's defaults where it shows none)"
+        )
     yield ""
     for told in happened(follower, steps=steps):
         yield f"{told.time - follower.first:9.2f} s  {told.text}"
@@ -126,7 +132,8 @@ def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> I
         yield ""
         yield from _problem(follower, problem)
     if len(wrong) > PROBLEMS_SHOWN:
-        yield f"\n... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
+        yield ""
+        yield f"... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
     yield ""
     yield f"at the end of the record, {follower.now - follower.first:.2f} s after its beginning"
     yield from _at_the_end(follower)
@@ -154,9 +161,12 @@ def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
     finding = problem.finding
     if finding is not None:
         yield f"    {finding.number} {finding.name}: {finding.title}"
+        if problem.cause is not None:
+            yield f"    It is a consequence of {problem.cause.number} {problem.cause.name}: see there what to do."
+            return
         yield f"    what to do: {finding.workaround}"
         yield f"    remedy in the runtime: {finding.remedy}"
-    elif problem.kind in ("violated", "hopeless"):
+    elif problem.kind in ("violated", "hopeless") and not problem.after:
         yield "    No finding that is known explains it."
 
 
@@ -172,12 +182,18 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
             yield f"        but {wait.why}"
     if len(found) > PROBLEMS_SHOWN:
         yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
-    counts: dict[str, int] = {}
+    here, gone = Counter[str](), Counter[str]()
     for node in follower.nodes().values():
         phase = " or ".join(sorted(p.name for p in node.phases))
-        gone = node.gone is not None and node.phases != {AgentPhase.LEFT}
-        counts[f"{phase} and gone" if gone else phase] = counts.get(f"{phase} and gone" if gone else phase, 0) + 1
-    yield "    nodes: " + (", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "none")
+        (here if node.gone is None or node.phases == {AgentPhase.LEFT} else gone)[phase] += 1
+    if gone:
+        yield f"    nodes: {_counted(here) or 'none'}; no more connected, by the last line of each: {_counted(gone)}"
+    else:
+        yield f"    nodes: {_counted(here) or 'none'}"
+
+
+def _counted(phases: Counter[str]) -> str:
+    return ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
 
 
 def as_data(follower: Follower) -> dict[str, Any]:
@@ -230,5 +246,6 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
         "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest),
-        "after": problem.after or None,
+        "after": problem.after or None, "doubt": problem.doubt or None,
+        "consequence_of": problem.cause and problem.cause.number,
     }  # fmt: skip

@@ -29,7 +29,7 @@ export const player: Draw = (data, place, main) => {
   const model = modelOf(data, system, trace.faults, trace.max_faults);
   const { states, steps, failed, given } = model.replay(trace);
   const property = model.properties.find((p) => p.name === trace.property);
-  const judged = judge(model, states, steps, property?.form === "leads to" ? [property.name] : [], trace.loop);
+  const judged = judge(model, states, steps, property?.form === "leads to" ? [property.name] : [], trace.breaks ?? trace.loop);
   const last = states.length - 1;
   const violated = trace.kind === "counterexample" ? judged.first.get(trace.property) ?? last : judged.first.get(trace.property) ?? null;
   const other = place.query.get("beside") ?? "";

@@ -197,6 +197,7 @@ export interface TraceData {
   lanes: string[]; // the names of the members, or none: `node 0`, ...
   set: Record<number, [cell: string, value: number][]>; // after so many steps a record shows these values
   loop: number | null; // after so many steps the rest repeats for ever; the number of steps: it rests for ever
+  breaks: number | null; // the step from which on the property is broken for good, where that is not `loop`
 }
 
 export interface FindingData {

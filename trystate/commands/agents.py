@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
 from trystate.monitor.agents import Agents, Wrong
 
@@ -26,18 +27,20 @@ def explain_agents(args: argparse.Namespace, files: list[Path]) -> int:
     found = Agents()
     found.read(files)
     wrong = {name: list(run.wrong()) for name, run in found.runs.items()}
-    harm = any(wrong.values()) or bool(found.flaws)
-    code = Exit.FAILED if harm else Exit.INCOMPLETE if found.let_go else Exit.OK
-    print(json.dumps(_data(found, wrong, code), indent=2) if args.json else "\n".join(_text(found, wrong)))
+    open_ = found.let_go or found.flaws or any(run.twice or run.unexplained() for run in found.runs.values())
+    code = Exit.FAILED if any(wrong.values()) else Exit.INCOMPLETE if open_ else Exit.OK
+    text = map(visible, _text(found, wrong))
+    print(json.dumps(_data(found, wrong, code), indent=2) if args.json else "\n".join(text))
     return code
 
 
 def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
     yield f"events of agents: {plural(found.lines, 'line')}, {plural(len(found.runs), 'run')}"
     for place in found.flaws[:5]:
-        yield f"NO LINE OF EVENTS: {place}"
+        yield f"NOT READ: {place}"
     for name, run in found.runs.items():
-        yield f"\nrun {name!r}: {plural(len(run.agents), 'agent')}"
+        yield ""
+        yield f"run {name!r}: {plural(len(run.agents), 'agent')}"
         yield from (f"    {agent}" for agent in list(run.agents.values())[:AGENTS_SHOWN])
         if len(run.agents) > AGENTS_SHOWN:
             yield f"    ... {len(run.agents) - AGENTS_SHOWN} more: --json has all"
@@ -46,11 +49,20 @@ def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
             yield f"    {one.text}"
             yield f"    what to do: {one.finding.workaround}"
             yield f"    remedy in the runtime: {one.finding.remedy}"
+        for agent in run.unexplained()[:AGENTS_SHOWN]:
+            yield f"  {agent.name} ended with an error that no finding explains: {agent.why}"
+        if run.twice:
+            yield f"  not decided: {run.twice}"
     names = dict.fromkeys(f"{one.finding.number} {one.finding.name}" for each in wrong.values() for one in each)
     known = f"known defects: {', '.join(names)}" if names else "nothing that agents say is a known defect"
-    flawed = f"; {plural(len(found.flaws), 'line')} that are no events" if found.flaws else ""
-    left = f"; not decided: {found.let_go} lines are of agents beyond the limit" if found.let_go else ""
-    yield f"\nverdict: {known}{flawed}{left}"
+    failed = sum(len(run.unexplained()) for run in found.runs.values())
+    twice = sum(bool(run.twice) for run in found.runs.values())
+    why = [f"{plural(failed, 'agent')} ended with an error that no finding explains"] if failed else []
+    why += [f"{plural(twice, 'run')} with two agents of one rank"] if twice else []
+    why += [f"{plural(len(found.flaws), 'line')} that cannot be read"] if found.flaws else []
+    why += [f"{plural(found.let_go, 'line')} of agents beyond the limit"] if found.let_go else []
+    yield ""
+    yield f"verdict: {known}{'; not decided: ' if why else ''}{'; '.join(why)}"
 
 
 def _data(found: Agents, wrong: dict[str, list[Wrong]], code: Exit) -> dict[str, object]:
@@ -65,6 +77,7 @@ def _data(found: Agents, wrong: dict[str, list[Wrong]], code: Exit) -> dict[str,
                     }
                     for a in run.agents.values()
                 ],
+                "twice": run.twice, "unexplained": [agent.name for agent in run.unexplained()],
                 "findings": [
                     {"number": w.finding.number, "name": w.finding.name, "text": w.text} for w in wrong[name]
                 ],

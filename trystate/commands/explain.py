@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor import agents, passes, record
@@ -21,6 +22,7 @@ from trystate.monitor.keys import MalformedLine
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous import telling
 from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.heartbeats import Heard, heard
 from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
 from trystate.monitor.rendezvous.shared_state import Protocol
@@ -50,7 +52,12 @@ def explain(args: argparse.Namespace) -> int:
     of_agents = [path for path in args.files if agents.is_record(path)]
     if of_agents:
         return explain_agents(args, of_agents)
-    runs, histories, reporter = Runs(lambda protocol: _options(args, protocol)), Histories(), Reporter()
+    reporter = Reporter()
+    with reporter.doing(f"reading the heartbeats of {', '.join(map(str, args.files))}"):
+        given = _options(args)
+        of_keys = {} if given.interval and given.attempts else heard(record.lines(args.files), given)
+        default = Heard().options(given)
+    runs, histories = Runs(lambda protocol: default if protocol is Protocol.TORCH else Options(), of_keys), Histories()
     watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
         for line in record.lines(args.files):
@@ -72,26 +79,27 @@ def explain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
     else:
-        print("\n".join(_text(runs, chosen, args, code, histories)))
+        print("\n".join(map(visible, _text(runs, chosen, args, code, histories))))
     return code
 
 
 def _judge(runs: Runs, histories: Histories, line: Line | Flaw) -> None:
     """The operations of a line; one that is none is a flaw like others."""
-    if isinstance(line, Line):
+    if isinstance(line, Flaw):
+        if not line.cut:
+            histories.damaged(line.place)
+    else:
         try:
             histories.feed(line.place, line.fields)
         except MalformedLine as error:
             runs.feed(Flaw(line.file, line.number, str(error).removeprefix(f"{line.place}: ")))
 
 
-def _options(args: argparse.Namespace, protocol: Protocol) -> Options:
-    """The options, for the protocol that has them: our states carry their own settings."""
-    if protocol is Protocol.OURS:
-        return Options()
+def _options(args: argparse.Namespace) -> Options:
+    """The options of torch's rendezvous that were given; the record shows the others. Our states carry their own."""
     low, high = args.nnodes or (None, None)
     edition = Edition[args.edition] if args.edition else None
-    return Options(low, high, args.keep_alive_interval, args.keep_alive_max_attempt, edition)
+    return Options(low, high, args.keep_alive_interval or 0, args.keep_alive_max_attempt or 0, edition)
 
 
 def _chosen(runs: Runs, run: str | None) -> list[Follower]:
@@ -105,10 +113,10 @@ def _chosen(runs: Runs, run: str | None) -> list[Follower]:
 
 def verdict(runs: Runs, chosen: list[Follower], histories: Histories) -> Exit:
     """1: something was violated or fits nothing; 3: nothing was, but not all could be decided."""
-    if runs.flawed or histories.wrong or any(problem.harm for f in chosen for problem in f.problems):
+    if histories.wrong or any(problem.harm for f in chosen for problem in f.problems):
         return Exit.FAILED
     nothing = not chosen and not histories.counts
-    undecided = runs.lost or runs.let_go or nothing or any(f.undecided or not f.begun for f in chosen)
+    undecided = runs.lost or runs.let_go or runs.flawed or nothing or any(f.undecided or not f.begun for f in chosen)
     undecided = undecided or bool(histories.undecided)
     return Exit.INCOMPLETE if undecided else Exit.OK
 
@@ -118,8 +126,10 @@ def _text(
 ) -> Iterator[str]:
     ends = "" if runs.ended else ", cut off" if runs.cut else ", still being written, or its server was killed"
     yield f"record of {runs.by}: {plural(runs.lines, 'line')}, {runs.last - runs.first:.1f} s{ends}"
+    if len(runs.recorders) > 1:
+        yield f"records of {len(runs.recorders)} servers, read as those of one job: {', '.join(runs.recorders)}"
     for flaw in runs.flaws[:FLAWS_SHOWN]:
-        yield f"NO LINE OF A RECORD: {flaw.place}: {flaw.why}"
+        yield f"NOT READ: {flaw.place}: {flaw.why}"
     if runs.flawed > FLAWS_SHOWN:
         yield f"... {runs.flawed - FLAWS_SHOWN} more such lines"
     for follower in chosen:
@@ -134,21 +144,26 @@ def _text(
 
 def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histories) -> Iterator[str]:
     harm = [problem for f in chosen for problem in f.problems if problem.harm]
-    names = dict.fromkeys(f"{p.finding.number} {p.finding.name}" for p in harm if p.finding is not None)
+    names = dict.fromkeys(
+        f"{p.finding.number} {p.finding.name}{'' if p.cause is None else f' (a consequence of {p.cause.number})'}"
+        for p in harm
+        if p.finding is not None
+    )
     unexplained = sum(p.kind == "unexplained" for p in harm)
+    unread = [f"{plural(runs.flawed, 'line')} that cannot be read"] if runs.flawed else []
     if code is Exit.OK:
         yield "verdict: every line is explained, and no property was violated"
     elif code is Exit.FAILED:
         parts = [f"known defects: {', '.join(names)}"] if names else []
-        unknown = sum(p.kind != "unexplained" and p.finding is None for p in harm)
+        unknown = sum(p.kind != "unexplained" and p.finding is None and not p.after for p in harm)
         parts += [f"{plural(unknown, 'violation')} that no finding explains"] if unknown else []
         parts += [f"{plural(unexplained, 'line')} that no step explains"] if unexplained else []
-        parts += [f"{plural(runs.flawed, 'line')} that are no record"] if runs.flawed else []
         wrong = history.wrongs(histories)
         parts += [f"{plural(wrong, 'answer')} of the store that a store does not give"] if wrong else []
-        yield f"verdict: {'; '.join(parts)}"
+        yield f"verdict: {'; '.join([*parts, *unread])}"
     else:
-        why = [text for f in chosen for text in f.undecided]
+        why = list(unread)
+        why += [text for f in chosen for text in f.undecided]
         why += [f"{plural(runs.lost, 'line')} could not be kept by the recorder"] if runs.lost else []
         why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.followers)}"] if runs.let_go else []
         begun = any(f.begun for f in chosen) or (not chosen and histories.counts)
@@ -160,6 +175,7 @@ def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histo
 def _data(runs: Runs, chosen: list[Follower], code: Exit) -> dict[str, Any]:
     return {
         "format": 1, "by": runs.by, "lines": runs.lines, "ended": runs.ended, "lost": runs.lost,
+        "recorders": runs.recorders,
         "flaws": [{"place": flaw.place, "why": flaw.why} for flaw in runs.flaws], "flawed": runs.flawed,
         "exit_code": int(code), "rendezvous": [telling.as_data(follower) for follower in chosen],
     }  # fmt: skip

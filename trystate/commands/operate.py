@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trystate.impl.host.secret import read_secret
+from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..exits import Exit
@@ -47,7 +48,7 @@ def _status(store: Any, args: argparse.Namespace) -> int:
         print("\n".join(lines_of_all(store)))
         return Exit.OK
     seen = observe(store, args.rdzv_id, args.observe)
-    print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(lines(seen)))
+    print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(map(visible, lines(seen))))
     failed = seen.backend == OURS and seen.closed is not None and seen.closed["verdict"] != "succeeded"
     return Exit.FAILED if failed or seen.missing else Exit.OK
 
@@ -74,7 +75,7 @@ def _closed(outsider: Any, args: argparse.Namespace) -> int:
         print(f"job {args.rdzv_id!r} is closed; its agents end their workers", flush=True)
     else:
         end = outsider.state.closed
-        print(f"job {args.rdzv_id!r} was closed before, by {end.by}: {end.reason}", flush=True)
+        print(visible(f"job {args.rdzv_id!r} was closed before, by {end.by}: {end.reason}"), flush=True)
     try:
         gone = outsider.wait(_is_empty, args.wait)
     except RendezvousConnectionError:
@@ -129,7 +130,7 @@ def _drain(store: Any, args: argparse.Namespace) -> int:
 
 def _goes_on(state: Any) -> str:
     if state.closed is not None:
-        return f"the job is closed by {state.closed.by}: {state.closed.reason}"
+        return f"the job is {state.closed}"
     nodes = plural(len(state.participants), "node")
     if state.complete:
         return f"round {state.round} is complete: {nodes}, {plural(state.spent, 'restart')} spent"
@@ -165,5 +166,6 @@ def answered(args: argparse.Namespace, work: Callable[[Any, argparse.Namespace],
     except (UsageError, UnavailableError):
         raise
     except TrystateError as error:
-        print(f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        print(*map(visible, (f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()))),
+              sep="\n", file=sys.stderr)  # fmt: skip
         return Exit.INCOMPLETE

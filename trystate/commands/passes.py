@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from trystate.impl.host.visible import visible
 from trystate.model.autograd.vocabulary import Part
 from trystate.model.errors import UsageError
 from trystate.monitor.passes import OVER, Pass, Passes, read, shown_id
@@ -42,7 +43,7 @@ def explain_passes(args: argparse.Namespace, paths: Sequence[Path]) -> int:
     if args.json:
         print(json.dumps(_data(found, waits, code), indent=2))
     else:
-        print("\n".join(_text(found, waits, args.steps, code)))
+        print("\n".join(map(visible, _text(found, waits, args.steps, code))))
     return code
 
 

@@ -31,6 +31,8 @@ def replay(args: argparse.Namespace) -> int:
         raise UsageError("replay what? Give a finding's name or number; trystate replay --list shows them")
     finding = registry.finding_named(args.name)
     print(f"{finding.number} {finding.name}: {finding.title}")
+    if finding.workaround:
+        print(f"Workaround on torch: {finding.workaround}")
     if finding.remedy:
         print(f"Remedy: {finding.remedy}")
     _show_in_model(finding)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from trystate.impl import torch_release
+from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..exits import Exit
@@ -94,7 +95,8 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(error, UsageError):
             raise
         said = " ".join(map(str, error.args or (type(error).__name__,)))
-        print(f"trystate run: {said}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        lines = "\n".join((f"trystate run: {said}", *getattr(error, "__notes__", ()))).splitlines()
+        print(*map(visible, lines), sep="\n", file=sys.stderr)
     else:
         return Exit.OK
     return Exit.FAILED

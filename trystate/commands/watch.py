@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from trystate.impl.host.secret import read_secret
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UnavailableError, UsageError
 
 from ..exits import Exit
@@ -39,7 +40,7 @@ def watch(args: argparse.Namespace) -> int:
     """
     looks, seen = _source(args)
     looks = _reached(looks)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with ExitStack() as stack:
         if args.metrics is not None:
             from trystate.monitor.metrics import serve
@@ -109,11 +110,11 @@ def _lines(console: Console) -> Callable[[list[Notice], str], None]:
     def show(notices: list[Notice], waits_for: str) -> None:
         nonlocal said
         if waits_for and waits_for != said:
-            console.print(waits_for, soft_wrap=True)
+            console.print(visible(waits_for), soft_wrap=True)
         said = waits_for
         for each in notices:
             mark = "" if each.kind == "change" else f"{each.kind}: "
-            console.print(f"{_clock(each.time, offset)}  {mark}{each.text}", soft_wrap=True)
+            console.print(f"{_clock(each.time, offset)}  {mark}{visible(each.text)}", soft_wrap=True)
 
     return show
 
@@ -139,12 +140,13 @@ def _drawn(seen: Watch, waits_for: str, offset: float) -> Panel:
     from trystate.monitor.status import lines
 
     status = seen.status()
-    rows = [Text(line) for line in lines(status)] if status is not None else [Text(waits_for or "nothing was seen yet")]
+    shown = [waits_for or "nothing was seen yet"] if status is None else lines(status)
+    rows = [Text(visible(line)) for line in shown]
     if seen.warnings:
-        rows += [Text(), *(Text(f"! {each.text}", STYLES["warning"]) for each in seen.warnings.values())]
+        rows += [Text(), *(Text(f"! {visible(each.text)}", STYLES["warning"]) for each in seen.warnings.values())]
     latest = list(seen.notices)[-LATEST:]
-    rows += [Text(), *(Text(f"{_clock(n.time, offset)}  {n.text}", STYLES[n.kind]) for n in latest)]
-    return Panel(Group(*rows), title=f"trystate watch {seen.job}", title_align="left")
+    rows += [Text(), *(Text(f"{_clock(n.time, offset)}  {visible(n.text)}", STYLES[n.kind]) for n in latest)]
+    return Panel(Group(*rows), title=Text(f"trystate watch {visible(seen.job)}"), title_align="left")
 
 
 def _clock(seconds: float, offset: float) -> str:

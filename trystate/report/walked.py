@@ -17,6 +17,7 @@ from pathlib import Path
 from trystate.model.errors import UsageError
 from trystate.monitor.rendezvous.editions import EDITIONS, build
 from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.judging import Problem
 from trystate.monitor.rendezvous.known import Event
 from trystate.monitor.rendezvous.shared_state import NodeName
 from trystate.monitor.rendezvous.states import rearranged
@@ -26,6 +27,7 @@ from trystate.page.contents import Choice, Contents, Shown
 from .page import installed_torch
 
 NODES_MAX = 16  # lanes beyond cannot be read; a state has some fields for each pair of nodes
+WALKS_MAX = 8  # of one record: one for each problem
 STATES_MAX = 20_000  # that are kept, of a rendezvous
 TIMES = 200  # so often each fault may happen: a record has no bound
 
@@ -73,24 +75,39 @@ def walked(follower: Follower, watched: Watched) -> Contents:
     walk = _Walk(follower, watched, names)
     walk.take_all()
     harm = [problem for problem in follower.problems if problem.harm]
-    first = harm[0] if harm else None
-    shown = Shown(
-        "recorded",
-        first.text if first is not None else f"rendezvous {follower.run}: no property was violated",
-        walk.choice,
-        walk.steps,
-        notes=walk.notes,
-        loop=len(walk.steps) if any(p.kind == "hopeless" and p.until is None for p in harm) else None,
-        property=first.name.partition("(")[0] if first is not None else "",
-        findings=list(dict.fromkeys(p.finding.number for p in harm if p.finding is not None)),
-        lanes=[str(name.name) for name in names],
-        set=walk.set,
-    )
+    lanes = [str(name.name) for name in names]
+    fine = f"rendezvous {follower.run}: no property was violated"
+    shown = [
+        Shown(
+            "recorded",
+            fine if problem is None else problem.text,
+            walk.choice,
+            walk.steps,
+            notes=walk.notes,
+            loop=len(walk.steps)
+            if problem is not None and problem.kind == "hopeless" and problem.until is None
+            else None,
+            breaks=walk.step_at(problem.time) if problem is not None and problem.kind == "hopeless" else None,
+            property="" if problem is None else problem.name.partition("(")[0],
+            findings=[problem.finding.number] if problem is not None and problem.finding is not None else [],
+            lanes=lanes,
+            set=walk.set,
+        )
+        for problem in _one_each(harm) or [None]
+    ]
     findings = {p.finding.number: p.finding for p in harm if p.finding is not None}
     return Contents(
-        heading=f"rendezvous {follower.run}, recorded", view="#/trace/0", shown=[shown], torch=installed_torch(),
+        heading=f"rendezvous {follower.run}, recorded", view="#/trace/0", shown=shown, torch=installed_torch(),
         findings=[*findings.values()],
     )  # fmt: skip
+
+
+def _one_each(harm: Sequence[Problem]) -> list[Problem]:
+    """The first problem of each finding, in the order in which they show; and of each property without a finding."""
+    found: dict[tuple[str, str], Problem] = {}
+    for problem in harm:
+        found.setdefault(("", problem.name) if problem.finding is None else (problem.finding.number, ""), problem)
+    return list(found.values())[:WALKS_MAX]
 
 
 def _names(follower: Follower, watched: Watched) -> list[NodeName]:
@@ -117,8 +134,13 @@ class _Walk:
         self.base = self.state  # the state of the page after the last step, before `set`
         self.steps: list[str] = []
         self.notes: list[str] = []
+        self.times: list[float] = []  # of the steps
         self.set: dict[int, dict[str, int]] = {}
         self._seen = 0  # events; those that are no step of the model, such as silence, only change the state
+
+    def step_at(self, time: float) -> int:
+        """The number of the last step by then."""
+        return sum(at <= time for at in self.times)
 
     def take_all(self) -> None:
         events = iter(self.follower.events)
@@ -156,6 +178,7 @@ class _Walk:
         self._close()
         after = self.stepper.step(event.step, self.stepper.at(self.state, *indices))
         self.steps.append(label)
+        self.times.append(event.time)
         self.notes.append(f"{event.time - self.follower.first:.2f} s, {Path(event.place).name}")
         self.base = self.state = after if after is not None else self.state
         if after is None:

@@ -20,7 +20,9 @@ State keys: `torch.rendezvous.ID` (torch's c10d backend) and `trystate/ID/state`
               value that came past it; `c` is 0
     refused   `key`, `v` (the version that the store has, and that its writer gets to read), `size`, `value` (the one
               that was not stored)
-    read      `key`, `v` (0: the key does not exist). A compare_set that wants what it expects is a read
+    read      `key`, `v` (0: the key does not exist). A compare_set that wants what it expects is a read, with
+              `how` if it has stored the same value again. `kept`: a key was deleted after the wait that this read
+              follows, and the answer has the values that the wait kept
     delete    `key`, `found`
 Other keys, of which those below `torch.rendezvous.` and `trystate/` are recorded, or all. A value is there only if
 values were asked for, and up to VALUE_BYTES_MAX
@@ -28,7 +30,7 @@ values were asked for, and up to VALUE_BYTES_MAX
     multi_set          `keys`, `sizes`, `values`, `vs`
     add                `key`, `amount`, `result`, `v`
     compare_set        `key`, `size`, `value`, `expected`, `won`, `v` (after it)
-    get, multi_get     `key`, `v`; `keys`, `vs` (0: does not exist)
+    get, multi_get     `key`, `v`; `keys`, `vs` (0: does not exist); `kept`, as of a read
     delete, take       `key`, `found`; for a state key both are `delete`
     check              `keys`, `found`
     num_keys           `result`                   list_keys   `key` (the prefix), `result` (how many)

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
+from ...host.visible import visible
+
 LINES_MAX = 1_000  # not yet written; a reader this far behind is not reading
 
 
@@ -54,7 +56,7 @@ class Log:
             if dropped:
                 lines.append(f"{dropped} more lines, not shown: they came faster than they could be written")
             for line in lines:
-                self._put(" ".join(line.split()))
+                self._put(visible(" ".join(line.split())))
 
 
 def lines_to(stream: TextIO, prefix: str) -> Callable[[str], None]:

@@ -199,9 +199,19 @@ class Request:
 
     def promised(self) -> None:
         """Remember the versions of the values that are promised to the next request."""
-        promise, recorder = self.session.promise, self.recorder
+        promise = self.session.promise
         if promise is not None and len(promise) == 2:
-            self.service.promised[self.session] = {key: recorder.version(key) for key in promise[0]}
+            self.service.promised[self.session] = self.versions(promise[0])
+
+    def versions(self, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """The versions that recorded keys have now, also in the middle of a write."""
+        recorder, writer = self.recorder, self.service.blocking.request
+        coming = writer.effects if writer is not None and writer is not self else {}  # this was woken by it
+        return {
+            key: recorder.next_version(key) if key in coming else recorder.version(key)
+            for key in keys
+            if recorder.wants(key)
+        }
 
     # The lines of each kind
 
@@ -256,6 +266,8 @@ class Request:
             recorder.compared(self.c, key, expected, desired, won, v)
         elif looks:
             self.reads()
+            if won:  # the same value was stored, of which watchers are told
+                recorder.lines[-1]["how"] = self.kind
         elif won:
             recorder.write(self.c, key, desired)
         else:
@@ -270,24 +282,20 @@ class Request:
     def reads(self, *_: Any) -> None:
         """Say which versions are read: of what is there, or was promised."""
         recorder, values, promise = self.recorder, self.service.contents.values, self.session.promise
-        writer = self.service.blocking.request  # which has changed what it writes, if this was woken by it
-        coming = writer.effects if writer is not None and writer is not self else {}
-        found = {
-            key: recorder.next_version(key) if key in coming else recorder.version(key)
-            for key in self.keys
-            if recorder.wants(key)
-        }
-        kept = promise is not None and len(promise) == 2 and set(self.keys) <= set(promise[0])
-        if kept and not all(map(values.__contains__, self.keys)):  # then all are as they were when it waited
+        found = self.versions(self.keys)
+        promised = promise is not None and len(promise) == 2 and set(self.keys) <= set(promise[0])
+        kept = {}
+        if promised and not all(map(values.__contains__, self.keys)):  # then all are as they were when it waited
             found |= self.service.promised.get(self.session, {})
-            found = {key: v for key, v in found.items() if recorder.wants(key)}
+            found = {key: found[key] for key in self.keys if key in found}
+            kept = {"kept": True}
         for key in [*found]:
             if is_state(key):
-                recorder.say(self.c, "read", key=text(key), v=found.pop(key))
+                recorder.say(self.c, "read", key=text(key), v=found.pop(key), **kept)
         if len(self.keys) == 1 and found:
-            self.say(v=found[self.keys[0]])
+            self.say(v=found[self.keys[0]], **kept)
         elif found:
-            recorder.say(self.c, self.kind, **named([*found], several=True), vs=[*found.values()][:KEYS_MAX])
+            recorder.say(self.c, self.kind, **named([*found], several=True), vs=[*found.values()][:KEYS_MAX], **kept)
 
     def checks(self, keys: list[bytes]) -> None:
         self.recorder.say(self.c, self.kind, **named(keys, several=True), found=self.service.contents.all_present(keys))

@@ -1,5 +1,7 @@
 """Records of a store in the tests: lines without files, and the store that they describe.
 
+Every record that a test writes is judged as `trystate explain` judges it; `judged` has the answers that it calls wrong.
+
 Rule: `Replayed` knows nothing of a store but the lines.
 """
 
@@ -17,24 +19,56 @@ from typing import Any, Self
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.recorder import Recorder
 from trystate.monitor import record
+from trystate.monitor.histories import Histories, check
 
 Line = dict[str, Any]
 
 
-class Lines:
-    """A sink that keeps all lines in memory; `lost` and `files` are the tests'."""
+_wrong: list[str] = []  # in the records that were judged
+_judges: list[Histories] = []  # of the records that may not be over
+JUDGES_MAX = 100
 
-    def __init__(self) -> None:
+
+def judged() -> list[str]:
+    """The answers that `explain` calls wrong, in all records since this was asked."""
+    while _judges:
+        _finish(_judges.pop())
+    wrong = [*_wrong]
+    _wrong.clear()
+    return wrong
+
+
+def _finish(histories: Histories) -> None:
+    histories.feed("the end", {"c": 0, "op": "end", "t": 0.0})
+    histories.finish()
+    _wrong.extend(f"{each.check}: {each}" for each in histories.wrong)
+
+
+class Lines:
+    """A sink that keeps all lines in memory, and judges them; `lost` and `files` are the tests'."""
+
+    def __init__(self, **header: Any) -> None:
         self.lines: list[Line] = []
+        self._judge, self._number = Histories(), 0
+        self._judge.feed(0, {"c": 0, "op": "header", "t": 0.0, **header})
+        _judges.append(self._judge)
+        if len(_judges) > JUDGES_MAX:
+            _finish(_judges.pop(0))
         self.lost: int | None = 0
         self.files = 0
 
     def put(self, lines: Sequence[bytes], lost: int = 0) -> None:
-        self.lines += map(json.loads, lines)
+        for line in map(json.loads, lines):
+            self._take(line)
 
     def rotate(self, fields: Line) -> None:
         self.files += 1
-        self.lines.append({"c": 0, "op": "header", "continues": self.files, **fields})
+        self._take({"c": 0, "op": "header", "continues": self.files, **fields})
+
+    def _take(self, line: Line) -> None:
+        self.lines.append(line)
+        self._number += 1
+        self._judge.feed(self._number, {"t": 0.0, **line})
 
     def take_lost(self) -> int | None:
         lost, self.lost = self.lost, 0
@@ -46,9 +80,11 @@ class Lines:
         return lines
 
 
-def recorder(keys: Keys = Keys.ALL, values: bool = True, bytes_max: int = 1 << 30) -> tuple[Lines, Recorder]:
-    """A recorder, and where its lines are."""
-    sink = Lines()
+def recorder(
+    keys: Keys = Keys.ALL, values: bool = True, bytes_max: int = 1 << 30, by: str = "store serve"
+) -> tuple[Lines, Recorder]:
+    """A recorder, and where its lines are; `by`: the command whose lines it writes."""
+    sink = Lines(keys=keys.value, by=by)
     return sink, Recorder(sink, bytes_max, keys, values)
 
 
@@ -155,7 +191,9 @@ def read(path: Path) -> list[Line]:
     """The lines of a record in files, of which none is wrong; the last of a file may be cut off."""
     found = [*record.lines([path])]
     assert [each for each in found if isinstance(each, record.Flaw) and not each.cut] == []
-    return [{**each.fields} for each in found if isinstance(each, record.Line)]
+    lines = [{**each.fields} for each in found if isinstance(each, record.Line)]
+    _wrong.extend(f"{path}: {each.check}: {each}" for each in check(lines))
+    return lines
 
 
 class Command:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from trystate.monitor.agents import AGENTS_MAX, LINE_BYTES_MAX, Agents
+
+from trystate.cli import run
 
 STORE_LOST = (
     "File api.py, in num_nodes_waiting\nRendezvousConnectionError: The connection to the C10d store has failed."
@@ -63,6 +66,64 @@ def test_a_line_that_is_none_is_named_and_the_rest_is_read(data: bytes) -> None:
         found.feed("events:2", json.dumps(line).encode() + b"\n")
     assert found.flaws == ["events:1"]
     assert found.runs["job"].agents["h_1"].ended == "SUCCEEDED"
+
+
+def said_by(*lines: dict[str, Any]) -> Agents:
+    found = Agents()
+    for number, line in enumerate(lines):
+        found.feed(f"events:{number}", json.dumps(line).encode() + b"\n")
+    return found
+
+
+def joins(pid: int, round_: int, rank: int) -> dict[str, Any]:
+    message = (
+        f"The node 'h_{pid}_0' has joined round {round_} of the rendezvous 'job' as rank {rank} in a world of size 2."
+    )
+    return {"host": "h", "pid": pid, "run": "job", "source": "torch.rendezvous", "message": message}
+
+
+def ends(pid: int, error: str) -> dict[str, Any]:
+    said = {"state": "FAILED", "worker_id": None, "raw_error": error}
+    return {"host": "h", "pid": pid, "run": "job", "source": "torch.agent", "metadata": said}
+
+
+NO_MASTER = "Traceback ...\ntorch.distributed.DistStoreError: wait timeout after 5000ms, keys: {}"
+KEY = "/torch.rendezvous.job.1/MASTER_ADDR"
+NO_ROLE = NO_MASTER.format("/torch.rendezvous.job.1/torchelastic/role_info/0")
+
+
+def test_the_events_of_agents_name_a_master_that_was_not_published_again() -> None:
+    lines = [ends(2, NO_MASTER.format(KEY)), ends(1, NO_ROLE)]
+    (run,) = said_by(joins(1, 0, 0), joins(2, 1, 1), joins(1, 1, 0), *lines).runs.values()
+    (wrong,) = run.wrong()
+    assert (wrong.finding.number, run.unexplained()) == ("R1", [])
+    assert wrong.text == (
+        "h_2 waited for the master of round 1 in vain: torch.distributed.DistStoreError: wait timeout after 5000ms, "
+        f"keys: {KEY}; "
+        "h_1, its rank 0, was in round 0 before"
+    )
+    (run,) = said_by(joins(2, 1, 1), joins(1, 1, 0), *lines).runs.values()
+    assert not [*run.wrong()], "its rank 0 was in no round before: it may have ended"
+    assert [agent.name for agent in run.unexplained()] == ["h_2", "h_1"]
+
+
+def test_an_error_that_no_finding_explains_is_not_called_right(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "events"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [joins(1, 0, 0), ends(1, NO_ROLE)]), encoding="utf-8")
+    assert run(["explain", str(path)]) == 3
+    out = capsys.readouterr().out
+    assert "h_1 ended with an error that no finding explains: torch.distributed.DistStoreError: wait timeout" in out
+    assert "not decided: 1 agent ended with an error" in out.splitlines()[-1]
+
+
+def test_the_events_of_two_jobs_with_one_id_are_not_judged_together(tmp_path: Path, capsys: Any) -> None:
+    failed = agent(2, "SUCCEEDED", failed=1)
+    lines = [joins(1, 0, 0), joins(2, 0, 0), *agent(1, "SUCCEEDED"), *failed]
+    path = tmp_path / "events"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert run(["explain", str(path)]) == 3
+    assert "h_1 and h_2 are both rank 0 of round 0: if these are two jobs with one id" in capsys.readouterr().out
+    assert [w.finding.number for w in next(iter(said_by(*lines[2:]).runs.values())).wrong()] == ["A13"]
 
 
 def test_agents_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

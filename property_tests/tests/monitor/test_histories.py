@@ -161,6 +161,34 @@ def test_whatever_strangers_do_to_our_server_its_answers_are_in_order(keys: Keys
     assert list(check(recorded_lines(siege, keys))) == []
 
 
+def test_a_get_of_what_a_wait_kept_is_right_and_a_get_of_nothing_is_not() -> None:
+    wrote = [{"op": "set", "t": 1.0, "key": "x", "v": 1}, {"op": "delete", "t": 1.0, "key": "x", "found": True}]
+    got = {"op": "get", "t": 1.0, "key": "x", "v": 1}
+    assert waits(*wrote, {**got, "kept": True}) == []
+    assert [w.check for w in waits(*wrote, got)] == ["order"]
+    assert [w.check for w in waits(*wrote, {**got, "v": 0, "kept": True})] == ["order"], "a wait keeps what is there"
+    assert [w.check for w in waits(wrote[0], {**got, "kept": True})] == ["order"], "what is there now is the answer"
+
+
+def test_a_length_that_a_proxy_sees_is_judged_from_before_its_push() -> None:
+    pushes = [{"op": "queue_push", "t": 100.0 + at, "key": "q", "size": 1, "result": at} for at in (1, 2)]
+    assert waits(*pushes, by=PROXY) == []
+    assert [w.check for w in waits(pushes[0], {**pushes[1], "result": 3}, by=PROXY)] == ["linearizability"]
+
+
+def test_of_the_keys_before_a_line_that_cannot_be_read_nothing_is_claimed(port: int) -> None:
+    lines = recorded(port, 32)
+    for at in range(1, len(lines), 7):
+        histories = Histories()
+        for number, line in enumerate(lines):
+            if number == at:
+                histories.damaged(f"line {number}")
+            else:
+                histories.feed(number, line)
+        assert [*histories.wrong, *histories.finish()] == []
+        assert [f"line {at}: a line cannot be read" in why for why in histories.undecided] == [True]
+
+
 # ---- waits and watches
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trystate.model.errors import UsageError
 from trystate.monitor import record
-from trystate.monitor.record import Flaw, Line, all_files, lines, of_stream, parse
+from trystate.monitor.record import STRUCTURE_BYTES_MAX, Flaw, Line, all_files, lines, of_stream, parse
 
 HEADER = {"op": "header", "t": 1.0, "c": 0, "format": 1, "by": "store serve"}
 TICK = {"op": "tick", "t": 2.0, "c": 0}
@@ -55,6 +55,16 @@ def test_a_line_that_is_too_long_is_skipped_a_piece_at_a_time(monkeypatch: pytes
     assert isinstance(flaw, Flaw)
     assert flaw.why == "it has more than 200 bytes, which no line of a record has"
     assert isinstance(tick, Line)
+
+
+def test_a_long_line_of_anything_but_texts_is_not_parsed() -> None:
+    """Parsed, sixty megabytes of small numbers would take two gigabytes."""
+    numbers = b'{"op":"tick","t":1.0,"x":[' + b"1," * STRUCTURE_BYTES_MAX + b"1]}"
+    found = parse(numbers)
+    assert isinstance(found, Flaw) and "beside its texts it has more than" in found.why
+    value = "\\\u00ff\x00,[{" * STRUCTURE_BYTES_MAX
+    line = parse(json.dumps({"op": "write", "t": 1.0, "key": "k", "v": 1, "value": value}))
+    assert isinstance(line, Line) and line.fields["value"] == value
 
 
 def test_a_line_that_a_crash_has_cut_off_is_the_end() -> None:

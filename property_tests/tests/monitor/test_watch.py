@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
@@ -318,6 +318,65 @@ def test_a_wrong_record_is_an_error_with_its_line(tmp_path: Path, lines: list[st
         list(tailed(path, None, pause=stop))
     with pytest.raises(UsageError, match="cannot be read"):
         next(tailed(tmp_path / "none", None))
+
+
+def test_a_line_that_is_written_before_the_next_file_begins_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes at the moment at which the reader, at the end of the first file, looks for the second one."""
+    path, later = tmp_path / "record", tmp_path / "record.1"
+    path.write_text(json.dumps(HEADER) + "\n")
+    exists, asked = Path.exists, list[Path]()
+
+    def slowly(self: Path) -> bool:
+        if self == later and len(asked) < 2:
+            asked.append(self)
+            if len(asked) == 2:
+                with path.open("a") as file:
+                    file.write(json.dumps(written(joined(A), 2.0)) + "\n")
+                later.write_text(json.dumps({**HEADER, "t": 3.0, "continues": 1}) + '\n{"op":"end","t":5.0,"c":0}\n')
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", slowly)
+    looks = [look for look in tailed(path, None, pause=lambda seconds: None) if look.line is not None]
+    assert [look.line["op"] for look in looks if look.line] == ["header", "write", "header", "end"]
+
+
+def truncated(path: Path) -> None:
+    path.write_text("")
+
+
+def truncated_and_grown(path: Path) -> None:
+    with path.open("r+") as file:
+        file.truncate()
+        file.write("x" * 10_000)
+
+
+def renamed(path: Path) -> None:
+    path.rename(path.with_name("another"))
+
+
+def replaced(path: Path) -> None:
+    renamed(path)
+    path.write_text(json.dumps(HEADER) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (truncated, "was truncated"),
+        (truncated_and_grown, "was truncated"),
+        (renamed, "was removed or renamed"),
+        (Path.unlink, "was removed or renamed"),
+        (replaced, "was renamed, and another file has its name"),
+    ],
+)
+def test_a_record_that_others_rotate_is_said(tmp_path: Path, change: Callable[[Path], object], said: str) -> None:
+    path = tmp_path / "record"
+    path.write_text(json.dumps(HEADER) + "\n" + json.dumps(written(joined(A), 2.0)) + "\n")
+    changes_ = iter([change, lambda path: stop(0.0)])
+    with pytest.raises(UsageError, match=f"record {said}"):
+        list(tailed(path, None, pause=lambda seconds: next(changes_)(path)))
 
 
 def stop(seconds: float) -> None:

@@ -21,7 +21,7 @@ from trystate.page.export import export
 from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
-from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.support.recorded import KEPT, kept, parsed
 
 from trystate import plans, registry
 from trystate.report.json import trace
@@ -207,6 +207,24 @@ def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, 
     for name in ("phase", "member", "saw_rank", "master"):
         for node in range(3):
             assert last[f"{name}[{node}]"] == follower.stepper.get(watched.known[-1].state, name, node), name
+
+
+def test_a_recorded_run_has_a_walk_for_each_finding_which_breaks_at_its_time() -> None:
+    runs, watched = Runs(), Watched()
+    for number, fields in enumerate(kept("torch-closed"), 1):
+        runs.feed(parsed(fields, number))
+        for follower in runs.followers.values():
+            watched.look(follower)
+    (follower,) = runs.followers.values()
+    first, then = (problem for problem in follower.problems if problem.harm)
+    data = export(walked(follower, watched))
+    told = {finding["number"]: data["traces"][finding["trace"]] for finding in data["findings"]}
+    assert {number: trace["property"] for number, trace in told.items()} == {"R1": first.name, "R15": then.name}
+    breaks, notes = told["R1"]["breaks"], told["R1"]["notes"]
+    seconds = [float(note.partition(" ")[0]) for note in notes]
+    assert seconds[breaks - 1] <= round(first.time - follower.first, 2) < seconds[breaks]
+    assert told["R1"]["loop"] is None, "the nodes gave up in the end"
+    assert told["R15"]["breaks"] is None, "the step itself shows it"
 
 
 def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> None:

@@ -73,6 +73,33 @@ def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_remo
     ]
 
 
+def test_a_node_that_is_expelled_is_named_and_its_cause_is() -> None:
+    """Each of three nodes waits for good (R1), and so cannot beat: the one that gives up first drops the other two."""
+    first, then = (p for p in of("torch-closed").problems if p.harm)
+    assert first.finding and then.finding and then.cause
+    assert (first.finding.number, first.cause, then.finding.number, then.cause.number) == ("R1", None, "R15", "R1")
+    assert then.nodes == ("127.0.0.3_25401_0", "127.0.0.4_25492_0")
+    assert "It was 127.0.0.2_25400_0 that took it off." in then.text
+
+
+@pytest.mark.parametrize("name", ["torch-R1", "torch-healthy", "ours-restart"])
+def test_a_record_that_shows_some_of_the_nodes_accuses_none(name: str) -> None:
+    """A proxy sees the requests of one node, and finds values that the other one has written past it."""
+    hidden = {line["c"] for line in kept(name) if line["op"] == "write"}
+    hidden.remove(min(hidden - {0}))
+    seen = [
+        {**line, "c": 0, "unseen": True} if line["op"] == "write" and line["c"] in hidden else line
+        for line in kept(name)
+        if line["c"] not in hidden or line["op"] == "write"
+    ]
+    follower = followed(seen)
+    assert harm(follower) == []
+    assert not [p.finding for p in follower.problems if p.finding]
+    assert follower.unseen() and set(follower.unseen()) < {str(peer) for peer in of(name).roster.peers}
+    assert "reached the store past the recorder" in follower.undecided[-1]
+    assert len(follower.undecided) == 2, "each reason once"
+
+
 def test_agents_whose_waits_time_out_give_up_and_the_first_one_closes() -> None:
     last = [event.step for event in of("torch-closed").events if event.step in ("wait_times_out", "mark_closed")]
     assert last == ["wait_times_out", "mark_closed", "wait_times_out", "wait_times_out"]

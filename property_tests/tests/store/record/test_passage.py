@@ -18,7 +18,7 @@ from trystate.impl.store.wire import blob, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.stores.besieged import VALIDATE
-from trystate.property_tests.support.stores.recorded import Line, Replayed, recorder
+from trystate.property_tests.support.stores.recorded import Line, Replayed, judged, recorder
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
     Room,
@@ -45,7 +45,7 @@ class Through:
 
     def __init__(self, keys: Keys = Keys.RENDEZVOUS, clients: int = 2) -> None:
         self.served, mine = recorder(keys)
-        self.passed, passing = recorder(keys)
+        self.passed, passing = recorder(keys, by="store proxy")
         self.room = Room(limits=Limits(), kind=partial(RecordingService, mine))
         self.peers = [self.room.peer(validated=False) for _ in range(clients)]
         self.passages = [Passage(passing, "peer") for _ in range(clients)]
@@ -163,7 +163,7 @@ def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
     ],
 )
 def test_bytes_that_cannot_be_followed_are_passed_on_and_said(sent: bytes, back: bytes, why: str) -> None:
-    sink, made = recorder(Keys.RENDEZVOUS)
+    sink, made = recorder(Keys.RENDEZVOUS, by="store proxy")
     mine = Passage(made, "peer")
     passed = b""
     for request in mine.sent(sent):
@@ -235,3 +235,4 @@ MISTAKES: dict[str, Mutant] = {
 
 def test_each_mistake_of_a_passage_is_noticed_by_a_script() -> None:
     assert survivors(MISTAKES, _scripted) == []
+    assert judged(), "the records of some have answers that no store gives"

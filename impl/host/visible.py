@@ -1,0 +1,14 @@
+"""Texts that others have written (names, reasons, keys, headers), on a terminal or in a log.
+
+Rule: a client that writes to a store must not be able to clear a screen, to set its title, or to forge a line.
+"""
+
+from __future__ import annotations
+
+
+def visible(text: object) -> str:
+    r"""The text in one line, with an escape such as `\x1b` or `\n` for each character that is not printable."""
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
