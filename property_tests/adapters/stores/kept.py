@@ -93,7 +93,7 @@ class Losing:
                     data = ready.recv(1 << 16)
                     if not data:
                         return
-                    if sock is client:
+                    if ready is client:
                         asked += len(data)
                         server.sendall(data)
                     elif asked > HANDSHAKE_BYTES and self.loses.is_set():
