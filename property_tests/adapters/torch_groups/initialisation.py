@@ -271,7 +271,7 @@ def _ask_ours(words: Words) -> Answer:
         assert path == "/path"
         made.append(Meet.FILE)
 
-    def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any) -> Any:
+    def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any, *_: Any) -> Any:
         make(timeout)
         return f"the prefix of a meeting, as {rank} of {world_size}"
 

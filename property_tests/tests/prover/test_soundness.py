@@ -160,7 +160,7 @@ class Late(Lamp):
 
 
 class NotAnOrder(Lamp):
-    """Who is before whom is a field: irreflexive and transitive by a guard, and not total."""
+    """A condition that is irreflexive and transitive, and not total."""
 
     first = flag(per="node")
 
