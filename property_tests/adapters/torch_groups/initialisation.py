@@ -260,6 +260,13 @@ def _ask_torch(words: Words) -> Answer:
     return made[0] if _precedence(words, rank, size) and len(made) == 1 else f"{made}, rank {rank} of {size}"
 
 
+class _Met(str):
+    """The store of a group, by a name."""
+
+    def agree(self, number: int | None) -> None:
+        """torch counts no groups here."""
+
+
 def _ask_ours(words: Words) -> Answer:
     made: list[Answer] = []
 
@@ -273,7 +280,7 @@ def _ask_ours(words: Words) -> Answer:
 
     def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any, *_: Any) -> Any:
         make(timeout)
-        return f"the prefix of a meeting, as {rank} of {world_size}"
+        return _Met(f"the prefix of a meeting, as {rank} of {world_size}")
 
     with (
         mock.patch.dict(os.environ, _variables(words), clear=True),
