@@ -63,7 +63,7 @@ class _AnySize(System):
     def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, Any]:
         fixed = self.sizes_in_proofs
         sizes: dict[str, Any] = super()._sizes(body, {**given, **fixed})
-        for name in sizes.keys() - fixed.keys():
+        for name in (name for name in sizes if name not in fixed):  # in their order: trees are made in it
             is_index = isinstance(body[name], Index)
             sizes[name] = symbol(f"{name}{MEMBERS}", 1) if is_index else symbol(name)
             if not is_index:
