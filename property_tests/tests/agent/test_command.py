@@ -358,7 +358,7 @@ def test_a_worker_may_make_its_group_again_and_nobody_else_has_its_port(tmp_path
     finally:
         agent.kill()
     for line in ("the port is taken", *(f"life {life}: 2" for life in range(3)), "call: 3"):
-        assert agent.said.splitlines().count(line) == 2, agent.said
+        assert agent.said.count(line) == 2, agent.said  # the lines of two workers at one pipe may mix
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does nothing here" in agent.said
 
 
