@@ -56,7 +56,7 @@ def adopt() -> None:
 
 
 def _closed(flag: int) -> BinaryIO:
-    return open(os.open(os.devnull, flag), "wb")  # noqa: SIM115 (for as long as the process lives)
+    return open(os.open(os.devnull, flag), "wb")
 
 
 def _like(stream: Any, kind: type[TextIOWrapper]) -> TextIOWrapper:

@@ -15,9 +15,8 @@ from trystate.model.messages import MESSAGES
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
-from ..outputs import write_text
-
 from .. import registry
+from ..outputs import write_text
 from ..walking import Walk
 from .walks import first_cells, of_verdict, ours_beside, walks_beside
 

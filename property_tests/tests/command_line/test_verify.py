@@ -354,21 +354,19 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("taken").write_text("")
     for work in (
-        "verify.check", "page._search", "diagram._all", "diagram._runs", "export.promela", "export.prove.proved",
-        "explore.decide", "explain.Runs",
+        "verify.check", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
+        "export.prove.proved", "explore.decide", "explain.Runs",
     ):  # fmt: skip
-        monkeypatch.setattr(f"trystate.commands.{work}", lambda *_: [] if work == "diagram._all" else work)
+        monkeypatch.setattr(f"trystate.commands.{work}", None)
     before = set(Path().rglob("*"))
     argv = [*line.split(), *([option] if option.startswith("--") else [])]
-    code, _, err = command(*argv, "taken/below")
-    assert (code, err.splitlines()[-1]) == (
-        Exit.USAGE, f"trystate: cannot write taken/below: Not a directory; choose another {option}"
-    )  # fmt: skip
-    code, _, err = command(*argv, "mistyped/reports/below")
-    assert (code, err.splitlines()[-1]) == (
-        Exit.USAGE,
-        f"trystate: cannot write mistyped/reports/below: there is no folder mistyped: make it, or choose another {option}",
-    )
+    for place, why in (
+        ("taken/below", "Not a directory;"),
+        ("mistyped/reports/below", "there is no folder mistyped: make it, or"),
+    ):
+        code, _, err = command(*argv, place)
+        said = f"trystate: cannot write {place}: {why} choose another {option}"
+        assert (code, err.splitlines()[-1]) == (Exit.USAGE, said)
     assert set(Path().rglob("*")) - before <= {Path("trystate-report")}
 
 
