@@ -9,7 +9,9 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: that of the process); returns the exit code."""
     from .cli import run
+    from .streams import adopt
 
+    adopt()
     return run(sys.argv[1:] if argv is None else list(argv))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import io
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -32,6 +30,7 @@ from .exits import TRACEBACK, Exit
 from .machine import CPU, available_cores
 from .manual import LIMITS, PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
+from .streams import OutputLost, drop_output
 
 REPORT_DIRECTORY = Path("trystate-report")
 OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
@@ -43,19 +42,19 @@ SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 def run(argv: Sequence[str]) -> int:
     """Carry out one command line; returns the exit code."""
     out = REPORT_DIRECTORY
-    _replace_what_cannot_be_encoded()
     try:
-        args = parser().parse_args(argv)
-        out = getattr(args, "report", None) or out
-        module, _, function = args.command.partition(":")
-        command: Callable[[argparse.Namespace], int] = getattr(
-            importlib.import_module(f"trystate.commands.{module}"), function
-        )
-        code = int(command(args))
-        sys.stdout.flush()  # here, so that a reader who is gone is noticed while it can be handled
+        try:
+            args = parser().parse_args(argv)
+            out = getattr(args, "report", None) or out
+            module, _, function = args.command.partition(":")
+            command: Callable[[argparse.Namespace], int] = getattr(
+                importlib.import_module(f"trystate.commands.{module}"), function
+            )
+            code = int(command(args))
+        except SystemExit as done:  # --help and --version
+            code = int(done.code or 0)
+        sys.stdout.flush()  # here, so that an output that is lost is noticed while it can be handled
         return code
-    except SystemExit as done:  # --help and --version
-        return int(done.code or 0)
     except UsageError as error:
         return _fail(error, Exit.USAGE)
     except (LimitReached, UnavailableError) as error:
@@ -66,18 +65,14 @@ def run(argv: Sequence[str]) -> int:
         return _fail(error, Exit.FAILED)
     except KeyboardInterrupt:
         return _fail("interrupted", Exit.INTERRUPTED)
-    except BrokenPipeError:  # the reader has seen enough; do not complain again while Python shuts down
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
+    except OutputLost as lost:
+        drop_output()
+        if isinstance(lost.__cause__, BrokenPipeError):  # the reader has seen enough
+            return Exit.FAILED
+        why = getattr(lost.__cause__, "strerror", None)
+        return _fail(f"standard output cannot be written: {why}; send it to another place", Exit.FAILED)
     except Exception as error:
         return _fail(f"internal error: {error!r}; {_keep_traceback(out)}", Exit.INTERNAL)
-
-
-def _replace_what_cannot_be_encoded() -> None:
-    """Guards are printed with ∧ and →: a terminal without them gets question marks, not an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _fail(why: object, code: Exit) -> int:
@@ -88,7 +83,7 @@ def _fail(why: object, code: Exit) -> int:
 def _keep_traceback(out: Path) -> str:
     path = out / TRACEBACK
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(exist_ok=True)
         path.write_text(traceback.format_exc(), encoding="utf-8")
     except OSError as error:
         return f"its traceback could not be written to {path}: {error}"

@@ -154,7 +154,8 @@ def _prepared(path: str, token: str) -> Lock:
         UsageError: it cannot be used.
     """
     try:
-        os.makedirs(path, exist_ok=True)
+        if not os.path.isdir(path):
+            os.mkdir(path)  # one alone: a path that was mistyped makes none
         known = (GROUP, NEW, TOKEN, LOCK)
         others = [name for name in os.listdir(path) if not FOLDER.fullmatch(name) and name not in known]
         if others:

@@ -26,11 +26,10 @@ from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
 from . import hosting
 from .errors import RendezvousConnectionError, RendezvousSettingsError
+from .meeting_place import DEFAULT_PORT
 from .options import Options
 from .reaching import reach
 from .waiting import said_when_late, say
-
-DEFAULT_PORT = 29400  # torch's
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from .. import registry
 from ..choosing import build, chosen
 from ..deciding import decide, showcase
 from ..exits import Exit
+from ..outputs import make_folder, writing
 from ..progress import Reporter
 from ..report.results import plural
 
@@ -59,6 +60,8 @@ def diagram(args: argparse.Namespace) -> int:
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
     what = Chosen() if args.witness else _named(args.names) if args.names else _all()
+    if not args.check:
+        make_folder(out, "--out")
     # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
     systems = list(_systems(what.classes))
     runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what.findings, reporter)]
@@ -66,10 +69,8 @@ def diagram(args: argparse.Namespace) -> int:
         if args.check:
             wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures)
         else:
-            try:
+            with writing(out, "--out"):
                 written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures)
-            except OSError as error:
-                raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:
         print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK

@@ -28,6 +28,7 @@ from trystate.monitor.rendezvous.runs import Runs
 from trystate.monitor.rendezvous.shared_state import Protocol
 
 from ..exits import Exit
+from ..outputs import try_file, writing
 from ..progress import Reporter
 from ..report import history
 from ..report.page import write_page
@@ -44,6 +45,8 @@ def explain(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     if not args.files:
         raise UsageError("nothing to explain: name the FILE of a record, or give --message TEXT")
+    try_file(args.html, "--html")
+    try_file(args.diagram, "--diagram")
     of_passes = [path for path in args.files if passes.is_record(path)]
     if of_passes and args.html is not None:
         raise UsageError(f"--html shows a rendezvous, and {of_passes[0]} is a record of passes: give --diagram instead")
@@ -186,7 +189,7 @@ def _show(runs: Runs, chosen: list[Follower], watched: Mapping[str, Watched], pa
         raise UsageError("the record has no rendezvous to show: leave --html out")
     follower = max(chosen, key=lambda follower: follower.lines)
     key = next(key for key, one in runs.followers.items() if one is follower)
-    write_page(path, walked(follower, watched[key]))
+    write_page(path, walked(follower, watched[key]), "--html")
     print(f"the page is {path}", file=sys.stderr)
 
 
@@ -198,10 +201,6 @@ def _draw(chosen: list[Follower], path: Path) -> None:
     if not chosen:
         raise UsageError("the record has no rendezvous to draw: leave --diagram out")
     dot = picture(max(chosen, key=lambda follower: follower.lines))
-    try:
+    with writing(path, "--diagram"):
         render(dot, path)
-    except OSError as error:
-        raise UsageError(
-            f"--diagram {path} cannot be written: {error.strerror or error}; choose another file"
-        ) from None
     print(f"the sequence is in {path}", file=sys.stderr)

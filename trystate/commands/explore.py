@@ -21,6 +21,7 @@ from .. import registry
 from ..choosing import build, given
 from ..deciding import decide
 from ..exits import Exit
+from ..outputs import try_file
 from ..progress import Reporter
 from ..report.results import plural
 from ..walking import Standing, Walk, told
@@ -73,10 +74,11 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
     """Write a page of the system, which begins where the options say, and open it in the browser."""
     from ..report.page import of_system, write_page
 
+    try_file(args.web, "--web")
     verdict = decide(walk.system, args.counterexample, Reporter().search) if args.counterexample else None
     if verdict is not None and verdict.run is None:
         raise UsageError(f"{args.counterexample} {verdict.status.value}: there is no run to show")
-    write_page(args.web, of_system(walk.system, args.system, verdict, walk))
+    write_page(args.web, of_system(walk.system, args.system, verdict, walk), "--web")
     print(f"{args.web}: {walk.system.label}")
     webbrowser.open(args.web.absolute().as_uri())
     return Exit.OK

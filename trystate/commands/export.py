@@ -20,6 +20,7 @@ from .. import registry
 from ..choosing import build, given
 from ..deciding import decide
 from ..exits import Exit
+from ..outputs import make_folder, try_file, write_text
 from ..progress import Reporter
 from ..report.itf import itf_trace
 from ..report.results import plural
@@ -34,6 +35,7 @@ def export(args: argparse.Namespace) -> int:
     if args.to == "smt2":
         return _questions(args)
     system = build(registry.system_class(args.system), args)
+    try_file(args.out, "--out")
     names: list[str] | None = args.property or None
     if args.to == "itf":
         _write(args.out, _trace(system, args.property))
@@ -64,16 +66,13 @@ def _questions(args: argparse.Namespace) -> int:
         raise UsageError("--to smt2 writes one file for each question: name a folder with --out")
     load()
     system, lemmas = prove.chosen(args, args.property)
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        reporter = Reporter()
-        with reporter.doing(f"proving {system.name}"):
-            proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
-        for question in proof.asked:
-            name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
-            (args.out / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(args.out, error) from error
+    make_folder(args.out, "--out")
+    reporter = Reporter()
+    with reporter.doing(f"proving {system.name}"):
+        proof = prove.proved(system, lemmas, args.property, PROOF_S, reporter)
+    for question in proof.asked:
+        name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
+        write_text(args.out / f"{name}.smt2", question.smt2, "--out")
     refuted = sum(question.answer is Answer.REFUTED for question in proof.asked)
     print(f"{plural(len(proof.asked), 'question')} in {args.out}: unsat proves one; z3 refutes {refuted:,}")
     return Exit.OK
@@ -89,16 +88,8 @@ def _module(out: Path) -> str:
 def _write(out: Path | None, text: str) -> None:
     if out is None:
         print(text, end="")
-        return
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(out, error) from error
-
-
-def _unwritable(out: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {out}: {error}; choose another place with --out")
+    else:
+        write_text(out, text, "--out")
 
 
 def _trace(system: System, properties: list[str]) -> str:

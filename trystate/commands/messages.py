@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
 from trystate.model.messages import Cause, Kind
 from trystate.monitor.logs import LOG_BYTES_MAX, Found, first_error, pasted
@@ -75,16 +76,11 @@ def _decoded(data: bytes, place: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def printable(text: str) -> str:
-    """The text with its control characters as escapes, for a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def _text(place: str, found: list[Found]) -> Iterator[str]:
     first = first_error(found)
     several = len(found) > 1
     if several:
-        yield f"{printable(place)}: {plural(len(found), 'known message')}"
+        yield f"{visible(place)}: {plural(len(found), 'known message')}"
         yield ""
     if first is not None:
         yield f"the first error, in line {first.line}: {first.message.name}" if several else first.message.name
@@ -107,14 +103,14 @@ def _text(place: str, found: list[Found]) -> Iterator[str]:
             yield title
         for one in mine[:SHOWN_MAX]:
             times = f", {one.count} times" if one.count > 1 else ""
-            yield f"    line {one.line}{times}: {one.message.name}: {printable(one.text)[:WIDTH]}"
+            yield f"    line {one.line}{times}: {one.message.name}: {visible(one.text)[:WIDTH]}"
             yield from _wrapped(one.message.meaning, 8)
     yield ""
     yield "docs/messages.md has each message with all its causes"
 
 
 def _explained(one: Found) -> Iterator[str]:
-    yield from _wrapped(printable(one.text), 4)
+    yield from _wrapped(visible(one.text), 4)
     yield ""
     yield from _wrapped(one.message.meaning, 4)
     if one.kind is Kind.CONSEQUENCE:

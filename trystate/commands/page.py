@@ -13,6 +13,7 @@ from trystate.model.errors import UsageError
 
 from .. import plans, registry
 from ..exits import Exit
+from ..outputs import try_file
 from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import JSON
@@ -26,8 +27,9 @@ REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
 
 def page(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
+    try_file(args.out, "OUT.html")
     report, code = (_read(args.of), Exit.OK) if args.of is not None else _search(args)
-    write_page(args.out, contents(report))
+    write_page(args.out, contents(report), "OUT.html")
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.2f} MB; open it in a browser")
     return code
 

@@ -17,6 +17,7 @@ from trystate.model.errors import UsageError
 from trystate.monitor.passes import OVER, Pass, Passes, read, shown_id
 
 from ..exits import Exit
+from ..outputs import writing
 from ..report.results import plural
 
 PASSES_SHOWN = 10
@@ -105,8 +106,6 @@ def _draw(found: Passes, path: Path) -> None:
         for row in one.rows
     ]
     names = [f"worker {number}" for number in range(max(found.workers) + 1)]
-    try:
+    with writing(path, "--diagram"):
         render(exchange_dot(f"The backward pass {shown_id(one.number)}", str(one), names, rows), path)
-    except OSError as error:
-        raise UsageError(f"--diagram {path} cannot be written: {error.strerror}; choose another file") from None
     print(f"the pass is in {path}", file=sys.stderr)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 START_METHOD = "spawn"  # torchrun's default for --start-method
-NO_ID = "none"  # torchrun's default for --rdzv-id
 HELP = {  # where torchrun's own help does not hold here
     **dict.fromkeys(STATIC_ONLY, "refused: the rendezvous gives ranks and a master"),
     "rdzv_backend": f"{BACKEND}, which is the default; torchrun has others",
@@ -286,6 +285,8 @@ def _writable(path: str) -> bool:
 
 
 def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
+    from trystate.impl.rendezvous.options import NO_ID
+
     for name in STATIC_ONLY:
         if getattr(chosen, name) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -343,6 +344,7 @@ def _refuse_logs(chosen: argparse.Namespace) -> None:
 def _name_a_job_of_one_node(chosen: argparse.Namespace) -> None:
     """Without an endpoint there can be one node only, which brings a store of its own."""
     from trystate.impl.rendezvous.meeting_place import OF_ONE_NODE, of_a_platform
+    from trystate.impl.rendezvous.options import NO_ID
 
     one = chosen.nnodes.strip() in ("1", "1:1")
     if chosen.standalone and not one:

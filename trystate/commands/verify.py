@@ -108,7 +108,7 @@ def verify(args: argparse.Namespace) -> int:
     results.seconds = time.perf_counter() - started
     places.write(results)
     if args.html is not None:
-        write_page(args.html, contents(results_json(results), _classes(args)))
+        write_page(args.html, contents(results_json(results), _classes(args)), "--html")
     print_results(results, args.report, asked=asked, torch=_torch(results), problem=pictures_problem(results))
     return results.exit
 

@@ -1,24 +1,22 @@
 """The report directory: report.json, report.md, and the counterexamples, a folder for each run.
 
-Rule: every place is tried before the search, with the remedy if it cannot be written. The files of an earlier report
-are removed then, and no others.
+Rule: every place is tried before the search. The files of an earlier report are removed then, and no others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from trystate.diagrams import render, sequence_dot, sequence_mermaid, sequence_text
 from trystate.diagrams.style import slug
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.errors import UnavailableError
 from trystate.model.language import System
 
 from ..exits import TRACEBACK
+from ..outputs import make_folder, try_file, write_text, writing
 from .itf import itf_trace
 from .json import results_json
 from .junit import results_junit
@@ -43,15 +41,16 @@ class Places:
         Raises:
             UsageError: a file or folder cannot be written.
         """
-        with _refused():
-            self.out.mkdir(parents=True, exist_ok=True)
-            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit, self.html):
-                if path is not None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.open("a").close()
+        make_folder(self.out, "--out")
+        own = (self.out / JSON, "--out"), (self.out / MARKDOWN, "--out")
+        places = (*own, (self.json, "--json"), (self.junit, "--junit"), (self.html, "--html"))
+        for path, option in places:
+            try_file(path, option)
+        with writing(self.out, "--out"):
             _remove_earlier(self.out)
-            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit, self.html):
-                if path is not None and path.is_file():  # a search that ends without a report leaves none
+        for path, option in places:
+            if path is not None and path.is_file():  # a search that ends without a report leaves none
+                with writing(path, option):
                     path.unlink()
 
     def write(self, results: Results) -> None:
@@ -61,27 +60,12 @@ class Places:
             UsageError: a file or folder cannot be written.
         """
         text = json.dumps(results_json(results), indent=1, ensure_ascii=False) + "\n"
-        with _refused():
-            for path in (self.out / JSON, self.json):
-                _put(path, text)
-            _put(self.out / MARKDOWN, results_markdown(results))
-            _put(self.junit, results_junit(results))
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the report: {error}; choose another place with --out, --json, --junit or --html"
-        ) from error
-
-
-def _put(path: Path | None, text: str) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_text(self.out / JSON, text, "--out")
+        write_text(self.out / MARKDOWN, results_markdown(results), "--out")
+        if self.json is not None:
+            write_text(self.json, text, "--json")
+        if self.junit is not None:
+            write_text(self.junit, results_junit(results), "--junit")
 
 
 def folder(number: int, system: str, edition: str) -> str:
@@ -105,9 +89,10 @@ def draw(
         texts[".dot"], texts[".mmd"] = dot, sequence_mermaid(system, run)
         texts[".itf.json"] = json.dumps(itf_trace(system, run, title), indent=1, ensure_ascii=False) + "\n"
     paths = [out / below / f"{name}{ending}" for ending in texts]
-    with _refused():
+    with writing(out / below, "--out"):
+        (out / below).mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts.values(), strict=True):
-            _put(path, text)
+            path.write_text(text, encoding="utf-8")
         if pictures:
             try:
                 render(dot, out / below / f"{name}.svg")

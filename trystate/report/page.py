@@ -16,6 +16,7 @@ from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
 from .. import registry
+from ..outputs import write_text
 from ..walking import Walk
 from .walks import first_cells, of_verdict, ours_beside, walks_beside
 
@@ -82,18 +83,13 @@ def installed_torch() -> str:
         return ""
 
 
-def write_page(path: Path, shown: Contents) -> None:
-    """Write a page into a file.
+def write_page(path: Path, shown: Contents, option: str) -> None:
+    """Write a page into the file that `option` names.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    text = build(shown)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; choose another file") from None
+    write_text(path, build(shown), option)
 
 
 def _choice(run: Mapping[str, Any], known: Mapping[str, tuple[type[System], str]]) -> Choice:

@@ -82,7 +82,7 @@ def test_a_report_that_cannot_be_written_is_a_usage_error(command: Command) -> N
     Path("taken").write_text("")
     code, _, err = command("verify", HERE, "--edition", "MENDED", "--out", "taken")
     assert code == Exit.USAGE
-    assert "choose another place with --out" in err
+    assert "choose another --out" in err
 
 
 def test_an_internal_error_is_one_line_and_leaves_a_traceback(

@@ -215,7 +215,8 @@ def test_a_store_and_its_proxy_are_served_where_there_is_no_torch(job: Path) -> 
         ("--nnodes two", "'two' is no number of nodes"),
         ("--edition SEED", "invalid choice: 'SEED'"),
         ("--rdzv-id other", "the record has no rendezvous --rdzv-id=other: it has job"),
-        ("--diagram /nowhere/job.svg", "cannot be written"),
+        ("--diagram /nowhere/job.svg", "there is no folder /nowhere: make it, or choose another --diagram"),
+        ("--html /dev/null/job.html", "cannot write /dev/null/job.html: Not a directory; choose another --html"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(command: Command, job: Path, argv: str, said: str) -> None:

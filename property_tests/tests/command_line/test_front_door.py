@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import trystate
+from trystate.exits import Exit
 
 
 def test_importing_the_package_loads_no_engine_and_no_heavy_package() -> None:
@@ -49,3 +54,25 @@ def test_a_terminal_that_knows_only_ascii_and_a_reader_who_leaves_are_no_errors(
         assert left.stdout is not None and left.stderr is not None
         left.stdout.close()
         assert left.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "err"),
+    [
+        ("table close >&-", Exit.FAILED, "trystate: standard output cannot be written: Bad file descriptor; "),
+        ("table close >/dev/full", Exit.FAILED, "trystate: standard output cannot be written: No space left on "),
+        ("--help >/dev/full", Exit.FAILED, "trystate: standard output cannot be written: No space left on "),
+        ("table clos 2>&-", Exit.USAGE, ""),  # and its error is not among the output
+        ("table clos 2>/dev/full", Exit.USAGE, ""),
+        ("explain --message - <&-", Exit.USAGE, "trystate: standard input is empty: "),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_stream_that_cannot_be_used_is_no_internal_error(
+    line: str, code: int, err: str, unbuffered: str, tmp_path: Path
+) -> None:
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    shell = f"{shlex.quote(sys.executable)} -m trystate {line}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr[: len(err)]) == (code, "", err)
+    assert bool(done.stderr) == bool(err)

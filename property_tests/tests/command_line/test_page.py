@@ -41,7 +41,7 @@ def test_a_page_needs_nothing_beside_itself(command: Command, tmp_path: Path) ->
 
 
 def test_verify_writes_a_page_of_what_it_found(command: Command, tmp_path: Path) -> None:
-    page = tmp_path / "below" / "page.html"
+    page = tmp_path / "page.html"
     command("verify", HERE, "--edition", "BROKEN", "--html", str(page))
     data = data_of(page)
     (run,) = data["runs"]

@@ -337,15 +337,37 @@ def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
     assert f"1 not done: ended by {sent.name}" in out
 
 
-@pytest.mark.parametrize("option", ["--out", "--json", "--junit"])
-def test_a_place_that_cannot_be_written_is_told_before_the_search(
-    command: Command, plan: Any, option: str, monkeypatch: pytest.MonkeyPatch
+PLACES = {
+    "verify": ("--out", "--json", "--junit", "--html"),
+    "page": ("OUT.html",),
+    "diagram": ("--out",),
+    f"export {HERE} --to promela": ("--out",),
+    f"export {HERE} --to smt2": ("--out",),
+    f"explore {HERE} --counterexample one_at_a_time": ("--web",),
+    "explain torch-R1.jsonl": ("--html", "--diagram"),
+}
+
+
+@pytest.mark.parametrize(("line", "option"), [(line, option) for line, options in PLACES.items() for option in options])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    command: Command, monkeypatch: pytest.MonkeyPatch, line: str, option: str
 ) -> None:
     Path("taken").write_text("")
-    monkeypatch.setattr("trystate.commands.verify.check", None)
-    code, _, err = command("verify", option, "taken/below")
-    assert code == Exit.USAGE
-    assert "choose another place with --out, --json, --junit or --html" in err
+    for work in (
+        "verify.check", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
+        "export.prove.proved", "explore.decide", "explain.Runs",
+    ):  # fmt: skip
+        monkeypatch.setattr(f"trystate.commands.{work}", None)
+    before = set(Path().rglob("*"))
+    argv = [*line.split(), *([option] if option.startswith("--") else [])]
+    for place, why in (
+        ("taken/below", "Not a directory;"),
+        ("mistyped/reports/below", "there is no folder mistyped: make it, or"),
+    ):
+        code, _, err = command(*argv, place)
+        said = f"trystate: cannot write {place}: {why} choose another {option}"
+        assert (code, err.splitlines()[-1]) == (Exit.USAGE, said)
+    assert set(Path().rglob("*")) - before <= {Path("trystate-report")}
 
 
 def test_what_a_caller_expects_is_no_failure_and_must_be_found(command: Command, plan: Any) -> None:
