@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from trystate.impl.agent import launch as agent_launch
 from trystate.impl.agent import local as agent_local
 from trystate.impl.agent import watchdog_client as agent_watchdog
@@ -305,6 +306,24 @@ def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, art
     columns, said = WRONG[name]
     with pytest.raises(SystemExit, match=f"rendezvous-engine.toml: `store`: .*{re.escape(said)}"):
         articles(**columns)
+
+
+def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
+    tool = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+    said = {
+        "rendezvous/test_engine_edges.test_any_three_faults_together": tool["NIGHT"],
+        "store/test_start_ups_replayed.test_constructors_and_a_larger_model_agree_on_random_runs": tool["NIGHT"],
+        "rendezvous/test_seed_conformance.test_the_program_does_what_the_edition_says": tool["SAMPLE"],
+        "rendezvous/test_options.test_what_is_unknown_is_refused_with_what_was_meant": "",
+    }
+    assert {place: tool["_night"](place) for place in said} == said
+
+
+def test_the_workflow_runs_the_nightly_profile_each_night() -> None:
+    read = yaml.safe_load((CHECKOUT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    nightly = [job for job in read["jobs"].values() if job["env"].get("HYPOTHESIS_PROFILE") == "nightly"]
+    assert "schedule" in read[True]  # YAML reads the key `on` as a truth value
+    assert [step for job in nightly for step in job["steps"] if step.get("run", "").startswith("pytest")]
 
 
 def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> None:
