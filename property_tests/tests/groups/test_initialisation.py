@@ -85,7 +85,7 @@ MUTANTS = {
     "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
     "no rank with a store": (dist.init_process_group, "rank >= 0", "rank >= -1"),
 }
-MUTANTS_OF_1_9 = {
+MUTANTS_OF_1_9: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "a daemon elsewhere": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
     "a host that is not needed": (urls_1_9.tcp, "assert parts.hostname is not None", "assert True", "tcp_url"),
     "no agent": (urls_1_9.env, '== "True"', '== "False"', "env_url"),

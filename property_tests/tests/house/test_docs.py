@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from trystate.impl.agent import launch as agent_launch
 from trystate.impl.agent import local as agent_local
 from trystate.impl.agent import watchdog_client as agent_watchdog
@@ -320,6 +319,7 @@ def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
 
 
 def test_the_workflow_runs_the_nightly_profile_each_night() -> None:
+    yaml = pytest.importorskip("yaml", reason="mkdocs reads its settings with it")
     read = yaml.safe_load((CHECKOUT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     nightly = [job for job in read["jobs"].values() if job["env"].get("HYPOTHESIS_PROFILE") == "nightly"]
     assert "schedule" in read[True]  # YAML reads the key `on` as a truth value

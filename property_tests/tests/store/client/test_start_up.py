@@ -52,7 +52,8 @@ def test_the_defaults_of_the_constructor_are_torchs() -> None:
     """pybind11 writes the signature of torch's constructor into its docstring."""
     read = dict(
         re.findall(
-            r"(\w+): [^=(),]+ = (None|True|False|datetime\.timedelta\(seconds=\d+\))", TorchTCPStore.__init__.__doc__
+            r"(\w+): [^=(),]+ = (None|True|False|datetime\.timedelta\(seconds=\d+\))",
+            str(TorchTCPStore.__init__.__doc__),
         )
     )
     ours = {name: p.default for name, p in inspect.signature(TCPStore.__init__).parameters.items() if name in read}
