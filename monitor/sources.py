@@ -17,13 +17,14 @@ from typing import Any, BinaryIO
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
+from trystate.impl.rendezvous.jobs import OURS
 from trystate.impl.rendezvous.state import State
 from trystate.impl.store.record.format import LINE_BYTES_MAX, is_state
 from trystate.model.errors import TrystateError, UsageError
 
 from .record import loaded
 from .round_keys import Missing, missing
-from .status import OURS, NoAnswer, endpoint_store, found
+from .status import NoAnswer, endpoint_store, found
 from .torch_state import TorchState
 from .torch_state import read as read_torch
 

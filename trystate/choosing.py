@@ -89,11 +89,12 @@ def build(cls: type[System], args: argparse.Namespace) -> System:
     """
     bounds = _faults(cls, args.fault)
     faults = bounds if any("=" in text for text in args.fault) else [*bounds]
-    system = cls(edition=edition(cls, args.edition), faults=faults, max_faults=args.max_faults, **_sizes(cls, args))
-    low, high = system.sizes.get("min_nodes"), system.sizes.get("max_nodes")
-    if low is not None and high is not None and low > high:
-        raise UsageError(f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max")
-    return system
+    sizes, declared = _sizes(cls, args), cls.declarations()
+    if "min_nodes" in declared and "max_nodes" in declared:
+        low, high = (sizes.get(name, declared[name].default) for name in ("min_nodes", "max_nodes"))
+        if low > high:
+            raise UsageError(f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max")
+    return cls(edition=edition(cls, args.edition), faults=faults, max_faults=args.max_faults, **sizes)
 
 
 def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:

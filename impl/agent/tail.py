@@ -75,7 +75,7 @@ class WholeLines(TailLog):
 @contextlib.contextmanager
 def whole_lines() -> Iterator[None]:
     """Workers that are started in here are tailed by `WholeLines`."""
-    before = api.TailLog
+    before = api.TailLog  # type: ignore[attr-defined]
     setattr(api, "TailLog", WholeLines)  # noqa: B010 (mypy: a class is not assigned to)
     try:
         yield

@@ -78,8 +78,8 @@ def shared_no_more(owner: Shared) -> None:
 
 def _before() -> None:
     held, pipe = list(_shared), list[int]()
-    for owner in held:
-        owner.hold()
+    for shared in held:
+        shared.hold()
     if held:
         with suppress(OSError):  # without a descriptor the parent does not wait
             pipe += os.pipe()
@@ -104,8 +104,8 @@ def _in_parent() -> None:
             poll.register(pipe[0], select.POLLIN)
             poll.poll(COPY_SECONDS * 1000)
             os.close(pipe.pop())
-        for owner in held:
-            owner.let_go()
+        for shared in held:
+            shared.let_go()
 
 
 def _in_child() -> None:
@@ -113,8 +113,8 @@ def _in_child() -> None:
     if copied := _copied.pop(threading.get_ident(), None):
         held, pipe = copied
         try:
-            for owner in held:
-                owner.copy()
+            for shared in held:
+                shared.copy()
         finally:
             while pipe:  # both ends are closed: so the parent is told
                 os.close(pipe.pop())

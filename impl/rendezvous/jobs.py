@@ -39,7 +39,7 @@ def jobs(store: Any) -> Jobs | None:
     """The jobs of a store; None: its server cannot list keys, as some of torch's cannot."""
     try:
         there = store.list_keys()
-    except (DistError, RuntimeError, NotImplementedError):
+    except (DistError, RuntimeError, NotImplementedError, AttributeError):  # older releases of torch have no list_keys
         return None
     ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
             if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip

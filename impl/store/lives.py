@@ -45,14 +45,14 @@ def install() -> None:
 
 def _counting(handler: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     def counted(url: str, *args: Any, **more: Any) -> Iterator[Any]:
-        import torch.distributed as dist
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined]
         from torch.distributed.distributed_c10d import init_process_group
 
         for store, rank, world_size in handler(url, *args, **more):
             place = f"{getattr(store, 'host', '')}:{getattr(store, 'port', '')}"
             mine = place == os.environ.get(VARIABLE) and call_of(inspect.unwrap(init_process_group).__code__)
             life = next(_groups) if mine else 0
-            yield dist.PrefixStore(f"life-{life}", store) if life else store, rank, world_size
+            yield PrefixStore(f"life-{life}", store) if life else store, rank, world_size
 
     counted.counts_lives = True  # type: ignore[attr-defined]
     return counted

@@ -5,7 +5,7 @@ reads a clock or counts its calls would leave trees of one run, so a body runs t
 differ. A draw may be the same twice: where the generator of `random` has moved, the body runs up to `DRAWS` more times.
 The bodies of the systems in this package run once, since a test compares them all.
 
-What can go wrong is refused with a line: the function is `async` or a generator, it does not take the members that its
+Failures, each refused with its line: the function is `async` or a generator, it does not take the members that its
 `each` gives it, it raises (an undefined name, a wrong type), or its trees differ.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
-import random
+import sys
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -65,7 +65,7 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
 
 
 def value(name: str, result: Any, at: str) -> Expr:
-    """What a body has returned, as a tree."""
+    """The result of a body, as a tree."""
     if result is None:
         source.refuse(f"{name} returns nothing: return a condition or a value of the state", at=at)
     return lift(result)
@@ -81,8 +81,8 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
     """The result of `run`, which calls the body, once more runs have left the same trees."""
     if body.__module__.startswith(_COMPARED_BY_A_TEST):
         return run()
-    before, first = random.getstate(), run()
-    drawn = random.getstate() != before
+    before, first = _drawn(), run()
+    drawn = _drawn() != before
     for _ in range(DRAWS if drawn else 1):
         for one, other in zip_longest(trees(first), trees(run())):
             if one is None or other is None or one[0] is not other[0]:
@@ -93,6 +93,12 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
                     at=at,
                 )
     return first
+
+
+def _drawn() -> object:
+    """The state of the generator of `random`, which the author of a body has imported to draw from it."""
+    module = sys.modules.get("random")
+    return module.getstate() if module is not None else None
 
 
 def _line_in(error: Exception, body: Callable[..., Any]) -> str:

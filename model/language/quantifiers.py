@@ -32,6 +32,7 @@ from .expressions import (
 )
 from .sorts import Sort
 
+FROM_THE_LEFT = 64  # numbers of a sum: engines walk a tree by recursion
 _fresh = itertools.count()
 _open: dict[Expr, None] = {}  # the loop variables whose loops are running, outermost first
 
@@ -124,7 +125,9 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
 
 
 def total(parts: Sequence[Expr]) -> Expr:
-    """The sum of some numbers, as a tree that is no deeper than the logarithm of how many there are."""
+    """The sum of some numbers: from the left, or of many as a tree no deeper than the logarithm of their number."""
+    if len(parts) <= FROM_THE_LEFT:
+        return sum(parts[1:], parts[0])
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [*(a + b for a, b in pairs), *(parts[-1:] if len(parts) % 2 else ())]

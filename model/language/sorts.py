@@ -13,7 +13,7 @@ from . import source
 SortKind = Literal["bool", "int", "enum", "index"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sort:
     """A finite set of consecutive ints, and how they are written. Made once: two sorts are the same or differ.
 
@@ -30,6 +30,11 @@ class Sort:
     least: float  # a whole number, or minus infinity
     most: float  # a whole number, or infinity
     labels: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """A part of the fingerprint of a search that is kept in files."""
+        bounds = f"low={self.least}, high={self.most}"
+        return f"Sort(kind={self.kind!r}, name={self.name!r}, {bounds}, labels={self.labels!r})"
 
     @property
     def is_open(self) -> bool:

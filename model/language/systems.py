@@ -201,8 +201,9 @@ class System:
     def _symbolic(self) -> Self:
         """The sizes alone, as symbols."""
         alike = object.__new__(type(self))
-        alike.sizes = {name: symbol(name) for name in self.sizes}
-        vars(alike).update(alike.sizes)
+        symbols: dict[str, Any] = {name: symbol(name) for name in self.sizes}
+        alike.sizes = symbols
+        vars(alike).update(symbols)
         return alike
 
     @classmethod

@@ -101,7 +101,7 @@ def _value(name: str, sort: Sort, value: object) -> int:
 
 
 def called(subject: object, method: str, *given: object) -> Any:
-    """What a method of a subject returns, once it has run to its end.
+    """The result of a method of a subject, which has run to its end.
 
     Raises:
         UsageError: it is a coroutine or a generator, which has not run.

@@ -1,7 +1,7 @@
-"""What the runs of one test have taken of a system's graph, so that a next run takes something else.
+"""The steps of a system's graph that the runs of one test have taken, so that a next run takes others.
 
 *Theory of operation.* hypothesis repeats and shrinks a run by its draws, and must be offered the same steps after the
-same draws. A *place* is the draws of a run so far. What earlier runs have taken decides once what a place offers: when
+same draws. A *place* is the draws of a run so far. The earlier runs decide once which steps a place offers: when
 the first run comes there; each later run through it is offered the same. Offered are the steps that no run has taken;
 without one, the step on a shortest way to a state that has one; if none is near, the steps to the states that this run
 has visited least. While there are steps that no run has taken, a forbidden step is tried once in a state, and where

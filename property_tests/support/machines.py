@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,7 +119,5 @@ def agent(machine: Machine, launcher: str, argv: list[str]) -> None:
         sys.argv = ["torchrun", *argv]
         main()
     else:
-        from trystate.cli import run
-
         sys.argv = ["trystate", "run", *argv]
-        sys.exit(run(sys.argv[1:]))
+        runpy.run_module("trystate", run_name="__main__")

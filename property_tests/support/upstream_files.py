@@ -14,6 +14,7 @@ that passes is a failure as well.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -147,8 +148,7 @@ def _no_etcd() -> None:
 def _launcher() -> None:
     import torch.distributed.run as torchrun
 
-    from trystate.cli import run as command
-
+    command = importlib.import_module("trystate.cli").run
     _no_etcd()
 
     def main(args: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -22,6 +23,4 @@ class Hidden(MetaPathFinder):
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Hidden())
-    from trystate.cli import run
-
-    sys.exit(run(sys.argv[1:]))
+    runpy.run_module("trystate", run_name="__main__")

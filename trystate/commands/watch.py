@@ -85,8 +85,8 @@ def _reached(looks: Iterator[Look]) -> Iterator[Look]:
 def _followed(
     looks: Iterator[Look], seen: Watch, show: Callable[[list[Notice], str], None], seconds: float | None
 ) -> int:
+    from trystate.impl.rendezvous.jobs import OURS
     from trystate.monitor.live import Live
-    from trystate.monitor.status import OURS
 
     until = None if seconds is None else time.monotonic() + seconds
     live = Live(seen)

@@ -93,7 +93,7 @@ def walked(follower: Follower, watched: Watched) -> Contents:
             lanes=lanes,
             set=walk.set,
         )
-        for problem in _one_each(harm) or [None]
+        for problem in (*_one_each(harm),) or (None,)
     ]
     findings = {p.finding.number: p.finding for p in harm if p.finding is not None}
     return Contents(

@@ -50,6 +50,12 @@ class Table:
         if text != directory.GONE.decode():
             sim.stop(key)
 
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        if (found := self.texts.get(key, b"")) != expected.encode():
+            return found
+        self.set(key, desired)
+        return desired.encode()
+
     def check(self, keys: Sequence[str]) -> bool:
         return all(key in self.texts for key in keys)
 
@@ -82,7 +88,7 @@ class Works:
 
     close = start
 
-    def later(self, work: Callable[[], object], refuse: Any = None) -> None:
+    def later(self, work: Callable[[], object], refuse: Any = None, patient: bool = False) -> None:
         self.works.append(work)
 
 

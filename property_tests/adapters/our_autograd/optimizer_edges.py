@@ -130,7 +130,7 @@ class OptimizerSteps:
         self._stack.enter_context(
             mock.patch.multiple(
                 runtime, rpc_async=self._call, RRef=self._refer, current_agent=lambda: agent,
-                get_gradients=self._gradients, _steps=self,
+                get_gradients=self._gradients, _steps=self, check_open=lambda context_id: None,
             )
         )  # fmt: skip
         self.reset()

@@ -88,7 +88,7 @@ WORLD: dict[Any, Any] = {
     secrets: SimpleNamespace(token_hex=lambda size: _rng().randbytes(size).hex()),
     uuid: SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_rng().randbytes(16).hex())),
     atexit: SimpleNamespace(register=lambda call: living().at_exit.append(call), unregister=unregister),
-    os: SimpleNamespace(getpid=_pid, getenv=lambda name, default=None: default),
+    os: SimpleNamespace(getpid=_pid, getenv=lambda name, default=None: default, environ={}),
     socket: SimpleNamespace(gethostname=_host, getfqdn=_host),
 }  # fmt: skip
 

@@ -88,12 +88,12 @@ class Losing:
             for sock in (client, server):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not self._over.is_set():
-                for sock in readable([client, server], 0.1):
-                    assert isinstance(sock, socket.socket)
-                    data = sock.recv(1 << 16)
+                for ready in readable([client, server], 0.1):
+                    assert isinstance(ready, socket.socket)
+                    data = ready.recv(1 << 16)
                     if not data:
                         return
-                    if sock is client:
+                    if ready is client:
                         asked += len(data)
                         server.sendall(data)
                     elif asked > HANDSHAKE_BYTES and self.loses.is_set():

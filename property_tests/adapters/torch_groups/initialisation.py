@@ -289,6 +289,13 @@ def _ask_1_9(words: Words) -> Answer:
     return Meet.AGENT_PREFIXED if client.prefix == "/worker" else Meet.SERVE if client.serves else Meet.CLIENT
 
 
+class _Met(str):
+    """The store of a group, by a name."""
+
+    def agree(self, number: int | None) -> None:
+        """torch counts no groups here."""
+
+
 def _ask_ours(words: Words) -> Answer:
     made: list[Answer] = []
 
@@ -300,9 +307,9 @@ def _ask_ours(words: Words) -> Answer:
         assert path == "/path"
         made.append(Meet.FILE)
 
-    def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any) -> Any:
+    def meet(make: Callable[..., object], rank: int, world_size: int, timeout: Any, *_: Any) -> Any:
         make(timeout)
-        return f"the prefix of a meeting, as {rank} of {world_size}"
+        return _Met(f"the prefix of a meeting, as {rank} of {world_size}")
 
     with (
         mock.patch.dict(os.environ, _variables(words), clear=True),

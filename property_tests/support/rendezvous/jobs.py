@@ -56,20 +56,21 @@ def launch(launcher: str, argv: list[str]) -> None:
         import torch.distributed.launch
 
         sys.argv = ["launch.py"]
-        torch.distributed.launch.main(["--use-env", *argv])
+        torch.distributed.launch.main(["--use-env", *argv])  # type: ignore[no-untyped-call]
     elif launcher == "elastic_launch":
         from torch.distributed.launcher.api import elastic_launch
 
         sys.argv = ["a_program.py"]
-        config, command, arguments = torchrun.config_from_args(torchrun.parse_args(argv))
+        chosen = torchrun.parse_args(argv)  # type: ignore[no-untyped-call]
+        config, command, arguments = torchrun.config_from_args(chosen)
         elastic_launch(config, command)(*arguments)
     else:
-        _accelerate(torchrun.parse_args(argv))
+        _accelerate(torchrun.parse_args(argv))  # type: ignore[no-untyped-call]
 
 
 def _accelerate(chosen: argparse.Namespace) -> None:
     """`accelerate launch`, which has no options for the id, the endpoint of one machine, and an elastic job."""
-    from accelerate.commands.launch import main
+    from accelerate.commands.launch import main  # type: ignore[import-not-found,unused-ignore]
 
     os.environ |= {
         "PET_NNODES": chosen.nnodes, "PET_RDZV_ID": chosen.rdzv_id, "PET_RDZV_ENDPOINT": chosen.rdzv_endpoint,

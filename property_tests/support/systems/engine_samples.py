@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from trystate.model.language import (
@@ -229,13 +230,17 @@ def random_system(seed: int) -> System:
     """Fields of every kind, and transitions with random guards and effects that stay within range."""
     trees = _RandomTrees(seed)
 
-    def act(self: System, s: SymbolicState, node: Expr) -> None:
-        """Something random."""
-        trees.step(self, s, node)
+    def acts(number: int) -> Callable[[System, SymbolicState, Expr], None]:
+        def act(self: System, s: SymbolicState, node: Expr) -> None:
+            """Something random, the same whenever it runs."""
+            _RandomTrees(100 * seed + number).step(self, s, node)
+
+        return act
 
     def leads(self: System, s: SymbolicState, node: Expr) -> Any:
-        """Something random."""
-        return trees.condition(s, node, 1), trees.condition(s, node, 1)
+        """Something random, the same whenever it runs."""
+        again = _RandomTrees(100 * seed)
+        return again.condition(s, node, 1), again.condition(s, node, 1)
 
     members: dict[str, Any] = {
         "node": index(2),
@@ -249,6 +254,6 @@ def random_system(seed: int) -> System:
     }
     for k in range(7):
         declare = transition(each="node") if trees.rng.random() < 0.5 else environment(each="node")
-        members[f"act{k}"] = declare(act)
+        members[f"act{k}"] = declare(acts(k + 1))
     made: type[System] = type(f"Random{seed}", (System,), members)
     return made()

@@ -37,8 +37,8 @@ def started(folder: Path, program: str) -> Iterator[Start]:
                    "--local-addr=127.0.0.1", *argv]  # fmt: skip
         if program == "torchrun":
             log = folder / f"log.{name}"
-            argv = ["--rdzv-backend=trystate", *options]
-            nodes.append(Program(log, launch, "torchrun", argv, variables={"AGENT": name}))
+            given = ["--rdzv-backend=trystate", *options]
+            nodes.append(Program(log, launch, "torchrun", given, variables={"AGENT": name}))
         else:
             nodes.append(Agent(name, folder, options, LOGLEVEL="INFO"))
         return nodes[-1]

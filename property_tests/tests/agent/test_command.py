@@ -58,11 +58,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_are_torchruns() -> None:
     config, entrypoint, args = configured(
         [*TWO, "--nproc-per-node=3", "--rdzv-id=j", "--rdzv-conf=join_timeout=7", "--max-restarts=4", "--role=r",
-         "--local-addr=a", "--tee=3", "--log-dir=", "--shutdown-timeout=5", "train.py", "--nnodes", "9"],
+         "--local-addr=127.0.0.1", "--tee=3", "--log-dir=", "--shutdown-timeout=5", "train.py", "--nnodes", "9"],
     )  # fmt: skip
     assert (config.min_nodes, config.max_nodes, config.nproc_per_node, config.max_restarts) == (1, 2, 3, 4)
     assert (config.run_id, config.rdzv_backend, config.rdzv_endpoint, config.role) == ("j", "trystate", "h:1", "r")
-    assert (config.local_addr, config.shutdown_timeout, config.start_method) == ("a", 5, "spawn")
+    assert (config.local_addr, config.shutdown_timeout, config.start_method) == ("127.0.0.1", 5, "spawn")
     assert (entrypoint, args) == (sys.executable, ["-u", "train.py", "--nnodes", "9"])
     settings = Options.of(parameters(config)).settings
     assert (settings.min_nodes, settings.max_nodes, settings.max_restarts) == (1, 2, 4)

@@ -57,7 +57,11 @@ def test_the_command_lines_for_supervisors_are_right(monkeypatch: pytest.MonkeyP
     assert len(lines) == 3
     for line in lines:
         config, _, args = configured(
-            shlex.split(line.replace("per-node gpu", "per-node 1").replace("$(hostname)", "host"))
+            shlex.split(
+                line.replace("per-node gpu", "per-node 1")
+                .replace("$(hostname)", "localhost")
+                .replace("$(IP)", "127.0.0.1")
+            )
         )
         assert args == ["-u", "train.py"]
         assert config.min_nodes == 2 < config.max_nodes

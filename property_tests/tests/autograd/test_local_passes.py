@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -384,6 +385,7 @@ def test_the_ends_of_messages_are_dropped_with_the_graph(retain: bool) -> None:
     local_pass, _, (recv,) = called(2)
     local_pass.retain, context = retain, local_pass.context
     (request,) = local_pass.ship(recv, [3])
+    assert isinstance(request, Request)
     local_pass.next()
     perform(request.done(Done(0).pack(), ()))
     container().merge(context)
@@ -555,9 +557,12 @@ def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None
     creator, between, last = (container(me) for me in range(3))
     workers, most = {0: creator, 1: between, 2: last}, 0
 
+    def answered(request: Any, body: bytes, _: Any) -> None:
+        perform(request.done(body))
+
     def deliver(source: int, effects: list[Any]) -> None:
         for request in perform(effects):
-            asker = Asker(source, lambda body, _, request=request: perform(request.done(body)))
+            asker = Asker(source, partial(answered, request))
             if request.to in workers:
                 deliver(request.to, workers[request.to].clean(request.message, asker))
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.impl.rendezvous.state import State
+from trystate.impl.rendezvous.state import Participant, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
@@ -104,7 +104,7 @@ def test_a_round_that_is_not_complete_says_what_it_waits_for(tmp_path: Path, sai
         assert "no heartbeat for at least 0.1 s" in out
 
 
-BUSY = {
+BUSY: Mapping[str, Callable[[State, Participant], State]] = {
     "at once": lambda state, me: state,
     "and another node has written since": lambda state, me: changes.keep_alive(state, me),
 }

@@ -118,7 +118,7 @@ def test_a_mistake_in_torch_is_noticed(name: str) -> None:
 
 
 def test_a_handler_of_ours_that_always_serves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urls, "_agents", lambda port: False)
+    monkeypatch.setattr(urls, "agent_serves", lambda port: False)
     seen = initialisation.handlers(TRYSTATE)
     assert all(differences(INITIALISATION[TRYSTATE][name], seen[name]) for name in ("env_url", "tcp_url"))
 

@@ -262,7 +262,7 @@ class Walker(Mute):
 
 
 def test_steered_runs_take_every_step_of_a_graph() -> None:
-    machine = state_machine(Lock(), Adapter, refusals=False)
+    machine: Any = state_machine(Lock(), Adapter, refusals=False)
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=50))
     assert "31 states, 41 of the 41 steps from them, 0 refusals; never taken: none" in str(machine.coverage)
 
@@ -273,7 +273,7 @@ def test_a_disagreement_of_a_steered_run_is_shrunk() -> None:
 
 
 def test_the_coverage_of_a_test_names_what_was_never_taken() -> None:
-    machine = state_machine(Silent(), Mute)
+    machine: Any = state_machine(Silent(), Mute)
     assert str(machine.coverage) == (
         "0 runs: 0 states, 0 of the 0 steps from them, 0 refusals; never taken: acquire, teardown"
     )

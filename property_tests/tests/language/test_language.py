@@ -6,6 +6,7 @@ import itertools
 import random
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -297,7 +298,7 @@ def test_fairness_is_true_or_false(fair: Any) -> None:
         """A step."""
 
     for decorate in (transition, environment):
-        assert refusal(lambda decorate=decorate: decorate(fair=fair)(body)) == (
+        assert refusal(partial(decorate(fair=fair), body)) == (
             blamed("fair") + f"body: fair is {fair!r}: give True, for weak fairness, or False; "
             "strong fairness cannot be declared"
         )
@@ -357,7 +358,7 @@ def test_a_draw_that_leaves_no_trace_is_accepted() -> None:
 def test_bodies_of_every_system_here_leave_the_same_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "_COMPARED_BY_A_TEST", "no module")
     for cls in SYSTEMS.values():
-        for edition in (cls.Edition if NIGHTLY else None) or [None]:
+        for edition in [*(cls.Edition or ())] if NIGHTLY and cls.Edition else [None]:
             faults = fault_names(cls.for_edition(edition)) if NIGHTLY else ()
             assert cls(edition=edition, faults=faults).transitions
 

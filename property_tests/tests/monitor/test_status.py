@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import torch
+from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 from trystate.impl.rendezvous.encoding import encode
+from trystate.impl.rendezvous.jobs import keys
 from trystate.impl.rendezvous.state import Closed, State
 from trystate.impl.store.hash import HashStore
 from trystate.monitor.round_keys import missing
-from trystate.monitor.status import NoAnswer, Status, endpoint_store, keys, lines, observe
+from trystate.monitor.status import NoAnswer, Status, endpoint_store, lines, observe
 from trystate.monitor.torch_state import read
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 
@@ -133,8 +134,8 @@ def test_a_round_that_has_just_begun_misses_no_key_but_one_that_will_not_come() 
 
 
 def test_a_look_at_the_keys_wakes_no_member_that_waits_at_torchs_server() -> None:
-    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    client = torch.distributed.TCPStore("127.0.0.1", server.port, wait_for_workers=False)
+    server = TorchStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    client = TorchStore("127.0.0.1", server.port, wait_for_workers=False)
     got: list[bytes] = []
     waiting = threading.Thread(target=lambda: got.append(client.get(f"{PREFIX}MASTER_ADDR")))
     waiting.start()

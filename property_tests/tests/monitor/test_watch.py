@@ -374,7 +374,7 @@ def replaced(path: Path) -> None:
 def test_a_record_that_others_rotate_is_said(tmp_path: Path, change: Callable[[Path], object], said: str) -> None:
     path = tmp_path / "record"
     path.write_text(json.dumps(HEADER) + "\n" + json.dumps(written(joined(A), 2.0)) + "\n")
-    changes_ = iter([change, lambda path: stop(0.0)])
+    changes_: Iterator[Callable[[Path], object]] = iter([change, lambda path: stop(0.0)])
     with pytest.raises(UsageError, match=f"record {said}"):
         list(tailed(path, None, pause=lambda seconds: next(changes_)(path)))
 

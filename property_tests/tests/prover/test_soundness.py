@@ -160,7 +160,7 @@ class Late(Lamp):
 
 
 class NotAnOrder(Lamp):
-    """Who is before whom is a field: irreflexive and transitive by a guard, and not total."""
+    """A condition that is irreflexive and transitive, and not total."""
 
     first = flag(per="node")
 
@@ -170,7 +170,7 @@ class NotAnOrder(Lamp):
         return count(all_(~(s.first[v] & ~s.first[x]) for v in s.node) for x in s.node) <= 1
 
 
-REFUTED: tuple[tuple[type[System], str, Mapping[str, int]], ...] = (
+REFUTED: tuple[tuple[type[System], str, dict[str, Any]], ...] = (
     (Start, "zero", {}),
     (Start, "first_only", {}),
     (Larger, "zero", {}),
@@ -184,8 +184,8 @@ REFUTED: tuple[tuple[type[System], str, Mapping[str, int]], ...] = (
 
 
 @pytest.mark.parametrize(("cls", "name", "sizes"), REFUTED, ids=lambda x: getattr(x, "__name__", str(x)))
-def test_a_property_that_a_search_refutes_is_not_proved(cls: type[System], name: str, sizes: Mapping[str, int]) -> None:
-    assert name in violated(check(cls(**dict(sizes))))
+def test_a_property_that_a_search_refutes_is_not_proved(cls: type[System], name: str, sizes: dict[str, Any]) -> None:
+    assert name in violated(check(cls(**sizes)))
     assert proved(any_size(cls), effort=200_000).status[name] is not Status.PROVED
 
 

@@ -210,7 +210,7 @@ def test_an_endpoint_that_other_machines_cannot_reach_is_known(where: str, is_lo
 @pytest.mark.parametrize(("low", "then"), [(1, "begins alone, as a second job"), (2, "waits for 2 nodes at its own")])
 def test_a_node_warns_of_such_an_endpoint_when_it_starts_and_gives_up(low: int, then: str, caplog: Any) -> None:
     where = f"127.0.0.1:{free_port()}"
-    config = {"join_timeout": 0.5, "last_call_timeout": 0.2, "keep_alive_interval": 0.2}
+    config: dict[str, Any] = {"join_timeout": 0.5, "last_call_timeout": 0.2, "keep_alive_interval": 0.2}
     with DynamicRendezvousHandler.of(RendezvousParameters("trystate", where, "job", low, 2, **config)) as alone:
         said = f"only nodes on this machine can reach the endpoint {where}"
         assert f"{said}: a node on another machine {then}" in caplog.text

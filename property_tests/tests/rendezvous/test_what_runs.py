@@ -145,7 +145,8 @@ def launched(argv: list[str]) -> Any:
         raise _Stopped
 
     with patch.dict(rendezvous_handler_registry._registry, {"spy": create}), pytest.raises(_Stopped):
-        run(parse_args(["--rdzv-backend=spy", "--rdzv-id=j", "--rdzv-endpoint=h:1", *argv]))
+        options = ["--rdzv-backend=spy", "--rdzv-id=j", "--rdzv-endpoint=h:1", *argv]
+        run(parse_args(options))  # type: ignore[no-untyped-call]
     return found[0]
 
 

@@ -20,7 +20,7 @@ def test_a_function_of_torchscript_goes_by_the_name_of_its_module() -> None:
         assert calls[0].sync(1, f.scripted, (torch.ones(2), 3), None, None).tolist() == [3, 3]
         assert calls[0].remote(1, f.scripted, (torch.ones(2),), {"times": 2}, None).to_here().tolist() == [2, 2]
     with pytest.raises(
-        NotAllowed, match=r"modules=\(FunctionSet.TORCH, .trystate.property_tests.support.rpc.functions.,?\)"
+        NotAllowed, match=r"modules=\(FunctionSet.TORCH, .trystate.property_tests.support.rpc.functions:scripted.,?\)"
     ):
         find(NAME, (FunctionSet.TORCH,), 100)  # it is the program's, although its class is torch's
 

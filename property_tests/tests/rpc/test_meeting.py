@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch.distributed as dist
-from trystate.impl.host import listening
+from torch.distributed import PrefixStore as TorchPrefix  # type: ignore[attr-defined]
+from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
+from trystate.impl.host import addresses, listening
 from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.support.rendezvous.jobs import free_port
@@ -168,16 +169,16 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
         dripping.join()
 
 
-@pytest.mark.parametrize("of", [TCPStore, dist.TCPStore])
+@pytest.mark.parametrize("of", [TCPStore, TorchStore])
 def test_the_address_of_the_route_is_found_below_any_prefixes(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The route to 127.0.0.2 is not the one to MASTER_ADDR: an address of its own shows which one was looked up."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.3")
-    monkeypatch.setattr(directory.addresses, "own_host", lambda given, towards: given or f"the route to {towards}")
-    monkeypatch.setattr(directory.addresses, "known_host", str)
+    monkeypatch.setattr(addresses, "own_host", lambda given, towards: given or f"the route to {towards}")
+    monkeypatch.setattr(addresses, "known_host", str)
     with TCPStoreServer("0.0.0.0") as server:
         below = of("127.0.0.2", server.port)
-        for store in (below, PrefixStore("a", below), dist.PrefixStore("a", dist.PrefixStore("b", below)),
-                      dist.PrefixStore("a", PrefixStore("b/c", dist.PrefixStore("d", below)))):  # fmt: skip
+        for store in (below, PrefixStore("a", below), TorchPrefix("a", TorchPrefix("b", below)),
+                      TorchPrefix("a", PrefixStore("b/c", TorchPrefix("d", below)))):  # fmt: skip
             assert directory.own_host(Options(), store) == "the route to 127.0.0.2"
     assert directory.own_host(Options(), HashStore()) == "the route to 127.0.0.3"
     monkeypatch.setenv(directory.HOST_VARIABLE, "here")

@@ -353,8 +353,8 @@ def test_a_worker_ends_and_takes_no_fork_of_another(three: list[Invocations]) ->
         with pytest.raises(RemoteError, match="which another worker has"):
             three[other].agent.ask(B, Kind.RREF, NOTICE.pack(Happened.FORKED, *reference, *fork), (), PATIENCE_SECONDS)
     assert tables_of_b._shared[reference].forks == forks
-    fork = three[A].references.fork(rref._ref, C)
-    accepted = NOTICE.pack(Happened.ACCEPTED, *reference, *fork.fork)
+    passed = three[A].references.fork(rref._ref, C)
+    accepted = NOTICE.pack(Happened.ACCEPTED, *reference, *passed.fork)
     three[B].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)
     assert three[A].references.counts()["passed"] == 1
     three[C].agent.ask(A, Kind.RREF, accepted, (), PATIENCE_SECONDS)

@@ -91,11 +91,14 @@ def test_a_handler_of_a_signal_may_call_while_its_thread_waits(three: list[Invoc
     def handle(*_: object) -> None:
         said.append(three[A].sync(B, f.both, (len(said),), None, None))
 
+    def served(number: int) -> bool:
+        return len(said) == number
+
     def interrupt() -> None:
         for number in range(1, 4):
             assert eventually(lambda: link._reading.locked() and link._is_polling)
             os.kill(os.getpid(), signal.SIGUSR1)
-            assert eventually(lambda number=number: len(said) == number)
+            assert eventually(partial(served, number))
         f.GATE.set()
 
     f.GATE.clear()
@@ -179,7 +182,7 @@ def test_plain_data_arrives_as_it_was(three: list[Invocations]) -> None:
     assert three[A].sync(B, f.nothing, (), None, None) is None
 
 
-class Refusing(TorchDispatchMode):
+class Refusing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """As FakeTensorMode, which takes long to import: no operation makes an ordinary tensor."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -203,7 +203,7 @@ def _renames_before_it_is_durable(self: Journal, since: bytes) -> bool:
     assert self.next is not None
     self.disk.replace(self.path, self.path + ".compact")
     self.next.end = self.next.synced
-    data = self.next.mark() + since
+    data = self.next.batch(since)
     self.disk.write(self.next.fd, data, self.next.end)
     self.next.end += len(data)
     self.file, self.next = self.next, None
