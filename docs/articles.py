@@ -43,6 +43,8 @@ NUMBER = r"\d+(?:\.\d+)*"
 CITATION = re.compile(  # an article, and a section or several: `rendezvous-engine 3.2.1, 4.6`
     rf"({'|'.join(ARTICLES[:-1])})[\w-]*:? ({NUMBER}(?:, {NUMBER})*|[A-Z][A-Za-z]+(?: [A-Za-z]+)*)"
 )
+NIGHT, SAMPLE = " (by night)", " (a sample by day)"
+MODULE = "pytestmark"
 LISTED_MAX = 12  # names of declarations in a line
 
 
@@ -193,7 +195,8 @@ def page(folder: Path = HERE / "articles") -> str:
         "here, under the number of its section, with five columns: the step or table of the *model* that declares it; "
         "its *picture*; the code of the *runtime* that does it, or what ours does in its place; the *tests* of it; and "
         "the code in which it is *compared* with torch, with a program of the article's release, or with our runtime. "
-        "Words in italics say why a column has no place. "
+        "Words in italics say why a column has no place. A test *by night* is of the nightly profile alone, which the "
+        "nightly job of the workflow runs; one with *a sample by day* has more cases there. "
         f"{len(items)} items; {len(left)} of them are left out, each with its reason. Below a section stand the "
         "declarations that cite it (`cite=` in the code). [The properties that hold in each edition](verdicts.md), "
         "[the defects of torch](findings.md).\n"
@@ -219,7 +222,56 @@ def _table(items: list[dict[str, Any]]) -> str:
 
 
 def _cell(column: str, value: str | list[str]) -> str:
-    return f"*{value}*" if isinstance(value, str) else ", ".join(str(_link(column, place)) for place in value)
+    if isinstance(value, str):
+        return f"*{value}*"
+    return ", ".join(f"{_link(column, place)}{_night(place) if column == 'tests' else ''}" for place in value)
+
+
+def _night(place: str) -> str:
+    """When a test runs: a remark, if it runs by night alone, or has a sample of its cases by day."""
+    module, _, inner = place.partition(".")
+    path = f"{COLUMNS['tests']}/{module}.py"
+    if (ROOT / path).is_file():
+        alone, sampled = nightly(path)
+        for which, remark in ((alone, NIGHT), (sampled, SAMPLE)):
+            if inner in which or MODULE in which:
+                return remark
+    return ""
+
+
+@cache
+def nightly(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The declarations of a file of tests that are of the nightly profile alone, and those that have a sample by day.
+
+    The names of support/nightly.py are followed through the file: a test is sampled that uses a list which is shorter
+    by day.
+    """
+    alone, sampled = set[str](), {"NIGHTLY", "by_night", "a_third"}
+    body = list(_declared(_tree(path)))
+    while True:
+        before = len(alone), len(sampled)
+        for name, marks, node in body:
+            used = {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node)
+                    if isinstance(n, ast.Name | ast.Attribute)}  # fmt: skip
+            if any("skipif(not NIGHTLY" in mark or "skipif(not nightly.NIGHTLY" in mark for mark in marks) or (
+                alone & {mark for mark in marks if mark.isidentifier()}
+            ):
+                alone.add(name)
+            elif used & sampled:
+                sampled.add(name)
+        if before == (len(alone), len(sampled)):
+            return frozenset(alone), frozenset(sampled - alone)
+
+
+def _declared(tree: ast.Module) -> Iterator[tuple[str, list[str], ast.AST]]:
+    """The names that a file declares, with their marks as text and their nodes; `MODULE` has the marks of all tests."""
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name, decorator_list=marks) | ast.ClassDef(name=name, decorator_list=marks):
+                yield name, [ast.unparse(mark) for mark in marks], node
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                marks = [ast.unparse(value)] if "skipif" in ast.unparse(value) else []
+                yield MODULE if name == "pytestmark" else name, marks, node
 
 
 def _cited(article: Article, section: str) -> str:

@@ -46,6 +46,14 @@ KNOWN = {
     "record":                 "the node that serves the endpoint records it in this file, for trystate explain",
     "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
 }  # fmt: skip
+_ETCD = "it is of torch's etcd backends: leave it out, since the endpoint here is a store"
+NOT_HERE = {
+    "heartbeat_timeout": "leave it out: a heartbeat is tried until the node's lease is over, "
+                         "after keep_alive_interval times keep_alive_max_attempt seconds",
+    "rank": "it is of torch's static rendezvous: give rank_key, which ranks follow",
+    **dict.fromkeys(("protocol", "cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert", "etcd_prefix"), _ETCD),
+}  # fmt: skip
+"""The options of torch that have no meaning here, each with what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,8 @@ class _Config:
             if name not in KNOWN:
                 near = difflib.get_close_matches(name, KNOWN, 1)
                 meant = f"did you mean {near[0]}? " if near else ""
+                if name in NOT_HERE:
+                    meant = f"{NOT_HERE[name]}. "
                 raise RendezvousSettingsError(f"--rdzv-conf has {name}, which means nothing here: {meant}"
                                               f"Known are {', '.join(sorted(KNOWN))}")  # fmt: skip
 

@@ -200,9 +200,13 @@ TCP = DecisionTable(
 TCP_SEED = DecisionTable(
     "tcp_url",
     doc="tcp://HOST:PORT: a TCPStore, whose server is at rank 0.",
-    cite="ddp-initialisation 3.2.2, which leaves out the checks of the parts",
-    atoms=(URL_ZERO,),
+    cite="ddp-initialisation 3.2.2: the query is read first, and the constructor of the store refuses no port",
+    atoms=(HOST, PORT, RANK_IN, SIZE_IN, URL_ZERO), impossible=(_ZERO_IN_URL,),
     rows=(
+        row(Meet.NO_RANK,         rank_in=False),
+        row(Meet.NO_SIZE,         size_in=False),
+        row(Meet.NO_HOST,         host=False),
+        row(Meet.NO_PORT,         port=False),
         row(Meet.SERVE,           url_zero=True),
         row(Meet.CLIENT),
     ),

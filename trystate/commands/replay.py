@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -20,6 +22,9 @@ from ..deciding import decide, showcase
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.summary import stdout_console
+
+if TYPE_CHECKING:  # with torch, which is imported only where it is run
+    from trystate.property_tests.adapters.replays import Scenario
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -65,6 +70,17 @@ def _show_in_model(finding: Finding) -> None:
     print(f"violated, shortest counterexample:\n\n{sequence_text(system, verdict.run)}", flush=True)
 
 
+def scenarios() -> Mapping[str, Scenario]:
+    """The scenarios that run on the installed torch, by the name of their finding."""
+    from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
+    from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
+    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
+    from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
+    from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
+
+    return {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}
+
+
 def _replay_on_torch(finding: Finding) -> int:
     problem = torch_problem()
     if problem is not None:
@@ -79,13 +95,8 @@ def _replay_on_torch(finding: Finding) -> int:
     prepare_for_torch()
     from trystate.property_tests.adapters.replays import ScheduleError
     from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as SEED
-    from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
-    from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
-    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
-    from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
-    from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
-    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}.get(finding.name)
+    scenario = scenarios().get(finding.name)
     where = compared_as()
     if scenario is None and finding.name in SEED:
         scenario, where, absence = SEED[finding.name], "the program of torch 1.9, written from its description", ""

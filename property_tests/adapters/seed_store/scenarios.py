@@ -1,4 +1,4 @@
-"""The findings of torch 1.9 that no later torch has, S18 to S20, S22 and S24 to S26, on the program of torch 1.9.
+"""The findings of torch 1.9 that no later torch has, S18 to S20, S22, S24 to S26 and P8, on the program of torch 1.9.
 
 Rule: the daemon and the clients run unmodified; a scenario decides only what is called when, and computes from the
 answers whether the property was violated. `CONTROLS` runs the same code on a schedule that does no harm.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from ..replays import Catalogue, Observation, Say, finish, judge
 from .daemons import Pause
 from .edges import MasterProcess
+from .groups import Program
 from .store import Store, no_pause
 
 SOON_S = 0.3  # a thread that has not gone on by then does not
@@ -222,6 +224,50 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
     return judge(asleep, "watch_key returns when the registration is acknowledged", [f"it sleeps: {asleep}"])
 
 
+class _Member(Program):
+    """A process that counts how often it has looked at a barrier without finding all of the world."""
+
+    looks = 0
+
+    def _before(self, where: str) -> None:
+        self.looks += where == "barrier"
+        super()._before(where)
+
+
+def world_waits(say: Say, *, benign: bool = False) -> Observation:
+    """P8. Rank 2, no member of {0, 1}, does not call new_group for it, but for the next group. Benign: for both."""
+    made: set[int] = set()
+    with MasterProcess() as server, ExitStack() as stack:
+        stores = [stack.enter_context(worker(server.port)) for _ in range(3)]
+        members = [_Member(store, rank, 3, "job") for rank, store in enumerate(stores)]
+
+        def act(rank: int) -> None:
+            if rank < 2 or benign:
+                members[rank].new_group([0, 1])
+            members[rank].new_group([0, 1, 2])
+            made.add(rank)
+
+        threads = [begin(f"rank {rank}", partial(act, rank)) for rank in range(3)]
+        # Before its first look a rank counts itself, so that after its hundredth only rank 2 can be missing.
+        until(lambda: len(made) == 3 or (not benign and all(members[rank].looks > 100 for rank in (0, 1))))
+        facts = [f"rank {rank}: {_where(member, rank in made)}" for rank, member in enumerate(members)]
+        server.kill()
+        for thread in threads:
+            finish(thread)
+    for fact in facts:
+        say(fact)
+    return judge(not made, "new_group of a group ends when all its members have called", facts)
+
+
+def _where(member: _Member, has_made: bool) -> str:
+    if has_made:
+        return "has made both groups"
+    name = member.group.name if member.group is not None else "none"
+    return (
+        f"is in new_group of group {name}, after {'more than 100' if member.looks > 100 else 'no'} looks at its barrier"
+    )
+
+
 _ROWS = (
     ("S18", "late-answer", late_answer, "A wait that timed out is answered, and the next one takes the answer."),
     ("S19", "silent-start", silent_start, "A master of two starts alone, and says nothing."),
@@ -230,6 +276,7 @@ _ROWS = (
     ("S24", "loss-untold", loss_untold, "A watcher is not told that its server is gone."),
     ("S25", "watched-twice", watched_twice, "A key that is watched twice is told twice."),
     ("S26", "registration-unheard", registration_unheard, "watch_key sleeps although it is acknowledged."),
+    ("P8", "world-waits", world_waits, "new_group of two hangs, since a third process has not called."),
 )
 _CATALOGUE = Catalogue.of(_ROWS)
 SCENARIOS = _CATALOGUE.scenarios

@@ -1,4 +1,4 @@
-"""torch's init_process_group, rendezvous and handlers, and our handlers, in every context of the tables about them.
+"""torch's init_process_group, rendezvous and handlers, those of torch 1.9, and ours, in every context of their tables.
 
 Rule: the decision is that of the real functions; only the constructors of stores, and the creation of the group, which
 come after the decision, are replaced by records of their arguments.
@@ -23,6 +23,7 @@ from trystate.impl.store.errors import InvalidArgument
 from trystate.model.groups.initialisation import INITIALISATION, Init, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
+from ..seed_store import urls as torch_1_9
 from ..torch_rendezvous.contexts import Observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
@@ -137,8 +138,8 @@ def _named(error: BaseException, known: Mapping[str, Answer]) -> Answer:
 # ---- rendezvous
 
 
-def merge() -> Observed:
-    """torch's rendezvous."""
+def merge(edition: Edition = Edition.TORCH) -> Observed:
+    """torch's rendezvous, or that of torch 1.9."""
     rows = (
         (words, {
             "rank_given": words["rank"] != -1, "size_given": words["size"] != -1,
@@ -149,18 +150,28 @@ def merge() -> Observed:
             query=("", "?use_libuv=1", "?rank=1", "?world_size=5", "?rank=1&world_size=5"),
         )
     )  # fmt: skip
-    return observe(atoms_of(Edition.TORCH, "rendezvous_url"), rows, _ask_merge)
+    ask = _merged_by_1_9 if edition is Edition.SEED else _merged_by_torch
+    return observe(atoms_of(edition, "rendezvous_url"), rows, lambda words: _ask_merge(words, ask))
 
 
-def _ask_merge(words: Words) -> Answer:
+def _merged_by_torch(url: str, rank: int, size: int, handler: Callable[..., None]) -> None:
+    with mock.patch.dict(rendezvous._rendezvous_handlers, {SCHEME: handler}):
+        rendezvous.rendezvous(url, rank, size)
+
+
+def _merged_by_1_9(url: str, rank: int, size: int, handler: Callable[..., None]) -> None:
+    torch_1_9.rendezvous(url, rank, size, {SCHEME: handler})
+
+
+def _ask_merge(words: Words, meet: Callable[..., None]) -> Answer:
     got: list[str] = []
-    with mock.patch.dict(rendezvous._rendezvous_handlers, {SCHEME: lambda url, **_: got.append(url)}):
-        url = f"{words['scheme']}://host/{words['query']}"
-        try:
-            rendezvous.rendezvous(url, words["rank"], words["size"])
-        except ERRORS as error:
-            known = {"node-specific": Merge.CLASH, "No rendezvous handler": Merge.UNKNOWN}
-            return _named(error, known)
+    url = f"{words['scheme']}://host/{words['query']}"
+    try:
+        meet(url, words["rank"], words["size"], lambda url, **_: got.append(url))
+    except ERRORS as error:
+        return _named(error, {
+            "node-specific": Merge.CLASH, "No rendezvous handler": Merge.UNKNOWN, "'unheard'": Merge.UNKNOWN,
+        })  # fmt: skip
     before, after = (urlparse(each).query.split("&") for each in (url, got[0]))
     added = set(after) - set(before)
     rank, size = f"rank={words['rank']}", f"world_size={words['size']}"
@@ -168,7 +179,8 @@ def _ask_merge(words: Words) -> Answer:
         frozenset(): Merge.PASS, frozenset({rank}): Merge.ADD_RANK, frozenset({size}): Merge.ADD_SIZE,
         frozenset({rank, size}): Merge.ADD_BOTH,
     }  # fmt: skip
-    kept = {part for part in before if part} <= set(after)
+    given = [name for name, held in (("rank", words["rank"]), ("world_size", words["size"])) if held != -1]
+    kept = {part for part in before if part and part.partition("=")[0] not in given} <= set(after)
     return answers.get(frozenset(added), got[0]) if kept else got[0]
 
 
@@ -176,7 +188,7 @@ def _ask_merge(words: Words) -> Answer:
 
 
 def handlers(edition: Edition) -> dict[str, Observed]:
-    """Each handler of torch's, or of ours."""
+    """Each handler of torch's, of torch 1.9's, or of ours."""
     ours = edition is Edition.TRYSTATE
     hosted = (True, False) if ours else (True,)
     agents = (None, "True", "1")
@@ -189,10 +201,11 @@ def handlers(edition: Edition) -> dict[str, Observed]:
         MASTER_PORT=(None, "7", "8") if ours else (None,), hosted=hosted,
     )  # fmt: skip
     file = contexts(scheme=("file",), place=("", "/path"), rank_in=(None, 0, 1), size_in=(None, SIZE))
-    ask = _ask_ours if ours else _ask_torch
+    ask = {Edition.TRYSTATE: _ask_ours, Edition.SEED: _ask_1_9}.get(edition, _ask_torch)
     return {
         table: observe(atoms_of(edition, table), ((words, _held(words, ours)) for words in rows), ask)
         for table, rows in (("env_url", env), ("tcp_url", tcp), ("file_url", file))
+        if table in INITIALISATION[edition]
     }
 
 
@@ -258,6 +271,22 @@ def _ask_torch(words: Words) -> Answer:
                 "MASTER_PORT": Meet.NO_MASTER_PORT,
             })  # fmt: skip
     return made[0] if _precedence(words, rank, size) and len(made) == 1 else f"{made}, rank {rank} of {size}"
+
+
+def _ask_1_9(words: Words) -> Answer:
+    url = _url(words, ours=False)
+    with mock.patch.dict(os.environ, _variables(words), clear=True):
+        try:
+            client, rank, size = torch_1_9.rendezvous(url, -1, -1, torch_1_9.HANDLERS)
+        except ERRORS as error:
+            return _named(error, {
+                "no host": Meet.NO_HOST, "no port": Meet.NO_PORT, "'rank'": Meet.NO_RANK, "variable RANK": Meet.NO_RANK,
+                "'world_size'": Meet.NO_SIZE, "variable WORLD_SIZE": Meet.NO_SIZE, "MASTER_ADDR": Meet.NO_ADDRESS,
+                "MASTER_PORT": Meet.NO_MASTER_PORT,
+            })  # fmt: skip
+    if not _precedence(words, rank, size) or (client.host, client.port, client.world_size) != ("host", 7, size):
+        return f"{client}, rank {rank} of {size}"
+    return Meet.AGENT_PREFIXED if client.prefix == "/worker" else Meet.SERVE if client.serves else Meet.CLIENT
 
 
 class _Met(str):

@@ -19,6 +19,7 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.groups.vocabulary import Edition
 from trystate.model.language import DecisionTable
+from trystate.property_tests.adapters.seed_store import urls as urls_1_9
 from trystate.property_tests.adapters.torch_groups import initialisation
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
@@ -28,9 +29,10 @@ from trystate.property_tests.support.rendezvous.tables import unnoticed
 from trystate import registry
 
 torch_module = initialisation.rendezvous
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 # table, contexts
 COMPARED = {
+    (SEED, "rendezvous_url"): 60, (SEED, "env_url"): 864, (SEED, "tcp_url"): 72,
     (TORCH, "init_process_group"): 432, (TORCH, "rendezvous_url"): 60,
     (TORCH, "env_url"): 864, (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
     (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
@@ -41,8 +43,10 @@ compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
 @cache
 def observed(edition: Edition) -> dict[str, Observed]:
     found = initialisation.handlers(edition)
+    if edition is not TRYSTATE:
+        found |= {"rendezvous_url": initialisation.merge(edition)}
     if edition is TORCH:
-        found |= {"init_process_group": initialisation.init(), "rendezvous_url": initialisation.merge()}
+        found |= {"init_process_group": initialisation.init()}
     return found
 
 
@@ -64,10 +68,10 @@ def test_every_wrong_row_is_noticed(edition: Edition, name: str) -> None:
     assert unnoticed(INITIALISATION[edition][name], observed(edition)[name]) == []
 
 
-def test_everything_that_is_not_of_the_seed_is_compared() -> None:
+def test_every_table_is_compared() -> None:
     ours = {(TRYSTATE, name) for name, table in INITIALISATION[TRYSTATE].items()
             if table is not INITIALISATION[TORCH].get(name)}  # fmt: skip
-    assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH]}
+    assert {*COMPARED} == ours | {(of, name) for of in (SEED, TORCH) for name in INITIALISATION[of]}
 
 
 ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_store
@@ -81,6 +85,23 @@ MUTANTS = {
     "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
     "no rank with a store": (dist.init_process_group, "rank >= 0", "rank >= -1"),
 }
+MUTANTS_OF_1_9: dict[str, tuple[Callable[..., Any], str, str, str]] = {
+    "a daemon elsewhere": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
+    "a host that is not needed": (urls_1_9.tcp, "assert parts.hostname is not None", "assert True", "tcp_url"),
+    "no agent": (urls_1_9.env, '== "True"', '== "False"', "env_url"),
+    "no prefix": (urls_1_9.env, "False, OF_WORKERS", 'False, ""', "env_url"),
+    "the URL first": (urls_1_9.rendezvous, "_query(url) | said", "said | _query(url)", "rendezvous_url"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS_OF_1_9)
+def test_a_mistake_in_the_program_of_torch_1_9_is_noticed(name: str) -> None:
+    function, right, wrong, table = MUTANTS_OF_1_9[name]
+    with planted(rewritten(function, right, wrong)):
+        seen = {**initialisation.handlers(SEED), "rendezvous_url": initialisation.merge(SEED)}[table]
+    assert differences(INITIALISATION[SEED][table], seen)
+
+
 OBSERVERS: dict[object, Callable[[], dict[str, Observed]]] = {
     dist.init_process_group: lambda: {"init_process_group": initialisation.init()},
     torch_module._rendezvous_helper: lambda: {"rendezvous_url": initialisation.merge()},

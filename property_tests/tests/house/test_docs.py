@@ -159,6 +159,12 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/concepts.md"])
+def test_the_first_pages_lead_to_the_counting_of_gradients_in_fast(page: str) -> None:
+    links = LINK.findall((CHECKOUT / page).read_text(encoding="utf-8"))
+    assert ("backward-fast", "autograd.md") in {(anchor, Path(name).name) for name, anchor in links}
+
+
 def test_a_page_installs_the_package_from_the_checkout_and_not_from_an_index() -> None:
     for path in DOCUMENTS:  # more of a package that is there needs no index that has it
         extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))
@@ -299,6 +305,25 @@ def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, art
     columns, said = WRONG[name]
     with pytest.raises(SystemExit, match=f"rendezvous-engine.toml: `store`: .*{re.escape(said)}"):
         articles(**columns)
+
+
+def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
+    tool = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+    said = {
+        "rendezvous/test_engine_edges.test_any_three_faults_together": tool["NIGHT"],
+        "store/test_start_ups_replayed.test_constructors_and_a_larger_model_agree_on_random_runs": tool["NIGHT"],
+        "rendezvous/test_seed_conformance.test_the_program_does_what_the_edition_says": tool["SAMPLE"],
+        "rendezvous/test_options.test_what_is_unknown_is_refused_with_what_was_meant": "",
+    }
+    assert {place: tool["_night"](place) for place in said} == said
+
+
+def test_the_workflow_runs_the_nightly_profile_each_night() -> None:
+    yaml = pytest.importorskip("yaml", reason="mkdocs reads its settings with it")
+    read = yaml.safe_load((CHECKOUT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    nightly = [job for job in read["jobs"].values() if job["env"].get("HYPOTHESIS_PROFILE") == "nightly"]
+    assert "schedule" in read[True]  # YAML reads the key `on` as a truth value
+    assert [step for job in nightly for step in job["steps"] if step.get("run", "").startswith("pytest")]
 
 
 def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed.elastic.rendezvous as elastic
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous.errors import RendezvousError, RendezvousSettingsError
-from trystate.impl.rendezvous.options import KNOWN, Options
+from trystate.impl.rendezvous.options import KNOWN, NOT_HERE, Options
 from trystate.impl.rendezvous.state import Settings
 
 
@@ -83,6 +85,26 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
     assert (f"did you mean {meant}?" in str(raised.value)) == bool(meant)
     assert [known for known in KNOWN if known not in str(raised.value)] == []
     assert isinstance(raised.value, RendezvousError | ValueError)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_HERE))
+def test_an_option_of_torch_without_a_meaning_is_refused_with_its_remedy(name: str) -> None:
+    with pytest.raises(RendezvousSettingsError) as raised:
+        options(**config(name, 1))
+    assert f"{name}, which means nothing here: {NOT_HERE[name]}" in str(raised.value)
+    assert "did you mean" not in str(raised.value)
+
+
+def test_each_option_that_torch_reads_is_known_or_has_a_remedy() -> None:
+    read = re.compile(r'(get_as_\w+|params\.get|\.config\.get|_get_timeout)\(\s*(?:params, *)?"(\w+)"')
+    folder = Path(elastic.__file__).parent
+    found = {
+        name + "_timeout" * (how == "_get_timeout")
+        for path in folder.glob("*.py")
+        for how, name in read.findall(path.read_text())
+    }
+    assert found >= {"heartbeat_timeout", "keep_alive_interval", "is_host", "ssl_cert"}
+    assert found - {*KNOWN} - {*NOT_HERE} == set()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from trystate.model import releases
 from trystate.model.checker.walks import Walk
 from trystate.model.language import ite
 from trystate.model.store.examples import CALLBACK, SET, SET_AND_WATCH_KEY
-from trystate.model.store.findings import FINDINGS
 from trystate.model.store.frames import Frames
 from trystate.model.store.frames import Seed as SeedFrame
 from trystate.model.store.registers import Registers
@@ -48,6 +47,9 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.runs import replay
+
+from trystate.commands.replay import scenarios
+from trystate.registry import findings
 
 SEED = Edition.SEED
 
@@ -227,7 +229,7 @@ def test_a_mutant_of_the_daemon_is_found_out(name: str) -> None:
 def test_a_finding_of_torch_1_is_shown_on_its_program(name: str) -> None:
     found = SCENARIOS[name].run(print)
     assert found.reproduced, found
-    assert FINDINGS[name].number == SCENARIOS[name].finding
+    assert findings()[name].number == SCENARIOS[name].finding
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -238,7 +240,14 @@ def test_a_benign_schedule_violates_nothing(name: str) -> None:
 
 
 def test_the_findings_that_torch_has_no_more_are_those_shown() -> None:
-    assert {*SCENARIOS} == {name for name, finding in FINDINGS.items() if releases.is_over("2.6.0", finding)}
+    assert {*SCENARIOS} == {name for name, finding in findings().items() if releases.is_over("2.6.0", finding)}
+
+
+def test_each_finding_has_a_replay() -> None:
+    """verify prints `trystate replay NUMBER` beside each known violation."""
+    assert {name: scenario.finding for name, scenario in {**scenarios(), **SCENARIOS}.items()} == {
+        name: finding.number for name, finding in findings().items()
+    }
 
 
 def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import re
 import socket
 import struct
 import time
@@ -44,6 +46,21 @@ from trystate.store import (
     TCPStore,
     TCPStoreServer,
 )
+
+
+def test_the_defaults_of_the_constructor_are_torchs() -> None:
+    """pybind11 writes the signature of torch's constructor into its docstring."""
+    read = dict(
+        re.findall(
+            r"(\w+): [^=(),]+ = (None|True|False|datetime\.timedelta\(seconds=\d+\))",
+            str(TorchTCPStore.__init__.__doc__),
+        )
+    )
+    ours = {name: p.default for name, p in inspect.signature(TCPStore.__init__).parameters.items() if name in read}
+    shown = {name: repr(value) for name, value in ours.items()}
+    assert shown.keys() >= {"is_master", "wait_for_workers", "timeout"}
+    assert shown == read
+
 
 # Secrets.
 
