@@ -45,9 +45,9 @@ def owner(store: Any, job: str) -> str:
     if name in ("", job):
         return ""
     log.warning(
-        "a node of the job %r serves the store at this endpoint. It continues when its own job is over, but not when it is "
-        "killed or gets a signal: then the workers of this job, %r, are stopped. Give this job an endpoint of its own, or "
-        "run `trystate store serve`, which serves any number of jobs", name, job,
+        "a node of the job %r serves the store at this endpoint. It continues when its own job is over, but not when "
+        "it is killed or gets a signal: then the workers of this job, %r, are stopped. Give this job an endpoint of "
+        "its own, or run `trystate store serve`, which serves any number of jobs", name, job,
     )  # fmt: skip
     return name
 
