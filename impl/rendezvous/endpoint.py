@@ -41,10 +41,16 @@ class Endpoint:
     host: str = ""  # of the endpoint; empty if there is none
     job: str = ""
     owner: str = ""  # the job whose node serves it, if it is another one
+    unused: bool = False  # by other jobs: `serve_others` has seen that
+
+    def serve_others(self, seconds: float) -> None:
+        """Return when no node of another job uses the store that this node serves, at the latest after `seconds`."""
+        if self.server is not None:
+            self.unused = hosting.serve(self.store, self.job, seconds)
 
     def close(self) -> None:
         """Let go of it, and stop serving; may be called twice."""
-        if self.server is not None:
+        if self.server is not None and not self.unused:
             hosting.warn_of_others(self.store, self.job)
         self.store.close()
         if self.server is not None:

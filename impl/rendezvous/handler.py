@@ -42,6 +42,7 @@ from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
@@ -75,6 +76,7 @@ DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatev
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
 HURRY_SECONDS = 0.5  # between two looks at whether somebody is in a hurry
 OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
+SIGNALLED = (SignalException, KeyboardInterrupt)
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
 _local_ids = itertools.count()
@@ -332,12 +334,16 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 part.run_on_clone(part.engine.give_notice(part.joined), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
 
     def linger(self) -> None:
-        """If this node serves the endpoint: wait until the others have left, at most the window; never fails."""
+        """If this node serves the endpoint: wait until the others have left; never fails.
+
+        Those of its own job have a window to leave, those of other jobs other_jobs_timeout.
+        """
         settings = self._options.settings
         if self._part.serves:
             with contextlib.suppress(RendezvousError):
                 steps = _alone(self._part.engine.token, settings.expiry_seconds)
                 self._part.run_on_clone(steps, settings.expiry_seconds, OUTAGE_SECONDS_MAX)
+            self._part.serve_others(self._options.other_jobs_timeout)
 
     def close(self, reason: str, verdict: str = "") -> bool:
         """`shutdown`, with the reason that the others are told, and how the job ended."""
@@ -349,6 +355,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if self._closed and part.serves:
                 time.sleep(LINGER_SECONDS)
             self._closed = self._closed or over
+            # torch's launcher has nothing to do after this. A signal that has ended the agent ends the store too.
+            if self._closed and self.for_launcher and not isinstance(sys.exc_info()[1], SIGNALLED):
+                with contextlib.suppress(*SIGNALLED):
+                    part.serve_others(self._options.other_jobs_timeout)
         except RendezvousError as error:
             self._recorder.failed(error, None)
             return False
@@ -535,6 +545,15 @@ class _Resources:
         if self.listed:
             self.run_on_clone(self.engine.leave(), timeout_seconds, OUTAGE_SECONDS_MAX)
             self.listed = False
+
+    def serve_others(self, seconds: float) -> None:
+        """Leave, and return when no other job uses the store that this node serves, after `seconds` at the latest."""
+        if self._place is None or not self.serves:
+            return
+        self.stop()
+        with contextlib.suppress(RendezvousError):
+            self.leave(LEAVE_SECONDS)  # first: nobody waits for a node that has ended
+        self._place.serve_others(seconds)
 
     def stop(self) -> None:
         beating, self.keep_alive = self.keep_alive, None

@@ -1,27 +1,34 @@
 """The owner of a store that a node serves at the endpoint: the store ends with that node, and other jobs may use it.
 
 The node that serves writes its job beside the states. A node of another job warns when it finds that, and its errors
-name the job when the store is gone; the node that serves warns when it ends while other jobs have nodes there.
+name the job when the store is gone. When its own job has ended, the node that serves continues to serve until the nodes
+of other jobs have left (`serve`), up to a limit, and warns if it ends before that.
 
-Rule: nothing here waits longer than an operation of the store, or keeps a node from meeting or ending.
+Rule: nothing here but `serve` waits longer than an operation of the store, or keeps a node from meeting or ending.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from trystate.model.errors import TrystateError
 
 from .encoding import decode
 from .notifier import look
-from .state import NAMED_MAX, named
+from .state import NAMED_MAX, State, named
+from .waiting import Teller, lasting
 
 KEY = "trystate/hosted-by"  # no job's state: those end with /state
 STATE = ("trystate/", "/state")
 LOOK_SECONDS = 2.0  # at a server that is this node's own
 JOB_BYTES_MAX = 1000  # of a name that is shown
+PAUSE_SECONDS = 0.5  # between two looks at the other jobs
+UNREADABLE_SECONDS = 60.0  # the window of a job whose state is of another version
 
 log = logging.getLogger("trystate.rendezvous")
 
@@ -38,34 +45,73 @@ def owner(store: Any, job: str) -> str:
     if name in ("", job):
         return ""
     log.warning(
-        "a node of the job %r serves the store at this endpoint, and the store ends with that node: then the workers "
-        "of this job, %r, are stopped. Give this job an endpoint of its own, or run `trystate store serve`, which "
-        "serves any number of jobs", name, job,
+        "a node of the job %r serves the store at this endpoint. It continues when its own job is over, but not when "
+        "it is killed or gets a signal: then the workers of this job, %r, are stopped. Give this job an endpoint of "
+        "its own, or run `trystate store serve`, which serves any number of jobs", name, job,
     )  # fmt: skip
     return name
 
 
+def serve(
+    store: Any, job: str, seconds: float, clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:  # fmt: skip
+    """Return True when no other job uses the store, False after `seconds`, with a line in the log each minute.
+
+    A job uses it while its state lists nodes and changes, as their heartbeats change it: a state that has been the same
+    for the job's window is of nodes that were killed.
+    """
+    ends, teller = clock() + seconds, Teller()
+    since: dict[str, tuple[bytes, float]] = {}  # each job's state, and when it was first seen so
+    while True:
+        found, now = _others(store, job), clock()
+        since = {name: was if (was := since.get(name)) and was[0] == data else (data, now)
+                 for name, (data, _) in found.items()}  # fmt: skip
+        left = {name: state for name, (_, state) in found.items() if now - since[name][1] < _window(state)}
+        if not left:
+            return True
+        if now >= ends:
+            return False
+        what = (f"this node, of the job {job!r}, has left; it serves the store until the nodes of other jobs have "
+                f"left: {_named(left)}")  # fmt: skip
+        limit = f"up to {lasting(ends - now)} (other_jobs_timeout), or until a signal"
+        teller.tell(partial(str, what), now, partial(str, limit))
+        pause(min(PAUSE_SECONDS, ends - now))
+
+
 def warn_of_others(store: Any, job: str) -> None:
     """Name the other jobs that have nodes at a store that ends now."""
+    found = {name: state for name, (_, state) in _others(store, job).items() if state is None or state.closed is None}
+    if found:
+        log.warning("this node, of the job %r, ends, and with it the store that it serves; others use that: %s. They "
+                    "stop their workers", job, _named(found))  # fmt: skip
+
+
+def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]]:
+    """The state of each other job that has nodes at the store, None if it is of another version."""
+    found: dict[str, tuple[bytes, State | None]] = {}
     try:
         store.set_timeout(timedelta(seconds=LOOK_SECONDS))
         keys = [key for key in store.list_keys(STATE[0]) if key.endswith(STATE[1])]
-        names = sorted(key.removeprefix(STATE[0]).removesuffix(STATE[1]) for key in keys)
-        found = [said for name in names if name != job and (said := _nodes(store, name))]
+        for name in sorted(key.removeprefix(STATE[0]).removesuffix(STATE[1]) for key in keys):
+            data = look(store, f"{STATE[0]}{name}{STATE[1]}") if name != job else None
+            try:
+                state = decode(data) if data is not None else None
+            except TrystateError:
+                state = None
+            if data is not None and (state is None or any(state.listed())):
+                found[name] = data, state
     except (TrystateError, RuntimeError, OSError):  # the server is gone already
-        return
-    if found:
-        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-        log.warning("this node, of the job %r, ends, and with it the store that it serves; others use that: %s%s. They "
-                    "stop their workers", job, "; ".join(found[:NAMED_MAX]), more)  # fmt: skip
+        return {}
+    return found
 
 
-def _nodes(store: Any, job: str) -> str:
-    data = look(store, f"{STATE[0]}{job}{STATE[1]}")
-    try:
-        state = decode(data) if data is not None else None
-    except TrystateError:  # of another version
-        return f"the job {job!r}"
-    if state is None or state.closed is not None or not state.listed():
-        return ""
-    return f"the job {job!r} ({named(p.node for p in state.listed())})"
+def _window(state: State | None) -> float:
+    return state.settings.expiry_seconds if state is not None else UNREADABLE_SECONDS
+
+
+def _named(jobs: dict[str, State | None]) -> str:
+    said = [f"the job {name!r}" + (f" ({named(p.node for p in state.listed())})" if state is not None else "")
+            for name, state in jobs.items()]  # fmt: skip
+    more = f" and {len(said) - NAMED_MAX} more" if len(said) > NAMED_MAX else ""
+    return "; ".join(said[:NAMED_MAX]) + more

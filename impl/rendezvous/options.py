@@ -36,6 +36,7 @@ KNOWN = {
     "close_timeout":          "seconds that closing and leaving may take",
     "keep_alive_interval":    "seconds between two heartbeats",
     "keep_alive_max_attempt": "heartbeats that may be missed, at least 3",
+    "other_jobs_timeout":     "seconds that a node serves other jobs at its endpoint after the end of its own job",
     "read_timeout":           "seconds until the endpoint must answer, and that the agent waits for a key",
     "store_type":             "tcp: a server at the endpoint; file: the endpoint is a path; memory: one process",
     "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
@@ -66,6 +67,7 @@ class Options:
     local_addr: str | None = None
     join_timeout: float = 600.0
     close_timeout: float = 30.0
+    other_jobs_timeout: float = 86400.0
     read_timeout: float = 60.0
     store_type: str = "tcp"
     is_host: bool | None = None
@@ -102,6 +104,7 @@ class Options:
             local_addr=_local_addr(params.local_addr),
             join_timeout=said.seconds("join_timeout", said.seconds("timeout", 600.0, least=0.001), least=0.001),
             close_timeout=said.seconds("close_timeout", 30.0, least=0.001),
+            other_jobs_timeout=said.seconds("other_jobs_timeout", 86400.0),
             read_timeout=said.seconds("read_timeout", 60.0, least=0.001),
             store_type=said.one_of("store_type", STORE_TYPES),
             is_host=said.flag("is_host"),

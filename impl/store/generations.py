@@ -21,7 +21,8 @@ that number too, and the store of the group replaces each rank's name by the hig
 Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has
 named it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that
 never opens, with a size that no other process uses. Another process that comes as this rank names another size, and is
-refused.
+refused. A call that waits for its group, and finds that another process has overwritten its token, raises: its rank was
+started twice, or started again while this process still ran.
 
 Three things can go wrong. A rank that dies before the barrier is released is missing until it comes again: the others
 wait. A rank that dies later was a member: its group fails like every group one of whose members dies, and the next one
@@ -113,12 +114,12 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta, number: int
     """
     host = socket.gethostname()
     token = ",".join([secrets.token_hex(8), "" if number is None else str(number), quote(job), host, str(os.getpid())])
-    seconds, began = timeout.total_seconds(), time.monotonic()
+    seconds, began, placed = timeout.total_seconds(), time.monotonic(), set[int]()
     while True:
         left, store = max(began + seconds - time.monotonic(), 0.0), None
         try:
             store = make(timedelta(seconds=left))
-            prefix, members = _agreed(store, rank, world_size, token, began + seconds, seconds)
+            prefix, members = _agreed(store, rank, world_size, token, began + seconds, seconds, placed)
             break
         except BaseException as error:
             if store is not None:
@@ -147,9 +148,12 @@ def _passes(error: BaseException, waited: float, seconds: float, connected: bool
 
 
 def _agreed(
-    store: Store, rank: int, world_size: int, token: str, deadline: float, seconds: float
+    store: Store, rank: int, world_size: int, token: str, deadline: float, seconds: float, placed: set[int]
 ) -> tuple[str, list[str]]:
-    """The prefix of the keys of a group whose members are all there, and their tokens; texts say `seconds`."""
+    """The prefix of the keys of a group whose members are all there, and their tokens; texts say `seconds`.
+
+    `placed` has the numbers of the groups in which this call has written its token.
+    """
     with PrefixStore(f"groups-of-{world_size}", store) as groups:
         known = int(groups.get(NEXT)) if groups.check([NEXT]) else 0
         _refuse_if_kept(groups, rank, world_size, min(deadline, time.monotonic() + HELD_SECONDS))
@@ -157,6 +161,10 @@ def _agreed(
         for number in count(max(known - 1, 0)):
             groups.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 0.0)))
             try:
+                # The server closes the connection of a call when another process arrives as its rank.
+                if number in placed:
+                    _refuse_if_overtaken(groups, number, rank, world_size, token)
+                placed.add(number)
                 members = _formed(groups, number, rank, world_size, token, deadline)
             except (StoreTimeout, KeyboardInterrupt) as error:
                 groups.set_timeout(timedelta(seconds=TELL_SECONDS))
@@ -180,15 +188,21 @@ def _formed(groups: Store, number: int, rank: int, world_size: int, token: str, 
     """The tokens of a group's members, by rank, when it is formed."""
     formed = f"formed/{number}"
     groups.set(_place(number, rank), token)
-    if _released(groups, number, rank, world_size, deadline) and rank == 0:
+    if _released(groups, number, rank, world_size, token, deadline) and rank == 0:
         tokens = groups.multi_get([_place(number, other) for other in range(world_size)])
         if tokens[0] == token.encode():  # else its arrival was withdrawn, not released
             groups.compare_set(formed, "", b" ".join(tokens))
-    return groups.get(formed).decode().split()
+    members = groups.get(formed).decode().split()
+    if members[rank : rank + 1] != [token]:
+        _refuse_if_overtaken(groups, number, rank, world_size, token)
+    return members
 
 
-def _released(groups: Store, number: int, rank: int, world_size: int, deadline: float) -> bool:
-    """Arrive at a group's barrier until it is released, or the group is found formed (False). Raises StoreTimeout."""
+def _released(groups: Store, number: int, rank: int, world_size: int, token: str, deadline: float) -> bool:
+    """Arrive at a group's barrier until it is released, or the group is found formed (False).
+
+    Raises StoreTimeout, and TwoJobs if another process has come as this rank.
+    """
     name, look = groups._key("barrier", f"all/{number}"), LOOK_SECONDS
     while not groups.check([f"formed/{number}"]):
         left = max(deadline - time.monotonic(), 0.0)
@@ -197,6 +211,7 @@ def _released(groups: Store, number: int, rank: int, world_size: int, deadline: 
             return True
         if seconds == left:
             raise groups._late("barrier", [name], seconds)
+        _refuse_if_overtaken(groups, number, rank, world_size, token)
         look = min(2 * look, LOOK_SECONDS_MAX)
     return False
 
@@ -231,6 +246,18 @@ def _taken(groups: Store, rank: int, world_size: int) -> TwoJobs:
     who = _process_of(groups.get(kept).decode()) if groups.check([kept]) else "another process"
     return TwoJobs(f"{who} is rank {rank} of a group of {world_size} that meets here, and lives or stands still "
                    f"({groups._where()}); {TWO_JOBS}")  # fmt: skip
+
+
+def _refuse_if_overtaken(groups: Store, number: int, rank: int, world_size: int, token: str) -> None:
+    """Raise TwoJobs if another process has written its token over this one, of a group that forms."""
+    place = _place(number, rank)
+    there = groups.get(place).decode() if groups.check([place]) else token  # a call that gave up deletes its token
+    process = _parts(there)[3:]
+    if all(process) and process != _parts(token)[3:]:
+        raise TwoJobs(
+            f"{_process_of(there)} has come as rank {rank} of the group of {world_size} that forms here, while this "
+            f"process waited as that rank ({groups._where()}); start each rank once; {TWO_JOBS}"
+        )
 
 
 def _refuse_two_jobs(groups: Store, members: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from trystate.impl.agent.signals import ECHO_SECONDS
 from trystate.impl.agent.watchdog import table
 from trystate.property_tests.adapters.forked import Program
-from trystate.property_tests.adapters.jobs import WORKER, alive, eventually
+from trystate.property_tests.adapters.jobs import CONF, WORKER, Agent, alive, eventually
 from trystate.property_tests.support.agents import one_group
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port
@@ -120,3 +120,38 @@ def test_a_host_does_not_wait_for_ever(group: Group, hurry: bool) -> None:
         group.signal("a")
     assert group.ends("a") == 1
     assert alive(group.pid("b"))
+
+
+TWO_JOBS = [("trystate run", False), ("torchrun", False), ("trystate run", True), ("torchrun", True)]
+
+
+@pytest.mark.parametrize(("program", "signalled"), TWO_JOBS if NIGHTLY else TWO_JOBS[1:3])
+def test_a_job_outlives_the_job_whose_node_serves_its_store(tmp_path: Path, program: str, signalled: bool) -> None:
+    """The node that serves waits for the other job's, until it gets a signal; its exit code is of its own job."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    options = ["--nnodes=1", f"--rdzv-conf={CONF}", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+               "--rdzv-backend=trystate", "--local-addr=127.0.0.1"]  # fmt: skip
+    agents: list[Agent] = []
+    try:
+        for job in ("first", "second"):
+            argv = [*options, f"--rdzv-id={job}", str(tmp_path / "worker.py"), str(tmp_path)]
+            agents.append(Agent(job, tmp_path, argv, program))
+            agents[-1].runs()
+        first, second = agents
+        first.do("succeed")
+        eventually("it says why it stays", lambda: "the nodes of other jobs have left: the job 'second'" in first.said)
+        steps = len(second.steps)
+        eventually("the workers of the other job continue", lambda: len(second.steps) > steps + 10)
+        if signalled:
+            first.signal(signal.SIGTERM)
+            assert first.ends() == 0
+            assert "others use that: the job 'second'" in first.said
+            eventually("its workers are stopped", lambda: not alive(second.began[0].pid))
+        else:
+            second.do("succeed")
+            assert (second.ends(), first.ends()) == (0, 0)
+            assert "others use that" not in first.said
+        assert len(second.began) == 1
+    finally:
+        for agent in agents:
+            agent.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import time
@@ -14,21 +15,21 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.host.addresses import host_and_port, own_host
-from trystate.impl.rendezvous import meeting_place
+from trystate.impl.rendezvous import hosting, meeting_place, waiting
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.nodes import agreed, together
 
-from trystate.store import TCPStoreServer
+from trystate.store import HashStore, TCPStoreServer
 
 
 def endpoint(where: str, job: str = "job", **config: Any) -> Endpoint:
@@ -64,8 +65,7 @@ def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names
     assert "a node of the job 'first' serves the store at this endpoint" in caplog.text
     assert "the workers of this job, 'second', are stopped. Give this job an endpoint of its own" in caplog.text
     backend = StoreBackend(second.store, "second", second.owner)
-    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
-    backend.write(encode(State("life", Settings(1, 1), participants=(node,))), None)
+    backend.write(listing(), None)
     same_job.close()
     assert "ends, and with it" not in caplog.text
     first.close()
@@ -74,6 +74,66 @@ def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names
         backend.clone().read()
     backend.close()
     second.close()
+
+
+class Day:
+    """A store that another job uses, and the clock of the node that serves it; `plan`: its states, by seconds."""
+
+    def __init__(self, plan: dict[float, bytes | None], every: float = 0.0) -> None:
+        """`every`: seconds between two heartbeats of the other job's node; 0: it has none."""
+        self.store, self.now, self._plan, self._every, self._beats = HashStore(), 0.0, plan, every, 0
+        self._happen()
+
+    def pause(self, seconds: float) -> None:
+        assert seconds > 0.0
+        self.now += seconds
+        self._happen()
+
+    def _happen(self) -> None:
+        for at in [at for at in self._plan if at <= self.now]:
+            data = self._plan.pop(at)
+            if data is None:
+                self.store.delete_key("trystate/second/state")
+            else:
+                self.store.set("trystate/second/state", data)
+        if self._every and self.now >= self._beats * self._every and self.store.check(["trystate/second/state"]):
+            self._beats += 1
+            self.store.set("trystate/second/state", listing(beats=self._beats))
+
+    def served(self, seconds: float) -> tuple[bool, float]:
+        """Whether no other job used the store in the end, and when that was."""
+        return hosting.serve(self.store, "first", seconds, lambda: self.now, self.pause), self.now
+
+
+def listing(*, beats: int = 0, **fields: Any) -> bytes:
+    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1, beats)
+    return encode(State("life", Settings(1, 1), **{"participants": (node,), **fields}))
+
+
+@pytest.mark.parametrize(
+    ("plan", "every", "expected"),
+    [
+        ({}, 0.0, (True, 0.0)),
+        ({0.0: listing(participants=())}, 0.0, (True, 0.0)),
+        ({0.0: listing(), 100.0: None}, 5.0, (True, 100.0)),
+        ({0.0: listing()}, 0.0, (True, Settings(1, 1).expiry_seconds)),
+        ({0.0: listing()}, 5.0, (False, 200.0)),
+        ({0.0: listing(), 7.0: listing(closed=Closed("b", "all have succeeded", "succeeded")), 9.0: None}, 0.0,
+         (True, 9.0)),
+        ({0.0: b"of another version"}, 0.0, (True, hosting.UNREADABLE_SECONDS)),
+    ],
+    ids=["no job", "no node", "a node that leaves", "a node that was killed", "a node that stays", "a job that ends",
+         "another version"],
+)  # fmt: skip
+def test_a_store_is_served_until_the_nodes_of_other_jobs_are_gone(
+    plan: dict[float, bytes | None], every: float, expected: tuple[bool, float], caplog: Any
+) -> None:
+    with caplog.at_level("INFO"):
+        assert Day(dict(plan), every).served(200.0) == expected
+    said = [line for line in caplog.messages if "serves the store until the nodes of other jobs have left" in line]
+    assert len(said) == math.ceil(expected[1] / waiting.AGAIN_SECONDS), "once a minute"
+    if every:
+        assert "left: the job 'second' (hostB_7_0); up to 3 m (other_jobs_timeout), or until a signal" in said[0]
 
 
 def test_a_server_that_runs_for_all_jobs_is_no_job_s(caplog: Any) -> None:

@@ -347,6 +347,26 @@ def test_a_rank_whose_member_lives_is_refused_to_another_process(
                     assert store.prefix == "group-1-of-2"
 
 
+def test_a_rank_that_was_started_twice_is_refused_in_one_process(tmp_path: Path) -> None:
+    """The later process is a member of the group; the earlier one names it, and does not wait for its timeout."""
+    with meeting_place("hosted", tmp_path) as (url, _), contextlib.ExitStack() as ends:
+
+        def start(name: str, rank: int) -> Program:
+            program = Program(tmp_path / f"log.{name}", group_again.meet, url, rank, 2, True)
+            ends.callback(program.kill)
+            return program
+
+        refused = start("first", 1)
+        with TCPStore(HOST, int(url.partition("?")[0].rpartition(":")[2])) as store:
+            until(lambda: store.check(["groups-of-2/here/0/1"]), 60.0)
+        member = start("second", 1)
+        assert refused.ends(50.0) == 1
+        assert f"process {member.pid} on" in refused.said
+        assert "has come as rank 1 of the group of 2 that forms here" in refused.said
+        other = start("other", 0)
+        until(lambda: all("group-0-of-2" in one.said for one in (member, other)), 60.0)
+
+
 def test_a_process_comes_again_while_it_has_its_group(tmp_path: Path) -> None:
     with meeting_place("hosted", tmp_path) as (url, _):
         rendezvous.register()
