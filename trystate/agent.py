@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.impl.agent.health import HealthCheck, Unhealthy
     from trystate.impl.agent.heartbeat import heartbeat
+    from trystate.impl.agent.heartbeats import Limits
     from trystate.impl.agent.launch import JobFailed, launch
     from trystate.impl.agent.local import ElasticAgent, WorkersLost
 else:
@@ -18,5 +20,5 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "ElasticAgent", "JobFailed", "WorkersLost", "heartbeat", "launch",
+    "ElasticAgent", "HealthCheck", "JobFailed", "Limits", "Unhealthy", "WorkersLost", "heartbeat", "launch",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trystate.impl.autograd import messages
     from trystate.impl.autograd.api import backward, context, get_gradients, observe, record_to
     from trystate.impl.autograd.errors import (
         AutogradError,
@@ -31,16 +30,19 @@ if TYPE_CHECKING:
         StalePassError,
         UnusedSendError,
     )
+    from trystate.impl.autograd.messages import Backward, Cancel, Clean, Done, Forward, Mark, Unused, unpack_outcome
     from trystate.impl.autograd.observer import Event
     from trystate.impl.autograd.optimizer import DistributedOptimizer
+    from trystate.impl.autograd.recorder import Recorder
+    from trystate.model.autograd.vocabulary import Failure, Mode
 else:
     from .lazy import lazily
 
-    __getattr__, __dir__ = lazily(__name__)
+    __getattr__, __dir__ = lazily(__name__, {"messages": "trystate.impl.autograd.messages"})
 
 __all__ = [
-    "AutogradError", "ContextError", "ContextReleasedError", "DistributedOptimizer", "Event", "FreedError",
-    "GraphFreedError", "IdsExhaustedError", "PassError", "PassPeerLostError", "PassRunningError", "PassTimeoutError",
-    "StalePassError", "UnusedSendError", "backward", "context", "get_gradients", "messages", "observe",
-    "record_to",
+    "AutogradError", "Backward", "Cancel", "Clean", "ContextError", "ContextReleasedError", "DistributedOptimizer",
+    "Done", "Event", "Failure", "Forward", "FreedError", "GraphFreedError", "IdsExhaustedError", "Mark", "Mode",
+    "PassError", "PassPeerLostError", "PassRunningError", "PassTimeoutError", "Recorder", "StalePassError", "Unused",
+    "UnusedSendError", "backward", "context", "get_gradients", "observe", "record_to", "unpack_outcome",
 ]  # fmt: skip

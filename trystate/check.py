@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.checker.engine import Progress
-    from trystate.model.checker.kernel import Lasso, Limits, Path
+    from trystate.model.checker.kernel import Exploration, Lasso, Limits, Path
     from trystate.model.checker.refinement import Refinement, refines
     from trystate.model.checker.transitions_adapter import to_transitions
-    from trystate.model.checker.verdicts import Counterexample, Report, Status, Verdict
+    from trystate.model.checker.verdicts import Counterexample, Coverage, Report, Status, Verdict
 
     from .machine import check
 else:
@@ -26,6 +26,6 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Counterexample", "Lasso", "Limits", "Path", "Progress", "Refinement", "Report", "Status", "Verdict", "check",
-    "refines", "to_transitions",
+    "Counterexample", "Coverage", "Exploration", "Lasso", "Limits", "Path", "Progress", "Refinement", "Report",
+    "Status", "Verdict", "check", "refines", "to_transitions",
 ]  # fmt: skip

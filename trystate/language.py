@@ -56,14 +56,22 @@ if TYPE_CHECKING:
         terminal,
         transition,
     )
+    from trystate.model.language.expressions import Role
+    from trystate.model.language.fields import Field
+    from trystate.model.language.machines import View
+    from trystate.model.language.properties import Claim
+    from trystate.model.language.state import Write
+    from trystate.model.language.systems import Terminal
+    from trystate.model.language.transitions import Rule
 else:
     from .lazy import lazily
 
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Machine", "Property", "Row", "Slot",
-    "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_", "any_", "arc", "as_int",
-    "choice", "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
-    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "sometimes", "step", "terminal", "transition",
+    "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Machine", "Property",
+    "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System", "Terminal", "Transition", "View",
+    "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault",
+    "flag", "implies", "index", "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "row",
+    "sequence", "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

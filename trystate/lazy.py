@@ -10,18 +10,32 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import resolve_name
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 
-def lazily(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for the module called `name`, which imports its public names for type checkers."""
+def lazily(
+    name: str, deprecated: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the module called `name`, which imports its public names for type checkers.
+
+    `deprecated`: names of modules that were public in the last minor version, and the modules; their use warns.
+    """
     module = sys.modules[name]
 
     def get(attribute: str) -> Any:
+        if attribute in deprecated:
+            warnings.warn(
+                f"{name}.{attribute} is internal, and goes away in the next minor version: take what you need of it "
+                f"from {name}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return importlib.import_module(deprecated[attribute])
         if attribute not in module.__all__:
             names = ", ".join(module.__all__)
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}: it has {names}")

@@ -16,6 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.impl.rendezvous.backend import Backend
+    from trystate.impl.rendezvous.command import Command
+    from trystate.impl.rendezvous.endpoint import Endpoint
+    from trystate.impl.rendezvous.engine import Standing
     from trystate.impl.rendezvous.errors import (
         Interrupted,
         NotNeeded,
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
         RendezvousTimeoutError,
     )
     from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+    from trystate.impl.rendezvous.options import Options
+    from trystate.impl.rendezvous.state import Settings, State
     from trystate.impl.store.urls import register
 else:
     from .lazy import lazily
@@ -35,7 +41,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "DynamicRendezvousHandler", "Interrupted", "NotNeeded", "RendezvousClosedError", "RendezvousConnectionError",
-    "RendezvousDrained", "RendezvousError", "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError",
+    "Backend", "Command", "DynamicRendezvousHandler", "Endpoint", "Interrupted", "NotNeeded", "Options",
+    "RendezvousClosedError", "RendezvousConnectionError", "RendezvousDrained", "RendezvousError",
+    "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError", "Settings", "Standing", "State",
     "register",
 ]  # fmt: skip

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trystate.impl.rpc.limits import Limits
     from trystate.impl.rpc.options import Options, Pickles
     from trystate.impl.rpc.remote_errors import RemoteError
+    from trystate.impl.rpc.requests import Answer, Incoming
     from trystate.impl.rpc.rref import RRef
 else:
     from .lazy import lazily
@@ -56,9 +57,9 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agent", "AgentClosed", "AgentExists", "FrameRefused", "FunctionSet", "LimitExceeded", "Limits", "NoWorker",
-    "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError", "RpcError", "RpcTimeout",
-    "UnknownWorker", "WorkerInfo", "all_gather", "async_execution", "barrier", "current_agent", "debug_info",
-    "functions", "get_rpc_timeout", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync",
-    "set_rpc_timeout", "shutdown", "wait_all",
+    "Agent", "AgentClosed", "AgentExists", "Answer", "FrameRefused", "FunctionSet", "Incoming", "LimitExceeded",
+    "Limits", "NoWorker", "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError",
+    "RpcError", "RpcTimeout", "UnknownWorker", "WorkerInfo", "all_gather", "async_execution", "barrier",
+    "current_agent", "debug_info", "functions", "get_rpc_timeout", "get_worker_info", "init_rpc", "remote",
+    "rpc_async", "rpc_sync", "set_rpc_timeout", "shutdown", "wait_all",
 ]  # fmt: skip

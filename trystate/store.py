@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from trystate.impl.store.prefix import PrefixStore
     from trystate.impl.store.tcp import TCPStore
     from trystate.impl.store.tcp_server import TCPStoreServer
+    from trystate.model.store.vocabulary import Change
 else:
     from .lazy import lazily
 
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "AddressRefused", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
+    "AddressRefused", "Change", "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore",
     "GroupsDiffer", "HashStore", "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber",
     "NotSupported", "OutcomeUnknown", "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed",
     "StoreError", "StoreTimeout", "TCPStore", "TCPStoreServer", "Watch", "WrongWorld",

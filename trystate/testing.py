@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.model.checker.explicit.graph import Explored
     from trystate.property_tests.adapters.torch_store.scenarios import SCHEDULES
     from trystate.property_tests.harness.paths import Replayed, replay_every_edge
     from trystate.property_tests.harness.stateful import state_machine
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Deviation,
         torch_prefix,
     )
+    from trystate.property_tests.harness.stores.handles import Call
     from trystate.property_tests.harness.subjects import Disagreement, Refused, Subject
 else:
     from .lazy import lazily
@@ -31,21 +33,7 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "OURS_ON_LEGACY",
-    "OURS_ON_LIBUV",
-    "SCHEDULES",
-    "TORCHS_ON_OURS",
-    "TORCH_FILE",
-    "TORCH_HASH",
-    "TORCH_LEGACY",
-    "TORCH_LIBUV",
-    "Deviation",
-    "Disagreement",
-    "Refused",
-    "Replayed",
-    "StoreConformance",
-    "Subject",
-    "replay_every_edge",
-    "state_machine",
-    "torch_prefix",
+    "OURS_ON_LEGACY", "OURS_ON_LIBUV", "SCHEDULES", "TORCHS_ON_OURS", "TORCH_FILE", "TORCH_HASH", "TORCH_LEGACY",
+    "TORCH_LIBUV", "Call", "Deviation", "Disagreement", "Explored", "Refused", "Replayed", "StoreConformance",
+    "Subject", "replay_every_edge", "state_machine", "torch_prefix",
 ]  # fmt: skip

@@ -18,7 +18,6 @@ import torch.multiprocessing as processes
 from trystate.diagrams import Arrow, Note, exchange_dot, render
 
 from trystate import autograd, rpc
-from trystate.autograd import messages
 
 seen: list[autograd.Event] = []  # of this process
 names: dict[Any, str] = {}  # of nodes and messages
@@ -47,20 +46,20 @@ def row_of(worker: int, event: autograd.Event) -> Note | Arrow | None:
             return Note(worker, ("counts dependencies", *(f"{name} ({count})" for name, count in counts)))
         case "ran":
             return Note(worker, ("runs", *map(name_of, detail["nodes"])))
-        case "told" if isinstance(detail["message"], messages.Backward | messages.Mark) and not detail["answers"]:
+        case "told" if isinstance(detail["message"], autograd.Backward | autograd.Mark) and not detail["answers"]:
             return Arrow(worker, detail["to"], request(detail["message"]))
-        case "answered" if isinstance(detail["message"], messages.Backward | messages.Mark):
-            return Arrow(detail["peer"], worker, answer(messages.unpack_outcome(detail["outcome"])), answer=True)
+        case "answered" if isinstance(detail["message"], autograd.Backward | autograd.Mark):
+            return Arrow(detail["peer"], worker, answer(autograd.unpack_outcome(detail["outcome"])), answer=True)
     return None
 
 
-def request(message: messages.Backward | messages.Mark) -> str:
-    if isinstance(message, messages.Backward):
+def request(message: autograd.Backward | autograd.Mark) -> str:
+    if isinstance(message, autograd.Backward):
         return f"BACKWARD {short(message.message)}"
     return "MARK " + ", ".join(map(short, message.messages))
 
 
-def answer(outcome: messages.Done | BaseException) -> str:
+def answer(outcome: autograd.Done | BaseException) -> str:
     if isinstance(outcome, BaseException):
         return str(outcome)
     told = f"DONE, {outcome.change:+d}"

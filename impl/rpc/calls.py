@@ -195,7 +195,7 @@ def _connected(
         agent = Agent(rank, [entry.name for entry in entries], options)
         agent.connect(meeting.connect(listeners), meeting.alone())
     except (RpcTimeout, PeerLost):  # all others are to see too that an entry is wrong
-        directory.withdraw(store, rank)
+        directory.withdraw(store, rank, directory.GAVE_UP)
         raise
     finally:
         listeners.close()

@@ -32,7 +32,9 @@ WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
-GONE = b"gone"  # in the place of an entry
+GONE = b"gone"  # in the place of an entry that was withdrawn: its worker is connected to all others,
+GAVE_UP = b"gave up"  # ... or has ended its init_rpc() with an error, and may call it again
+WITHDRAWN = (GONE, GAVE_UP)
 SEAT_SECONDS = 1.0  # for the connection to a process that may have the same rank
 ENTRY_POLL_SECONDS = 0.02  # between two looks for entries that were withdrawn
 
@@ -109,7 +111,7 @@ def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[st
         before = bytes(store.get(key)) if store.check([key]) else b""
         if not before.isascii():  # something else uses this key, and no process of ours has this rank
             store.set(key, entry)
-        elif before not in (b"", GONE):
+        elif before not in (b"", *WITHDRAWN):
             _check_seat(rank, before)
         if bytes(store.compare_set(key, before.decode("ascii", "ignore"), entry)).decode() == entry:
             return
@@ -136,10 +138,13 @@ def _check_seat(rank: int, text: bytes) -> None:
                        f"{peer_name((entry.host, entry.port))}: start each rank once")  # fmt: skip
 
 
-def withdraw(store: Store, rank: int) -> None:
-    """Withdraw the entry, so that the next group does not call there. Connected workers have all read it."""
+def withdraw(store: Store, rank: int, why: bytes = GONE) -> None:
+    """Put one of WITHDRAWN in the place of the entry, so that the next group does not call there.
+
+    Connected workers have all read it.
+    """
     with suppress(RuntimeError):  # there is no store any more
-        store.set(f"worker/{rank}", GONE.decode())  # and not deleted: `get` would wait
+        store.set(f"worker/{rank}", why.decode())  # and not deleted: `get` would wait
 
 
 def group(entries: list[Entry]) -> str:
@@ -148,18 +153,20 @@ def group(entries: list[Entry]) -> str:
 
 
 def gather(store: Store, world_size: int, deadline: float, seconds: float) -> list[Entry]:
-    """The entries of all workers. Raises RpcTimeout, which names the missing ones, and RpcError for an unsound one."""
+    """The entries of all workers.
+
+    Raises RpcTimeout, which names the workers that did not come and those that gave up, and RpcError for an unsound
+    entry.
+    """
     keys = [f"worker/{rank}" for rank in range(world_size)]
     while True:
         texts = _texts(store, keys, max(deadline - monotonic(), 0.001))
-        missing = [rank for rank, key in enumerate(keys) if texts.get(key, GONE) == GONE]
-        if not missing:
+        absent = [rank for rank, key in enumerate(keys) if texts.get(key, GONE) == GONE]
+        gave_up = [rank for rank, key in enumerate(keys) if texts.get(key) == GAVE_UP]
+        if not absent and not gave_up:
             break
         if monotonic() >= deadline:
-            shown = ", ".join(map(str, missing[:SHOWN_MAX])) + (" and more" if len(missing) > SHOWN_MAX else "")
-            raise RpcTimeout(f"{len(missing)} of {world_size} workers did not come within {seconds:g} s, of "
-                             f"rank {shown}: see whether they run and use the same store, or raise init_timeout"
-                             )  # fmt: skip
+            raise RpcTimeout(_not_all(absent, gave_up, world_size, seconds))
         sleep(ENTRY_POLL_SECONDS)
     entries = [_fitting(rank, texts[key], world_size) for rank, key in enumerate(keys)]
     for rank, entry in enumerate(entries):
@@ -169,6 +176,23 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
                 f"the name {entry.name!r} is not unique: the workers {first} and {rank} have it; give each its own"
             )
     return entries
+
+
+def _not_all(absent: list[int], gave_up: list[int], world_size: int, seconds: float) -> str:
+    parts = []
+    if absent:
+        parts.append(f"{len(absent)} of {world_size} workers did not come within {seconds:g} s, of rank "
+                     f"{_shown(absent)}: see whether they run and use the same store, or raise init_timeout"
+                     )  # fmt: skip
+    if gave_up:
+        parts.append(f"{len(gave_up)} of {world_size} workers came, and gave up before all were connected, of rank "
+                     f"{_shown(gave_up)}: see the error of init_rpc() there, and start all workers within their "
+                     "init_timeout")  # fmt: skip
+    return "; ".join(parts)
+
+
+def _shown(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks[:SHOWN_MAX])) + (" and more" if len(ranks) > SHOWN_MAX else "")
 
 
 def _texts(store: Store, keys: list[str], left: float) -> dict[str, bytes]:

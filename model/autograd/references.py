@@ -1,17 +1,21 @@
 """A value that other workers hold references to: its owner keeps it as long as anybody does, and then forgets it.
 
-Theory of operation. Worker 0 owns the value. Each handle elsewhere is a fork, which the owner knows by its id. A
-handle that the owner passes is known to it before it is sent. A user that passes its handle on keeps its own until the
-receiver has told the owner (FORKED), has heard that it knows (KNOWN), and has told the one that passed it (ACCEPTED):
-so that the owner always knows one of the two. A handle that is let go ends with DELETED to the owner. Notices of two
-workers arrive in order; those of three have no order, and may be late as long as they like.
+Theory of operation. Worker 0 owns the value. The owner's program makes it, or a call of a user does: that user has the
+first handle as soon as it sends the call, and may pass it on at once. So the owner may be sent references to a value
+that is still to be made; it keeps a place for the value until the call comes. Each handle elsewhere is a fork, which
+the owner knows by its id. A handle that the owner passes is known to it before it is sent. A user that passes its
+handle on keeps its own until the receiver has told the owner (FORKED), has heard that it knows (KNOWN), and has told
+the one that passed it (ACCEPTED): so that the owner always knows one of the two. A handle that is let go ends with
+DELETED to the owner. Notices of two workers arrive in order; those of three have no order, and may be late as long as
+they like.
 
 When a user dies, the owner ends its forks, and the others their keeping for it. A handle that it had passed on may
 then reach the owner too late: its holder is told that there is no value (FAILED). A handle that was confirmed is never
 without one while the owner lives. When the owner dies its values are lost: a user that notices it knows whether its
 handle was confirmed, and takes one that it does not know of, or that comes later from another user, for FAILED.
 
-Abstractions: one value; a worker has one handle at a time, and gets another when all is quiet about the first.
+Abstractions: one value; a worker has one handle at a time, and gets another when all is quiet about the first; a user
+does not die before the owner has received the call that makes the value.
 """
 
 from __future__ import annotations
@@ -60,6 +64,8 @@ class References(System):
 
     worker = index(3, "0 is the owner")
 
+    asked = flag(doc="the owner's program has begun with the value, or a user has sent the call that makes it")
+    made = flag(doc="there is a value: the owner's program, or the call that the owner has received, has made it")
     let_go = flag(doc="the owner's program does not hold the value")
     gone = flag(doc="the owner has forgotten the value")
     known = flag(per="worker", doc="the owner knows a fork of this worker")
@@ -100,14 +106,42 @@ class References(System):
 
     def collects(self, s: S) -> None:
         """Without a holder the owner forgets the value."""
-        s.gone = s.gone | (s.let_go & ~any_(s.known))
+        s.gone = s.gone | (s.made & s.let_go & ~any_(s.known))
+
+    # ---- to make the value
+
+    @transition(fair=False, cite=CITE)
+    def make(self, s: S) -> None:
+        """The owner's program makes the value."""
+        s.when(~s.asked, self.lives(s))
+        s.asked = True
+        s.made = True
+
+    @transition(
+        each="worker",
+        fair=False,
+        moves=[arc(H.NONE, H.HELD), arc(N.NONE, N.FORKED)],
+        cite=CITE + ": user shares with owner as return value",
+    )
+    def have_it_made(self, s: S, worker: Expr) -> None:
+        """A user sends the call that makes the value, and has a handle: the call is the notice of its fork."""
+        s.when(~s.asked, ~self.is_owner(worker), ~s.dead[worker], ~self.knows_the_loss(s, worker))
+        s.asked = True
+        s.let_go = True
+        s.handle[worker] = H.HELD
+        s.wanted[worker] = True
+        s.news[worker] = N.FORKED
+
+    def makes(self, s: S, worker: Expr) -> Condition:
+        """The notice of this worker's fork is the call that makes the value."""
+        return ~s.made & (s.parent[worker] == 0)
 
     # ---- to pass a handle
 
     @transition(each="worker", fair=False, moves=[arc(H.NONE, H.PASSED)], cite=CITE + ": owner shares with user")
     def pass_from_owner(self, s: S, worker: Expr) -> None:
         """The owner passes a handle: it knows the fork before."""
-        s.when(~s.let_go, ~self.is_owner(worker), ~s.dead[worker], self.is_quiet(s, worker))
+        s.when(s.asked, ~s.let_go, ~self.is_owner(worker), ~s.dead[worker], self.is_quiet(s, worker))
         s.handle[worker] = H.PASSED
         s.parent[worker] = 1
         s.known[worker] = True
@@ -159,8 +193,9 @@ class References(System):
 
     @transition(each="worker", moves=[arc(N.FORKED, N.KNOWN), arc(N.FORKED, N.GONE)], cite=CITE)
     def register(self, s: S, worker: Expr) -> None:
-        """FORKED arrives: the owner knows the fork, or says that there is no value."""
+        """FORKED, or the call that makes the value, arrives: the owner knows the fork, or answers GONE."""
         s.when(s.news[worker] == N.FORKED, ~s.dead[worker], self.lives(s))
+        s.made = s.made | self.makes(s, worker)
         s.known[worker] = self.has_value(s)
         s.news[worker] = ite(self.has_value(s), N.KNOWN, N.GONE)
 
@@ -176,11 +211,11 @@ class References(System):
         cite=CITE,
     )  # fmt: skip
     def hear(self, s: S, worker: Expr) -> None:
-        """The owner's answer arrives, and the worker tells the one that passed the handle."""
+        """The owner's answer arrives, and the worker tells the one that passed the handle, if another did."""
         s.when(s.news[worker].isin((N.KNOWN, N.GONE)))
         s.handle[worker] = ite(s.news[worker] == N.KNOWN, H.CONFIRMED, H.FAILED)
         lost = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
-        s.news[worker] = ite(lost, N.NONE, N.ACCEPTED)
+        s.news[worker] = ite(lost | (s.parent[worker] == 0), N.NONE, N.ACCEPTED)
 
     @transition(each="worker", moves=[arc(N.ACCEPTED, N.NONE)], cite=CITE)
     def accept(self, s: S, worker: Expr) -> None:
@@ -221,7 +256,7 @@ class References(System):
     @transition(fair=False)
     def owner_lets_go(self, s: S) -> None:
         """The owner's program lets go of the value."""
-        s.when(~s.let_go)
+        s.when(s.asked, ~s.let_go)
         s.let_go = True
         self.collects(s)
 
@@ -234,7 +269,7 @@ class References(System):
     )
     def crash(self, s: S, worker: Expr) -> None:
         """A user dies, with its handles and notices. A handle that it has passed may still arrive."""
-        s.when(~self.is_owner(worker), ~s.dead[worker])
+        s.when(~self.is_owner(worker), ~s.dead[worker], ~((s.news[worker] == N.FORKED) & self.makes(s, worker)))
         self.dies(s, worker)
 
     @fault("owner_crash", each="worker", moves=[may(H.PASSED, H.NONE), may(N.ACCEPTED, N.NONE)])
@@ -242,6 +277,7 @@ class References(System):
         """The owner dies, with the value. A handle that it has passed, and an answer, may still arrive."""
         s.when(self.is_owner(worker), ~s.dead[worker])
         self.dies(s, worker)
+        s.asked = True
         s.let_go = True
         s.gone = True
         for k in s.worker:
@@ -279,7 +315,8 @@ class References(System):
     def hears_of_the_owner(self, s: S, worker: Expr, when: Any) -> None:
         """The owner is lost: a handle that waits for its answer has no value, and DELETED does not arrive."""
         waits = when & s.news[worker].isin((N.FORKED, N.KNOWN, N.GONE))
-        alone = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
+        lost = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
+        alone = lost | (s.parent[worker] == 0)
         s.handle[worker] = ite(waits, H.FAILED, s.handle[worker])
         s.news[worker] = ite(waits, ite(alone, N.NONE, N.ACCEPTED), s.news[worker])
         s.deleted[worker] = s.deleted[worker] & ~when
@@ -291,7 +328,7 @@ class References(System):
 
     def is_over(self, s: S) -> Condition:
         """No program holds it, and no handle is on its way."""
-        return s.let_go & ~any_(s.wanted) & ~any_(x == H.PASSED for x in s.handle)
+        return s.asked & s.let_go & ~any_(s.wanted) & ~any_(x == H.PASSED for x in s.handle)
 
     @terminal
     def at_rest(self, s: S) -> Condition:
@@ -303,6 +340,11 @@ class References(System):
         """A user has passed on a handle that the owner does not know yet, and nobody else holds the value."""
         unknown = any_((s.handle[j] == H.HELD) & any_(s.keeps[j, k] for k in s.worker) for j in s.worker)
         return unknown & s.let_go
+
+    @sometimes()
+    def a_handle_comes_before_the_value(self, s: S) -> Condition:
+        """The owner knows a fork of a value that is still to be made."""
+        return ~s.made & any_(s.known)
 
     @sometimes()
     def it_is_gone(self, s: S) -> Condition:
@@ -333,6 +375,11 @@ class References(System):
     def all_have_a_value_if_nobody_died(self, s: S) -> Condition:
         """While any handle is held or on its way, the owner has the value, if no worker died."""
         return implies(s.gone & any_(x.isin(GOOD) for x in s.handle), any_(s.dead))
+
+    @always(witness="a_handle_comes_before_the_value")
+    def no_handle_fails_if_nobody_died(self, s: S) -> Condition:
+        """The owner refuses no handle while all workers live, also if the call that makes the value comes later."""
+        return implies(any_(x == H.FAILED for x in s.handle), any_(s.dead))
 
     @always(witness="it_is_gone", cite=CITE)
     def nothing_is_left(self, s: S) -> Condition:

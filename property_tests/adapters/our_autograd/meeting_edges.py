@@ -47,7 +47,7 @@ class Table:
 
     def set(self, key: str, text: str) -> None:
         self.texts[key] = text.encode()
-        if text != directory.GONE.decode():
+        if text.encode() not in directory.WITHDRAWN:
             sim.stop(key)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
@@ -524,7 +524,7 @@ class MeetingSteps:
             numbers = self._numbers(k)
             shown = [[0, 0], [0, 0], *numbers]
             out |= {
-                f"phase[{k}]": ordinal(worker.phase), f"entry[{k}]": int(entry != directory.GONE),
+                f"phase[{k}]": ordinal(worker.phase), f"entry[{k}]": int(entry not in directory.WITHDRAWN),
                 f"call[{k}]": ordinal(self._delivery(k)), f"runs[{k}]": self.runs[k], f"ends[{k}]": self.ends[k],
                 f"waits[{k}]": int(agent is not None and bool(agent._requests)), f"life[{k}]": worker.life,
                 f"came[{k}]": int(self.came[k]), f"expired[{k}]": int(worker.late),

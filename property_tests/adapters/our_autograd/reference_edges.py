@@ -1,18 +1,20 @@
 """Steps of the model `References`, performed by the runtime's tables of references.
 
-The network is kept here: handles and notices that are on their way, in order between two workers, and what each has
-noticed. The tables, and the lifetime of each handle and of the value, are the runtime's.
+The network is kept here: the call that makes the value, handles and notices that are on their way, in order between two
+workers, and what each has noticed. The tables, and the lifetime of each handle and of the value, are the runtime's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from trystate.impl.rpc.errors import PeerLost, RRefGone
-from trystate.impl.rpc.references import NOTICE, Fork, Happened, Held, Owned, References
+from trystate.impl.rpc.invocations import Invocations
+from trystate.impl.rpc.references import NOTICE, Fork, Happened, Held, Id, Owned, References
 from trystate.model.autograd.references import References as Model
 from trystate.model.autograd.vocabulary import Handle, News
 from trystate.model.language.sorts import ordinal
@@ -26,13 +28,14 @@ LIMITS = SimpleNamespace(limits=SimpleNamespace(rrefs=100))
 
 @dataclass(eq=False)
 class Notice:
-    """A request that is on its way, or its answer."""
+    """A request that is on its way, or its answer; `makes`: the call that makes the value."""
 
     to: int
     what: Happened
     body: bytes
     done: Callable[[Any], None]
     answer: bytes | BaseException | None = None
+    makes: bool = False
 
 
 @dataclass(eq=False)
@@ -44,6 +47,7 @@ class Agent:
     sent: list[Notice] = field(default_factory=list)
     later_: list[Callable[[], None]] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
+    waits: list[Callable[[], None]] = field(default_factory=list)
     closed: str | None = None
     timeout: float = 60.0
     options: Any = field(default_factory=lambda: LIMITS)
@@ -66,8 +70,9 @@ class Agent:
         self.later_.append(act)
 
     def after(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-        """The time never comes here: no value of the model is waited for."""
-        raise Disagreement(f"worker {self.me} waits for a value that was made already")
+        """The time never comes here: the call that makes the value does."""
+        self.waits.append(act)
+        return partial(self.waits.remove, act)
 
     def request(
         self, to: int, kind: Any, body: bytes, tensors: Any, seconds: float, done: Callable[[Any], None], *, what: str
@@ -89,10 +94,9 @@ class ReferenceSteps:
         workers = [*range(self.model.sizes["worker"])]
         self.agents = [Agent(k, workers) for k in workers]
         self.tables = [self._build(agent) for agent in self.agents]
-        owned = self.tables[OWNER].own()
-        owned.set("the value")
-        self.value: Owned | None = owned
-        self.reference = owned.reference
+        self.value: Owned | None = None
+        self.reference: Id | None = None  # None until the owner's program, or a call, has begun with the value
+        self.made = False
         self.held: dict[int, Held] = {}  # by worker: the handle that its program holds
         self.on_way: dict[int, tuple[Fork, int]] = {}  # by receiver, and who has passed it
         self.handles: dict[int, Any] = {}  # by worker: what has become of the last handle
@@ -106,6 +110,26 @@ class ReferenceSteps:
         for agent in self.agents:
             self._state(agent.me)  # of a handle that ends in this step
         getattr(self, f"_{step}")(*indices)
+
+    # ---- to make the value
+
+    def _make(self) -> None:
+        self.value = self.tables[OWNER].own()
+        self.value.set("the value")
+        self.reference, self.made = self.value.reference, True
+
+    def _have_it_made(self, worker: int) -> None:
+        """The call before it, by which the worker had another value made, has come; that value is gone."""
+        table, agent = self.tables[worker], self.agents[worker]
+        with table.making(OWNER) as before:
+            self.tables[OWNER].created(before, worker)
+        self.tables[OWNER].withdraw([before])
+        with table.making(OWNER) as fork:
+            held = table.hold(fork)
+            caller = SimpleNamespace(_unsent=lambda *_: None)  # the call has neither references nor gradients
+            done = partial(Invocations._created, caller, held, None, [], b"")  # type: ignore[arg-type]
+            agent.sent.append(Notice(OWNER, Happened.FORKED, fork.packed(), done, makes=True))
+        self.held[worker], self.reference = held, fork.reference
 
     # ---- to pass a handle
 
@@ -156,6 +180,13 @@ class ReferenceSteps:
         return found
 
     def _arrives(self, worker: int, notice: Notice) -> None:
+        if notice.makes:
+            owned = self.tables[notice.to].created(Fork.unpacked(notice.body, 0), worker)
+            owned.set("the value")
+            self.made, notice.answer = True, b""
+            if self.agents[notice.to].waits:
+                raise Disagreement("the owner waits for a value that is made")
+            return
         answers: list[bytes] = []
         incoming = SimpleNamespace(peer=worker, body=notice.body, answer=answers.append)
         try:
@@ -219,6 +250,7 @@ class ReferenceSteps:
         self._crash(worker)
         self.value = None
         self.tables[worker]._shared.clear()
+        self.tables[worker]._awaited.clear()
 
     def _notice(self, worker: int, lost: int) -> None:
         agent = self.agents[worker]
@@ -252,11 +284,15 @@ class ReferenceSteps:
         return self.agents[worker].sent
 
     def _known(self, worker: int) -> bool:
-        shared = self.tables[OWNER]._shared.get(self.reference)
+        shared = self.tables[OWNER]._shared.get(self.reference) if self.reference is not None else None
         return shared is not None and worker in shared.forks.values()
 
     def observe(self) -> Mapping[str, int]:
-        out = {"let_go": int(self.value is None), "gone": int(self.reference not in self.tables[OWNER]._known)}
+        owner_died = OWNER in self.dead
+        asked = owner_died or self.reference is not None
+        has_place = self.reference is not None and self.reference in self.tables[OWNER]._known
+        out = {"asked": int(asked), "made": int(self.made), "let_go": int(asked and self.value is None)}
+        out["gone"] = int((self.made or owner_died) and not has_place)
         for k, table in enumerate(self.tables):
             out[f"handle[{k}]"] = ordinal(self._state(k))
             out[f"known[{k}]"] = int(self._known(k))

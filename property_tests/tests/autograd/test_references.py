@@ -6,6 +6,8 @@ replay of the model's edges notices it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,10 +29,10 @@ S = SymbolicState
 TRYSTATE = Edition.TRYSTATE
 THREE = "worker=3"
 ASKED = (
-    Asked(Model, TRYSTATE, THREE, 1744),
-    Asked(Model, TRYSTATE, THREE, 5780, "", ("crash",)),
-    Asked(Model, TRYSTATE, THREE, 3711, "", ("owner_crash",)),
-    Asked(Model, TRYSTATE, THREE, 10487, "", ("crash", "owner_crash")),
+    Asked(Model, TRYSTATE, THREE, 4391),
+    Asked(Model, TRYSTATE, THREE, 12309, "", ("crash",)),
+    Asked(Model, TRYSTATE, THREE, 9955, "", ("owner_crash",)),
+    Asked(Model, TRYSTATE, THREE, 24041, "", ("crash", "owner_crash")),
 )
 
 
@@ -46,6 +48,13 @@ class AlwaysConfirms(Ours):
 
     def has_value(self, s: S) -> Any:
         return not_(False)
+
+
+class RefusesBeforeItIsMade(Ours):
+    """The owner answers FORKED as if the value were gone, when the call that makes it comes later."""
+
+    def has_value(self, s: S) -> Any:
+        return ~s.gone & s.made
 
 
 class LosesDeleted(Ours):
@@ -96,6 +105,7 @@ class WaitsForTheLost(Ours):
 # fmt: off
 MUTANTS = (
     ("all_have_a_value_if_nobody_died", KeepsNothing, THREE, ()),
+    ("no_handle_fails_if_nobody_died", RefusesBeforeItIsMade, THREE, ()),
     ("the_confirmed_have_a_value", AlwaysConfirms, THREE, ("crash",)),
     ("nothing_is_left", ForgetsNothing, THREE, ()),
     ("nothing_is_left", KeepsForTheDead, THREE, ("crash",)),
@@ -125,7 +135,7 @@ def test_the_runtime_does_what_the_model_says() -> None:
     check = next(check for check in CHECKS if check.name == "our references")
     found = check.run(lambda _: None)
     assert not found.disagreements
-    assert found.compared == found.of == 5_538 + 22_174 + 12_726
+    assert found.compared == found.of == 15_383 + 50_181 + 35_382
 
 
 class KeepsNoHandle(References):
@@ -207,10 +217,29 @@ class WaitsForAnOwnerThatIsLost(References):
             super()._known_there(held, parent, result)
 
 
+class TakesIdsBeforehand(References):
+    """A thread takes the id of its reference early: another thread's call with a larger id is sent before its own."""
+
+    @contextmanager
+    def making(self, to: int) -> Iterator[Fork]:
+        with super().making(to) as fork:
+            maker, number = fork.reference
+            yield fork._replace(reference=(maker, (1 << 20) - number))
+
+
+class KeepsNoPlace(References):
+    """The owner takes a value that is still to be made for one that is gone."""
+
+    def owned(self, reference: Id) -> Owned:
+        if reference not in self._known:
+            raise self._gone(reference)
+        return super().owned(reference)
+
+
 BROKEN = (
     (KeepsNoHandle, ()), (KnowsNoFork, ()), (TellsNobody, ()), (AcceptsAtOnce, ()), (KeepsForGood, ("crash",)),
     (DropsSilently, ()), (KeepsForTheLost, ("crash",)), (KeepsWhatNobodyHolds, ()),
-    (WaitsForAnOwnerThatIsLost, ("owner_crash",)),
+    (WaitsForAnOwnerThatIsLost, ("owner_crash",)), (TakesIdsBeforehand, ()), (KeepsNoPlace, ()),
 )  # fmt: skip
 
 

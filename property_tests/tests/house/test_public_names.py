@@ -6,11 +6,15 @@ must be an error in a user's program.
 
 from __future__ import annotations
 
+import inspect
 import runpy
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -66,6 +70,57 @@ def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
     assert [n for n in module.__all__ if getattr(module, n, None) is None] == []
     with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
         _ = module.no_such_name
+
+
+# What a public function takes or returns as a whole: docs/api.md promises nothing about the parts of these.
+WHOLE = {"Broken", "Exploration", "Explored", "Graph", "Incoming", "State"}
+# RPC's own modules call these on an agent.
+INTERNAL = {"Agent.caused_by", "Agent.connect", "Agent.transmit", "Agent.wait"}
+
+
+def public_functions(name: str) -> Iterator[tuple[str, FunctionType]]:
+    """The functions, constructors and methods of a public module, without the steps of systems, with their names."""
+    module = sys.modules[name] if name in sys.modules else getattr(trystate, name.partition(".")[2])
+    for public in sorted({*module.__all__} - WHOLE):
+        value = getattr(module, public)
+        if isinstance(value, FunctionType):
+            yield public, value
+        members = dir(value) if isinstance(value, type) and name != "trystate.systems" else ()
+        for member in ("__init__", *(m for m in members if not m.startswith("_"))) if members else ():
+            found = inspect.getattr_static(value, member)
+            found = getattr(found, "fget", None) or getattr(found, "__func__", found)
+            if isinstance(found, FunctionType) and f"{public}.{member}" not in INTERNAL:
+                yield f"{public}.{member}", found
+
+
+def types_in(hint: Any) -> Iterator[type]:
+    """The classes that an annotation names."""
+    if isinstance(hint, type):
+        yield hint
+    for part in (typing.get_origin(hint), *typing.get_args(hint)):
+        for each in part if isinstance(part, list) else (part,):
+            if each is not None:
+                yield from types_in(each)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_class_of_a_public_signature_can_be_imported(name: str) -> None:
+    modules = [sys.modules.get(each) or getattr(trystate, each.partition(".")[2]) for each in MODULES]
+    names = {each: getattr(module, each) for module in (trystate, *modules) for each in module.__all__}
+    public = {id(getattr(module, each)) for module in (trystate, *modules) for each in module.__all__}
+    lacking = set()
+    for where, function in public_functions(name):
+        within = {**names, **inspect.unwrap(function).__globals__}  # some modules import names for type checkers only
+        hints = typing.get_type_hints(function, within)
+        for hint in hints.values():
+            own = (each for each in types_in(hint) if each.__module__.startswith("trystate."))
+            lacking |= {f"{where}: {each.__module__}.{each.__qualname__}" for each in own if id(each) not in public}
+    assert lacking == set()
+
+
+def test_a_name_that_was_public_warns_for_a_version() -> None:
+    with pytest.warns(DeprecationWarning, match=r"trystate\.autograd\.messages is internal"):
+        assert trystate.autograd.messages.Backward is trystate.autograd.Backward  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(not TOOLS.is_dir(), reason="needs a clone: a wheel holds packages only")

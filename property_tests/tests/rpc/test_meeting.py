@@ -86,7 +86,7 @@ def test_a_rank_that_is_started_twice_is_refused_and_the_first_one_meets(
     assert found == [[""]]
 
 
-@pytest.mark.parametrize("left", ["", "not ours", b"\xff", directory.GONE, "of a killed process"])
+@pytest.mark.parametrize("left", ["", "not ours", b"\xff", *directory.WITHDRAWN, "of a killed process"])
 def test_what_a_killed_worker_has_left_is_replaced(left: Any, store: HashStore) -> None:
     if left == "of a killed process":
         gone = handshake.Listeners.open("127.0.0.1")

@@ -298,6 +298,18 @@ def test_who_does_not_come_is_named(lone_store: HashStore) -> None:
         rpc.get_worker_info()
 
 
+def test_a_worker_that_gave_up_is_not_reported_as_one_that_never_came(lone_store: HashStore) -> None:
+    """A worker that came early ends its init_rpc() with a timeout, and the others come later."""
+    short = Options(init_timeout=0.1)
+    with pytest.raises(RpcTimeout):
+        rpc.init_rpc("a", rank=0, world_size=3, store=lone_store, options=short)
+    with pytest.raises(RpcTimeout) as found:
+        rpc.init_rpc("b", rank=1, world_size=3, store=lone_store, options=short)
+    absent, gave_up = str(found.value).split("; ")
+    assert "1 of 3 workers did not come within 0.1 s, of rank 2: " in absent
+    assert "1 of 3 workers came, and gave up before all were connected, of rank 0: " in gave_up
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
