@@ -413,6 +413,7 @@ _MESSAGES = (
                   "The endpoint is wrong, its port is closed, or its server has not been started.",
                   "See `trystate status --rdzv-endpoint HOST:PORT --rdzv-id JOB` from this node."),
             Cause("while workers run", findings=("A4", "R7")),
+            Cause("while workers run, when another job at the same endpoint has ended", findings=("R20",)),
             Cause("at the end, after another node has ended", STORE_ENDED.why, STORE_ENDED.remedy),
         ),
         RENDEZVOUS, NETWORK,

@@ -46,6 +46,7 @@ from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.examples import ROUNDS
 from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
+from trystate.model.rendezvous.hosting import SharedEndpoints
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
 from trystate.model.store.frames import Frames
@@ -64,7 +65,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
-    "journals": Journals,
+    "journals": Journals, "shared-endpoints": SharedEndpoints,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.deadlines import Deadlines
     from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
+    from trystate.model.rendezvous.hosting import SharedEndpoints
     from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
@@ -44,5 +45,5 @@ else:
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
     "Ids", "Meetings", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry",
-    "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Rendezvous", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
 own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too. R16 is of
 older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone. R18 is of
-the calls of one node, which `Deadlines` has.
+the calls of one node, which `Deadlines` has, and R20 of the jobs at one endpoint, which `SharedEndpoints` has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..checker.expectations import Finding, Run, explained
 from .deadlines import Deadlines
 from .etcd import EtcdRendezvous
 from .holder import Holders
+from .hosting import SharedEndpoints
 from .properties import Rendezvous
 from .vocabulary import Edition
 
@@ -167,6 +168,13 @@ _FINDINGS = (
             "End the training script with a barrier of all ranks; or keep_alive_max_attempt=60 in --rdzv-conf (from "
             "torch 2.7): longer than the exit barrier's 300 s.",
             since="2.5"),
+    Finding("store-of-another-job", "R20",
+            "A node that finds the port of its endpoint taken uses the store of another job, which ends with that job.",
+            "let the node that serves stay until no node of another job uses its store",
+            "A healthy job ends with RendezvousConnectionError when another job, which nothing names, has ended.",
+            "Two jobs have the same --rdzv-endpoint, on a machine that may serve it.",
+            "Give each job a port of its own, or run a store that no job serves: `trystate store serve`.",
+            since="1.10"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -222,6 +230,11 @@ EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "ot
 def calls(edition: Edition, faults: tuple[str, ...], **found: str) -> Run:
     """One search of a node's calls beside its heartbeats."""
     return Run(Deadlines, {}, edition, faults, explained(found, FINDINGS))
+
+
+def hosting(edition: Edition, jobs: int, faults: tuple[str, ...], **found: str) -> Run:
+    """One search of the jobs at one endpoint."""
+    return Run(SharedEndpoints, {"job": jobs}, edition, faults, explained(found, FINDINGS))
 
 
 # fmt: off
@@ -409,6 +422,10 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 2, 3, ("drain",)),
     run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
+    hosting(TORCH, 2, (), no_job_ends_another="R20"),
+    hosting(TORCH, 3, ("kill",), no_job_ends_another="R20"),
+    hosting(TRYSTATE, 2, ()),
+    hosting(TRYSTATE, 3, ("kill", "long_job")),
 )
 # Searches of minutes, which `trystate verify --all` leaves out: docs/larger.py decides them.
 LARGER: tuple[Run, ...] = (

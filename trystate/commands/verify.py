@@ -397,6 +397,7 @@ def conformance_checks() -> tuple[Check, ...]:
     from trystate.property_tests.adapters.our_agent import conformance as agent
     from trystate.property_tests.adapters.our_autograd import conformance as autograd
     from trystate.property_tests.adapters.our_rendezvous import deadlines as our_calls
+    from trystate.property_tests.adapters.our_rendezvous import hosting as our_jobs
     from trystate.property_tests.adapters.our_rendezvous import operators as operators
     from trystate.property_tests.adapters.our_store import conformance as store_models
     from trystate.property_tests.adapters.seed_rendezvous import conformance as seed_rendezvous
@@ -414,6 +415,7 @@ def conformance_checks() -> tuple[Check, ...]:
         *store_models.CHECKS,
         *operators.CHECKS,
         *our_calls.CHECKS,
+        *our_jobs.CHECKS,
         *engine.CHECKS,
         *agent.CHECKS,
         *torch_agent.CHECKS,

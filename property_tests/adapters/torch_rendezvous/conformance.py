@@ -22,6 +22,7 @@ from ...harness.paths import replay_every_edge
 from .contexts import TORCH_OPERATORS, Compared, compare, observe
 from .deadlines import TorchDeadlines
 from .executors import TorchHolders
+from .hosting import every_edge as every_edge_of_jobs
 
 TABLES = OPERATORS[Edition.TORCH]
 SAMPLE_EDGES = 500
@@ -97,4 +98,5 @@ CHECKS: tuple[Check, ...] = (
     Check("state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
     Check("calls beside heartbeats", every_edge_of_calls, partial(every_edge_of_calls, edges_max=SAMPLE_EDGES)),
     Check("rendezvous over etcd", every_etcd_edge, partial(every_etcd_edge, edges_max=SAMPLE_EDGES)),
+    Check("jobs at one endpoint", every_edge_of_jobs),
 )

@@ -35,6 +35,7 @@ COMPARED = {
     "state holders and executors": (14_364, "edges"),
     "calls beside heartbeats": (15_693, "edges"),
     "rendezvous over etcd": (14_230, "edges"),
+    "jobs at one endpoint": (32, "edges"),
 }
 
 

@@ -17,6 +17,7 @@ from .heartbeats import (
     never_told,
     store_pause,
 )
+from .hosting import store_of_another_job
 from .master import master_not_republished, new_master_asserts, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
 from .worlds import clock_skew, death_in_window, fast_exit
@@ -65,6 +66,8 @@ _CATALOGUE = Catalogue.of((
      "A heartbeat that failed is followed by the next: a state without bytes ends the thread for ever."),
     ("R19", "done-node-replaced", done_node_replaced,
      "A live node is never expelled: one whose workers are done has no client to beat with in the exit barrier."),
+    ("R20", "store-of-another-job", store_of_another_job,
+     "A job takes the store from no other job: one that serves the endpoint ends, and its store with it."),
 ))
 # fmt: on
 

@@ -1,0 +1,216 @@
+"""Jobs at one endpoint: the first node to bind its port serves the store, and the nodes of every job are clients.
+
+Theory of operation. A node that may serve the endpoint tries to bind its port, and is a client of the store that is
+there if the port is taken. The server ends with the node that made it. Jobs do not agree on which of them serves, and
+may end in any order, so that a job may depend on a node of another.
+
+Abstractions. One node for each job, which is the node that may serve. A client of a server that has ended does not
+continue at another one: its connection is closed, its state is not in the new store. `RUNNING` begins when the node has
+connected, and the round itself is `Rendezvous`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    index,
+    ite,
+    leads_to,
+    machine,
+    not_,
+    sometimes,
+    terminal,
+    transition,
+)
+from .vocabulary import Edition
+
+S = SymbolicState
+Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
+
+
+class Tenant(enum.Enum):
+    """The state of a job at the endpoint: of its node, and of its workers."""
+
+    AWAY = "not started"
+    RUNNING = "its node is connected to the store"
+    SERVING = "its workers have succeeded; its node serves the store for other jobs"
+    SUCCEEDED = "its workers have succeeded, and its node has ended"
+    FAILED = "its node has lost the store"
+    KILLED = "its node was killed"
+
+
+T = Tenant
+
+
+class SharedEndpoints(System):
+    """The jobs that meet at one endpoint, which a node of one of them serves."""
+
+    title = "Jobs at one endpoint"
+    Edition = (Edition.TORCH, Edition.TRYSTATE)
+
+    job = index(2)
+
+    phase = choice(Tenant, per="job")
+    serves = flag(per="job", doc="its node has bound the port and serves the store")
+    connected = flag(per="job", doc="the server that its node is connected to has not ended")
+    host_killed = flag(per="job", doc="the node that served its store was killed, or its time to serve others was over")
+
+    @machine(Tenant, each="job")
+    def tenant(self, s: S, job: Expr) -> Any:
+        """A job at the endpoint."""
+        return s.phase[job]
+
+    # ---- helpers
+
+    def is_taken(self, s: S) -> Condition:
+        """The port is bound."""
+        return any_(x for x in s.serves)
+
+    def is_used_by_others(self, s: S, job: Expr) -> Condition:
+        """A node of another job is connected to the store that this job's node serves."""
+        return any_((j != job) & (s.phase[j] == T.RUNNING) & s.connected[j] for j in s.job)
+
+    def stop_serving(self, s: S, job: Expr, when: Any, killed: Any = False) -> None:
+        """The server ends: each node that was connected to it is connected to nothing."""
+        ends = s.serves[job] & when
+        for j in s.job:
+            s.host_killed[j] = s.host_killed[j] | (ends & killed & s.connected[j] & (j != job))
+            s.connected[j] = s.connected[j] & not_(ends)
+        s.connected[job] = False
+        s.serves[job] = s.serves[job] & not_(when)
+
+    def stays(self, s: S, job: Expr) -> Condition:
+        """The node continues to serve when the workers of its own job have succeeded."""
+        return False
+
+    # ---- the protocol
+
+    @transition(
+        each="job",
+        moves=[arc(T.AWAY, T.RUNNING)],
+        cite="rendezvous-engine 3.1.2; c10d_rendezvous_backend.py:_create_tcp_store",
+    )
+    def begin(self, s: S, job: Expr) -> None:
+        """Its node serves the endpoint, or connects to the store of the job whose node does."""
+        s.when(s.phase[job] == T.AWAY)
+        s.serves[job] = not_(self.is_taken(s))
+        s.connected[job] = True
+        s.phase[job] = T.RUNNING
+
+    @transition(each="job", moves=[arc(T.RUNNING, T.SUCCEEDED)])
+    def succeed(self, s: S, job: Expr) -> None:
+        """Its workers succeed, and its node ends, with the store if it serves that."""
+        s.when(s.phase[job] == T.RUNNING, s.connected[job])
+        stays = self.stays(s, job)
+        s.phase[job] = ite(stays, T.SERVING, T.SUCCEEDED)
+        self.stop_serving(s, job, not_(stays))
+
+    @environment(each="job", fair=True, moves=[arc(T.RUNNING, T.FAILED)])
+    def lose_store(self, s: S, job: Expr) -> None:
+        """Its node finds the connection closed: RendezvousConnectionError, and its workers are stopped."""
+        s.when(s.phase[job] == T.RUNNING, ~s.connected[job])
+        s.phase[job] = T.FAILED
+
+    @fault("kill", each="job", moves=[arc(T.RUNNING, T.KILLED)])
+    def kill(self, s: S, job: Expr) -> None:
+        """Its node is killed, or gets a signal, and its store ends with it."""
+        s.when(s.phase[job].isin((T.RUNNING, T.SERVING)))
+        s.phase[job] = T.KILLED
+        self.stop_serving(s, job, True, killed=True)
+
+    # ---- what must hold
+
+    @terminal
+    def at_rest(self, s: S) -> Condition:
+        """Every job is over."""
+        return all_(x.isin((T.SUCCEEDED, T.FAILED, T.KILLED)) for x in s.phase)
+
+    @sometimes()
+    def all_succeed(self, s: S) -> Condition:
+        """Every job succeeds."""
+        return all_(x == T.SUCCEEDED for x in s.phase)
+
+    @sometimes()
+    def one_uses_anothers_store(self, s: S) -> Condition:
+        """A job runs on the store that a node of another job serves."""
+        return any_((s.phase[j] == T.RUNNING) & s.connected[j] & ~s.serves[j] for j in s.job)
+
+    @sometimes()
+    def one_serves_after_another(self, s: S) -> Condition:
+        """A job has ended, and a later one serves the endpoint."""
+        return any_(x == T.SUCCEEDED for x in s.phase) & any_((s.phase[j] == T.RUNNING) & s.serves[j] for j in s.job)
+
+    @sometimes(needs="kill")
+    def a_job_loses_its_store(self, s: S) -> Condition:
+        """A job fails because the node of another job was killed."""
+        return any_((s.phase[j] == T.FAILED) & s.host_killed[j] for j in s.job)
+
+    @always(witness="one_uses_anothers_store")
+    def no_job_ends_another(self, s: S) -> Condition:
+        """A job that ends in order takes the store from no other job."""
+        return all_((s.phase[j] != T.RUNNING) | s.connected[j] | s.host_killed[j] for j in s.job)
+
+    @always(witness="one_uses_anothers_store")
+    def one_serves(self, s: S) -> Condition:
+        """At most one node serves the endpoint."""
+        return s.serves.count() <= 1
+
+    @always(witness="all_succeed")
+    def the_server_ends_with_its_node(self, s: S) -> Condition:
+        """A store is served by a node that runs."""
+        return all_(~s.serves[j] | s.phase[j].isin((T.RUNNING, T.SERVING)) for j in s.job)
+
+    @leads_to(each="job")
+    def nodes_end(self, s: S, job: Expr) -> tuple[Condition, Condition]:
+        """A node whose workers have succeeded ends, as each other job does."""
+        return s.phase[job] == T.SERVING, s.phase[job].isin((T.SUCCEEDED, T.KILLED))
+
+
+# ---- the editions
+
+
+class Torch(SharedEndpoints, edition=Edition.TORCH):
+    """torch 1.10 to 2.15: the store is an object of the process that serves it, and ends with it (R20)."""
+
+
+class Ours(SharedEndpoints, edition=Edition.TRYSTATE):
+    """Ours: the node that serves stays until no node of another job uses the store, or for other_jobs_timeout."""
+
+    succeed = SharedEndpoints.succeed.claiming(*SharedEndpoints.succeed.arcs, arc(T.RUNNING, T.SERVING))
+    kill = SharedEndpoints.kill.claiming(*SharedEndpoints.kill.arcs, arc(T.SERVING, T.KILLED))
+
+    def stays(self, s: S, job: Expr) -> Condition:
+        """It serves, and a node of another job uses the store."""
+        return s.serves[job] & self.is_used_by_others(s, job)
+
+    @environment(each="job", fair=True, moves=[arc(T.SERVING, T.SUCCEEDED)])
+    def others_have_left(self, s: S, job: Expr) -> None:
+        """No node of another job uses the store: it ends."""
+        s.when(s.phase[job] == T.SERVING, ~self.is_used_by_others(s, job))
+        s.phase[job] = T.SUCCEEDED
+        self.stop_serving(s, job, True)
+
+    @fault("long_job", each="job", moves=[arc(T.SERVING, T.SUCCEEDED)])
+    def other_jobs_timeout(self, s: S, job: Expr) -> None:
+        """Another job uses the store for longer than other_jobs_timeout (86,400 s): it ends, and warns of that."""
+        s.when(s.phase[job] == T.SERVING, self.is_used_by_others(s, job))
+        s.phase[job] = T.SUCCEEDED
+        self.stop_serving(s, job, True, killed=True)
+
+    @sometimes()
+    def one_serves_for_others(self, s: S) -> Condition:
+        """A node whose job is over serves the store of another job."""
+        return any_(x == T.SERVING for x in s.phase)

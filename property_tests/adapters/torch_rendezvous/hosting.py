@@ -1,0 +1,154 @@
+"""Steps of the model `SharedEndpoints`, performed by processes that meet at one endpoint: torch's backend, or ours.
+
+The node of each job is a process of its own, since torch's stores of one process share a server. A node performs the
+step that it is sent, and shows whether its connection is open.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+from trystate.model.language.sorts import ordinal
+from trystate.model.rendezvous.hosting import SharedEndpoints, Tenant
+from trystate.model.rendezvous.vocabulary import Edition
+
+from ...harness.checks import Outcome
+from ...harness.paths import replay_every_edge
+from ...harness.subjects import Disagreement, Refused
+from ..torch_store.isolated import Child, silence
+
+HOST = "127.0.0.1"
+STEP_SECONDS = 60.0  # for one step of a node, on a busy machine
+BEAT = "beat"  # sent by a node that waits while time passes, and to the nodes whose heartbeats are due then
+OVER = {Tenant.SUCCEEDED, Tenant.FAILED, Tenant.KILLED}
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def torch_node(line: Connection, job: int, port: int) -> None:
+    """A node of torch's: answers each step with its next phase."""
+    silence()
+    store: Any = None
+    backend: Any = None
+    while True:
+        step = line.recv()
+        if step == "begin":
+            parameters = RendezvousParameters("c10d", f"{HOST}:{port}", f"job{job}", 1, 1, read_timeout=10)
+            backend, store = create_backend(parameters)
+            line.send("RUNNING")
+        elif step == "look":
+            line.send(is_connected(backend.get_state))
+        elif step == "lose_store":
+            line.send("FAILED" if not is_connected(backend.get_state) else "RUNNING")
+        elif step == "succeed":
+            del store, backend  # as the end of torchrun does
+            gc.collect()
+            line.send("SUCCEEDED")
+            return
+        else:
+            raise ValueError(f"torch's node has no step {step!r}")
+
+
+def is_connected(request: Callable[[], object]) -> bool:
+    """Whether the server answers a request."""
+    try:
+        request()
+    except (RendezvousConnectionError, RuntimeError, OSError):
+        return False
+    return True
+
+
+class Tenants:
+    """The subject: the nodes of all jobs, at a new port after each reset."""
+
+    def __init__(self, system: SharedEndpoints, node: Callable[[Connection, int, int], None] = torch_node) -> None:
+        self._node = node
+        self._jobs = range(system.sizes["job"])
+        self._open = ExitStack()
+        self.reset()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def reset(self) -> None:
+        self._open.close()
+        self._children: dict[int, Child] = {}
+        self._phases = [Tenant.AWAY for _ in self._jobs]
+        self._port = free_port()
+        self._server: int | None = None  # the job whose node began while no other served
+
+    def can_refuse(self, step: str) -> bool:
+        return False
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        (job,) = indices
+        if step == "begin":
+            self._children[job] = self._open.enter_context(Child(self._node, job, self._port))
+            self._server = job if self._server is None else self._server
+        phase = Tenant.KILLED if step == "kill" else Tenant[self._ask(job, step)]
+        if phase is self._phases[job]:
+            raise Refused(f"job {job} remains {phase.name}")
+        self._phases[job] = phase
+        if phase in OVER:
+            self._children.pop(job).kill()
+            if self._server == job:
+                self._server = None
+                self._await_end_of_server()
+
+    def _await_end_of_server(self) -> None:
+        """The server may be a process of its own, which ends soon after its node."""
+        ends = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < ends:
+            with socket.socket() as tried:
+                if tried.connect_ex((HOST, self._port)):
+                    return
+            time.sleep(0.005)
+        raise Disagreement(f"the server at port {self._port} has not ended within {STEP_SECONDS:g} s after its node")
+
+    def observe(self) -> Mapping[str, int]:
+        seen = {f"phase[{job}]": ordinal(self._phases[job]) for job in self._jobs}
+        running = [job for job in self._jobs if self._phases[job] is Tenant.RUNNING]
+        seen |= {f"connected[{job}]": int(self._ask(job, "look")) for job in running}
+        return seen
+
+    def _ask(self, job: int, step: str) -> Any:
+        child = self._children[job]
+        child.tell(step)
+        while (answer := child.hear(STEP_SECONDS)) == BEAT:
+            for other in self._jobs:
+                if other != job and self._phases[other] is Tenant.RUNNING:
+                    self._ask(other, BEAT)
+            child.tell(BEAT)
+        if not isinstance(answer, str | bool):
+            raise Disagreement(f"the node of job {job} did not end the step {step}: {answer}")
+        return answer
+
+
+def compare(
+    system: SharedEndpoints, node: Callable[[Connection, int, int], None], report: Callable[[str], None],
+    stop_after: int = 5,
+) -> Outcome:  # fmt: skip
+    """Replay every step of a system on such nodes, until that many disagreements are found."""
+    started = time.perf_counter()
+    with Tenants(system, node) as subject:
+        seen = replay_every_edge(system, subject, refusals=False, repeats=False, stop_after=stop_after, report=report)
+    return Outcome(seen.edges, "edges", seen.disagreements, time.perf_counter() - started, seen.edges_of_all)
+
+
+def every_edge(report: Callable[[str], None]) -> Outcome:
+    """Replay every step of two jobs at one endpoint on torch's nodes."""
+    return compare(SharedEndpoints(edition=Edition.TORCH, faults=("kill",)), torch_node, report)
