@@ -31,7 +31,7 @@ class _Output(TextIOWrapper):
 
 
 class _Errors(TextIOWrapper):
-    """What is said there is lost if it cannot be written; the exit code still says how the command ended."""
+    """A text that cannot be written there is lost; the exit code still says how the command ended."""
 
     def write(self, text: str, /) -> int:
         try:

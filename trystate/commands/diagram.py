@@ -60,7 +60,7 @@ def diagram(args: argparse.Namespace) -> int:
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
     what = Chosen() if args.witness else _named(args.names) if args.names else _all()
-    if not args.check:
+    if args.out and not args.check:
         make_folder(out, "--out")
     # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
     systems = list(_systems(what.classes))

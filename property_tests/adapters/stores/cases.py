@@ -36,6 +36,8 @@ VALUES = (None, b"", b"v", b"7", b"-1", b"9223372036854775807", b"92233720368547
 QUEUES = ((), (b"q",))
 BRIEF = timedelta(milliseconds=10)
 PROMPT = timedelta(seconds=PROMPT_SECONDS)  # for what does not block at all
+SENT = timedelta(milliseconds=200)  # in which a request reaches the server, on a new connection and a busy machine
+REPEATED = timedelta(seconds=60)  # for a read that is sent again when its answer is lost
 SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
 
 
@@ -139,7 +141,7 @@ def compare_unanswered(open_store: Callable[[], Any], proxy: Losing, *, stop_aft
             handle = Handle(open_store(), frozenset())
             handle.store._client._close_idle()
         proxy.loses.set()
-        said = _unanswered(handle, operation, BRIEF if result is Refusal.TIMED_OUT else PROMPT)
+        said = _unanswered(handle, operation, SENT if result is Refusal.TIMED_OUT else REPEATED)
         lost, found = not proxy.loses.is_set(), _look(handle, ())
         if said != expected or found != after or not lost:
             where = "an idle connection" if idle else "a new connection"

@@ -24,6 +24,7 @@ WALTZ = HERE.replace(":Lock", ":Waltz")
 def test_a_model_for_spin_is_printed_or_goes_into_a_file(command: Command) -> None:
     code, out, _ = command("export", *BROKEN, "--to", "promela")
     assert (code, out) == (Exit.OK, promela(Lock(edition="BROKEN")))
+    Path("models").mkdir()
     assert command("export", *BROKEN, "--to", "promela", "--out", "models/lock.pml")[:2] == (Exit.OK, "")
     assert Path("models/lock.pml").read_text(encoding="utf-8") == out
 

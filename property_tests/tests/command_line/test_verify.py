@@ -228,6 +228,7 @@ def test_a_search_on_tensors_says_the_same(command: Command, monkeypatch: pytest
 
 
 def test_the_report_has_each_counterexample_in_every_format(command: Command) -> None:
+    Path("copy").mkdir()
     assert command(*WHOLE, "--json", "copy/all.json", "--junit", "all.xml")[0] == Exit.OK
     found = report()
     assert json.loads(Path("copy/all.json").read_text()) == found

@@ -86,7 +86,7 @@ def modules() -> Iterator[Module]:
 MODULES = tuple(modules())
 NAMES = {m.name for m in MODULES}
 PUBLIC = {
-    m.name for m in MODULES if m.folder == "trystate" and "lazily(__name__)" in m.path.read_text(encoding="utf-8")
+    m.name for m in MODULES if m.folder == "trystate" and "lazily(__name__" in m.path.read_text(encoding="utf-8")
 }
 
 

@@ -72,7 +72,7 @@ def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
         _ = module.no_such_name
 
 
-# What a public function takes or returns as a whole: docs/api.md promises nothing about the parts of these.
+# The types of whole arguments and results of public functions: docs/api.md promises nothing about their parts.
 WHOLE = {"Broken", "Exploration", "Explored", "Graph", "Incoming", "State"}
 # RPC's own modules call these on an agent.
 INTERNAL = {"Agent.caused_by", "Agent.connect", "Agent.transmit", "Agent.wait"}
