@@ -85,9 +85,7 @@ def modules() -> Iterator[Module]:
 
 MODULES = tuple(modules())
 NAMES = {m.name for m in MODULES}
-PUBLIC = {
-    m.name for m in MODULES if m.folder == "trystate" and "lazily(__name__" in m.path.read_text(encoding="utf-8")
-}
+PUBLIC = {m.name for m in MODULES if m.folder == "trystate" and "lazily(__name__" in m.path.read_text(encoding="utf-8")}
 
 
 def files(*suffixes: str) -> Iterator[Path]:
