@@ -18,7 +18,7 @@ from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import hosting, meeting_place, waiting
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
+from trystate.impl.rendezvous.endpoint import Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
@@ -171,7 +171,7 @@ def test_any_free_port_is_for_one_node_alone() -> None:
 
 
 def test_the_port_is_torchs_unless_it_is_given() -> None:
-    with pytest.raises(RendezvousConnectionError, match=f":{DEFAULT_PORT}"):
+    with pytest.raises(RendezvousConnectionError, match=f":{meeting_place.DEFAULT_PORT}"):
         endpoint("127.0.0.1", is_host=0, read_timeout=0.2)
 
 
