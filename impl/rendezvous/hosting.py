@@ -18,13 +18,13 @@ from typing import Any
 
 from trystate.model.errors import TrystateError
 
-from .encoding import decode
+from ..store.errors import StoreTimeout
+from . import jobs
 from .notifier import look
 from .state import NAMED_MAX, State, named
 from .waiting import Teller, lasting
 
 KEY = "trystate/hosted-by"  # no job's state: those end with /state
-STATE = ("trystate/", "/state")
 LOOK_SECONDS = 2.0  # at a server that is this node's own
 JOB_BYTES_MAX = 1000  # of a name that is shown
 PAUSE_SECONDS = 0.5  # between two looks at the other jobs
@@ -59,21 +59,24 @@ def serve(
     """Return True when no other job uses the store, False after `seconds`, with a line in the log each minute.
 
     A job uses it while its state lists nodes and changes, as their heartbeats change it: a state that has been the same
-    for the job's window is of nodes that were killed.
+    for the job's window is of nodes that were killed. While the store is too slow to answer, the jobs are those that it
+    listed last: a busy machine ends no job.
     """
     ends, teller = clock() + seconds, Teller()
+    found: dict[str, tuple[bytes, State | None]] = {}
     since: dict[str, tuple[bytes, float]] = {}  # each job's state, and when it was first seen so
     while True:
-        found, now = _others(store, job), clock()
+        seen, now = _others(store, job), clock()
+        found = found if seen is None else seen
         since = {name: was if (was := since.get(name)) and was[0] == data else (data, now)
                  for name, (data, _) in found.items()}  # fmt: skip
         left = {name: state for name, (_, state) in found.items() if now - since[name][1] < _window(state)}
-        if not left:
+        if seen is not None and not left:
             return True
         if now >= ends:
             return False
         what = (f"this node, of the job {job!r}, has left; it serves the store until the nodes of other jobs have "
-                f"left: {_named(left)}")  # fmt: skip
+                f"left: {_named(left) or 'the store has not listed them yet'}")  # fmt: skip
         limit = f"up to {lasting(ends - now)} (other_jobs_timeout), or until a signal"
         teller.tell(partial(str, what), now, partial(str, limit))
         pause(min(PAUSE_SECONDS, ends - now))
@@ -81,26 +84,24 @@ def serve(
 
 def warn_of_others(store: Any, job: str) -> None:
     """Name the other jobs that have nodes at a store that ends now."""
-    found = {name: state for name, (_, state) in _others(store, job).items() if state is None or state.closed is None}
+    found = {name: state for name, (_, state) in (_others(store, job) or {}).items()
+             if state is None or state.closed is None}  # fmt: skip
     if found:
         log.warning("this node, of the job %r, ends, and with it the store that it serves; others use that: %s. They "
                     "stop their workers", job, _named(found))  # fmt: skip
 
 
-def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]]:
-    """The state of each other job that has nodes at the store, None if it is of another version."""
+def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]] | None:
+    """The state of each other job that has nodes at the store, as `jobs.stored`; None: the store was too slow."""
     found: dict[str, tuple[bytes, State | None]] = {}
     try:
         store.set_timeout(timedelta(seconds=LOOK_SECONDS))
-        keys = [key for key in store.list_keys(STATE[0]) if key.endswith(STATE[1])]
-        for name in sorted(key.removeprefix(STATE[0]).removesuffix(STATE[1]) for key in keys):
-            data = look(store, f"{STATE[0]}{name}{STATE[1]}") if name != job else None
-            try:
-                state = decode(data) if data is not None else None
-            except TrystateError:
-                state = None
+        for name in jobs.names(store.list_keys("trystate/")):
+            data, state = jobs.stored(store, name) if name != job else (None, None)
             if data is not None and (state is None or any(state.listed())):
                 found[name] = data, state
+    except StoreTimeout:
+        return None
     except (TrystateError, RuntimeError, OSError):  # the server is gone already
         return {}
     return found
@@ -110,8 +111,8 @@ def _window(state: State | None) -> float:
     return state.settings.expiry_seconds if state is not None else UNREADABLE_SECONDS
 
 
-def _named(jobs: dict[str, State | None]) -> str:
+def _named(found: dict[str, State | None]) -> str:
     said = [f"the job {name!r}" + (f" ({named(p.node for p in state.listed())})" if state is not None else "")
-            for name, state in jobs.items()]  # fmt: skip
+            for name, state in found.items()]  # fmt: skip
     more = f" and {len(said) - NAMED_MAX} more" if len(said) > NAMED_MAX else ""
     return "; ".join(said[:NAMED_MAX]) + more

@@ -6,7 +6,7 @@ Rule: nothing is written here, and keys are listed only where a person asks or a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from trystate.model.errors import TrystateError
 
 from .encoding import decode
 from .notifier import look
-from .state import NAMED_MAX, named
+from .state import NAMED_MAX, State, named
 
 OURS, TORCH = "trystate", "c10d"
 ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of its workers
@@ -24,6 +24,21 @@ ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of i
 def keys(job: str) -> dict[str, str]:
     """The key of the state in each backend."""
     return {OURS: f"trystate/{job}/state", TORCH: f"torch.rendezvous.{job}"}
+
+
+def names(there: Iterable[str]) -> list[str]:
+    """The jobs of ours that have a state among these keys, sorted."""
+    states = (key for key in there if key.startswith("trystate/") and key.endswith("/state"))
+    return sorted(key.removeprefix("trystate/").removesuffix("/state") for key in states)
+
+
+def stored(store: Any, job: str) -> tuple[bytes | None, State | None]:
+    """A job's state as it is stored, and decoded; None: there is none, or it is of another version."""
+    data = look(store, keys(job)[OURS])
+    try:
+        return data, decode(data) if data is not None else None
+    except TrystateError:
+        return data, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +56,9 @@ def jobs(store: Any) -> Jobs | None:
         there = store.list_keys()
     except (DistError, RuntimeError, NotImplementedError, AttributeError):  # older releases of torch have no list_keys
         return None
-    ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
-            if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip
     states = {key for key in there if key.startswith("torch.rendezvous.")}
     torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
-    return Jobs(tuple(sorted(ours)), tuple(sorted(torchs)), len(there))
+    return Jobs(tuple(names(there)), tuple(sorted(torchs)), len(there))
 
 
 def _is_of_a_round(key: str, there: Collection[str]) -> bool:
@@ -67,13 +80,9 @@ def others_that_wait(store: Any, job: str) -> str:
     return "; ".join(parts)
 
 
-def _waiting(store: Any, names: list[str]) -> Iterator[str]:
-    for name in names[:NAMED_MAX]:
-        data = look(store, keys(name)[OURS])
-        try:
-            state = decode(data) if data is not None else None
-        except TrystateError:
-            continue  # of another version, or not a state: its nodes will report that
+def _waiting(store: Any, others: list[str]) -> Iterator[str]:
+    for name in others[:NAMED_MAX]:
+        _, state = stored(store, name)
         if state is not None and state.closed is None and not state.complete:
             nodes = f" ({named(p.node for p in state.participants)})" if state.participants else ""
             yield (f"the job {name!r} at this store has no complete round either, {len(state.participants)} of "

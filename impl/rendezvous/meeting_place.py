@@ -10,6 +10,9 @@ import ipaddress
 import os
 from dataclasses import replace
 
+from trystate.model.errors import UsageError
+
+from ..host.addresses import host_and_port
 from .errors import RendezvousSettingsError
 from .options import Options
 
@@ -72,9 +75,10 @@ def warning(options: Options) -> str:
 
 
 def _host(endpoint: str) -> str:
-    if endpoint.startswith("["):
-        return endpoint[1:].partition("]")[0]
-    return endpoint.rpartition(":")[0] if endpoint.count(":") == 1 else endpoint
+    try:
+        return host_and_port(endpoint, DEFAULT_PORT)[0]
+    except UsageError:  # `endpoint.place` refuses it
+        return ""
 
 
 def _is_local(host: str) -> bool:

@@ -1,8 +1,8 @@
 """Jobs at one endpoint: the first node to bind its port serves the store, and the nodes of every job are clients.
 
-Theory of operation. A node that may serve the endpoint tries to bind its port, and is a client of the store that is
-there if the port is taken. The server ends with the node that made it. Jobs do not agree on which of them serves, and
-may end in any order, so that a job may depend on a node of another.
+Theory of operation. Each node that may serve the endpoint tries to bind its port. If the port is taken, the node is a
+client of the store that answers there, whichever job that store belongs to. The server ends with the node that made it.
+Jobs do not agree on which of them serves, and may end in any order: a job may depend on a node of another.
 
 Abstractions. One node for each job, which is the node that may serve. A client of a server that has ended does not
 continue at another one: its connection is closed, its state is not in the new store. `RUNNING` begins when the node has
@@ -66,7 +66,7 @@ class SharedEndpoints(System):
     phase = choice(Tenant, per="job")
     serves = flag(per="job", doc="its node has bound the port and serves the store")
     connected = flag(per="job", doc="the server that its node is connected to has not ended")
-    host_killed = flag(per="job", doc="the node that served its store was killed, or its time to serve others was over")
+    lost_to_fault = flag(per="job", doc="its store ended since a node was killed, or served others for its whole limit")
 
     @machine(Tenant, each="job")
     def tenant(self, s: S, job: Expr) -> Any:
@@ -83,11 +83,11 @@ class SharedEndpoints(System):
         """A node of another job is connected to the store that this job's node serves."""
         return any_((j != job) & (s.phase[j] == T.RUNNING) & s.connected[j] for j in s.job)
 
-    def stop_serving(self, s: S, job: Expr, when: Any, killed: Any = False) -> None:
+    def stop_serving(self, s: S, job: Expr, when: Any, *, by_fault: Any = False) -> None:
         """The server ends: each node that was connected to it is connected to nothing."""
         ends = s.serves[job] & when
         for j in s.job:
-            s.host_killed[j] = s.host_killed[j] | (ends & killed & s.connected[j] & (j != job))
+            s.lost_to_fault[j] = s.lost_to_fault[j] | (ends & by_fault & s.connected[j] & (j != job))
             s.connected[j] = s.connected[j] & not_(ends)
         s.connected[job] = False
         s.serves[job] = s.serves[job] & not_(when)
@@ -129,7 +129,7 @@ class SharedEndpoints(System):
         """Its node is killed, or gets a signal, and its store ends with it."""
         s.when(s.phase[job].isin((T.RUNNING, T.SERVING)))
         s.phase[job] = T.KILLED
-        self.stop_serving(s, job, True, killed=True)
+        self.stop_serving(s, job, True, by_fault=True)
 
     # ---- what must hold
 
@@ -156,12 +156,12 @@ class SharedEndpoints(System):
     @sometimes(needs="kill")
     def a_job_loses_its_store(self, s: S) -> Condition:
         """A job fails because the node of another job was killed."""
-        return any_((s.phase[j] == T.FAILED) & s.host_killed[j] for j in s.job)
+        return any_((s.phase[j] == T.FAILED) & s.lost_to_fault[j] for j in s.job)
 
     @always(witness="one_uses_anothers_store")
     def no_job_ends_another(self, s: S) -> Condition:
         """A job that ends in order takes the store from no other job."""
-        return all_((s.phase[j] != T.RUNNING) | s.connected[j] | s.host_killed[j] for j in s.job)
+        return all_((s.phase[j] != T.RUNNING) | s.connected[j] | s.lost_to_fault[j] for j in s.job)
 
     @always(witness="one_uses_anothers_store")
     def one_serves(self, s: S) -> Condition:
@@ -175,7 +175,7 @@ class SharedEndpoints(System):
 
     @leads_to(each="job")
     def nodes_end(self, s: S, job: Expr) -> tuple[Condition, Condition]:
-        """A node whose workers have succeeded ends, as each other job does."""
+        """A node that serves other jobs ends."""
         return s.phase[job] == T.SERVING, s.phase[job].isin((T.SUCCEEDED, T.KILLED))
 
 
@@ -183,7 +183,7 @@ class SharedEndpoints(System):
 
 
 class Torch(SharedEndpoints, edition=Edition.TORCH):
-    """torch 1.10 to 2.15: the store is an object of the process that serves it, and ends with it (R20)."""
+    """torch 2.13: the store is an object of the process that serves it, and ends with it (R20)."""
 
 
 class Ours(SharedEndpoints, edition=Edition.TRYSTATE):
@@ -208,7 +208,7 @@ class Ours(SharedEndpoints, edition=Edition.TRYSTATE):
         """Another job uses the store for longer than other_jobs_timeout (86,400 s): it ends, and warns of that."""
         s.when(s.phase[job] == T.SERVING, self.is_used_by_others(s, job))
         s.phase[job] = T.SUCCEEDED
-        self.stop_serving(s, job, True, killed=True)
+        self.stop_serving(s, job, True, by_fault=True)
 
     @sometimes()
     def one_serves_for_others(self, s: S) -> Condition:

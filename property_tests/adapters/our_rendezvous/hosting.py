@@ -22,8 +22,9 @@ from trystate.model.rendezvous.hosting import SharedEndpoints
 from trystate.model.rendezvous.vocabulary import Edition
 
 from ...harness.checks import Check, Outcome
-from ..torch_rendezvous.hosting import BEAT, HOST, compare, is_connected
+from ..torch_rendezvous.hosting import BEAT, compare, is_connected
 from ..torch_store.isolated import preload, silence
+from ..torch_store.server import HOST
 from .parts import participant
 
 preload("trystate.impl.rendezvous.endpoint", "trystate.property_tests.adapters.our_rendezvous.hosting")

@@ -24,16 +24,11 @@ from ...harness.checks import Outcome
 from ...harness.paths import replay_every_edge
 from ...harness.subjects import Disagreement, Refused
 from ..torch_store.isolated import Child, silence
+from ..torch_store.server import HOST, free_port
 
-HOST = "127.0.0.1"
 STEP_SECONDS = 60.0  # for one step of a node, on a busy machine
 BEAT = "beat"  # sent by a node that waits while time passes, and to the nodes whose heartbeats are due then
 OVER = {Tenant.SUCCEEDED, Tenant.FAILED, Tenant.KILLED}
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def torch_node(line: Connection, job: int, port: int) -> None:
@@ -122,8 +117,11 @@ class Tenants:
     def observe(self) -> Mapping[str, int]:
         seen = {f"phase[{job}]": ordinal(self._phases[job]) for job in self._jobs}
         running = [job for job in self._jobs if self._phases[job] is Tenant.RUNNING]
-        seen |= {f"connected[{job}]": int(self._ask(job, "look")) for job in running}
-        return seen
+        return seen | {f"connected[{job}]": int(self.is_connected(job)) for job in running}
+
+    def is_connected(self, job: int) -> bool:
+        """Whether the node of a job that runs has a store that answers."""
+        return self._ask(job, "look") is True
 
     def _ask(self, job: int, step: str) -> Any:
         child = self._children[job]

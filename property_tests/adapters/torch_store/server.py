@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import signal
+import socket
 import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -25,6 +26,12 @@ from .isolated import Child, silence
 HOST = "127.0.0.1"
 START_S = 60.0  # for a process that imports torch, on a busy machine
 STILL = frozenset("TtZX")  # states of a thread that does nothing more (`man proc_pid_stat`)
+
+
+def free_port() -> int:
+    """A port that nothing listens at."""
+    with socket.create_server((HOST, 0)) as found:
+        return int(found.getsockname()[1])
 
 
 def freeze(pid: int) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.store import TCPStore
 
 from ...adapters.forked import Program
+from ...adapters.torch_store.server import free_port
 
 PACKAGE = __name__.rpartition(".")[0]
 # A dead node is noticed after about two seconds. A live one that a busy machine stops for so long loses its lease, and
@@ -34,12 +34,6 @@ BEATS = "keep_alive_interval=0.5,keep_alive_max_attempt=4"
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
 SECONDS = 120.0  # torch is imported by workers that train, on a machine that may be busy
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        number: int = found.getsockname()[1]
-        return number
 
 
 def launch(launcher: str, argv: list[str]) -> None:

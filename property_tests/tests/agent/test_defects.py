@@ -25,8 +25,8 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.torch_release import is_before
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, alive, crash, eventually
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.agents import succeed
-from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.sides import (
     RUN_ID,
     Cluster,

@@ -17,9 +17,9 @@ from trystate.impl.agent.signals import ECHO_SECONDS
 from trystate.impl.agent.watchdog import table
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import CONF, WORKER, Agent, alive, eventually
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.agents import one_group
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import free_port
 
 SOON = 15.0
 LATE = ("Traceback", "ConnectionLost", "connection lost", "trying again", "could not tell", "did not answer")

@@ -18,9 +18,9 @@ from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.waiting import Teller
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, eventually
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import free_port
 
 SOON = 12.0
 REST = ["--rdzv-id=j", "--rdzv-conf=is_host=0,read_timeout=3", "x.py"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
 
 PROGRAM = Path(__file__).resolve().parents[3] / "docs" / "examples" / "dist_autograd_simple.py"
@@ -23,11 +23,6 @@ RATE, ELEMENTS = 0.05, 9
 ROUNDED = 1.5e-4  # both values are printed with four digits
 LINE = re.compile(r"worker(\d): rref(\d) on worker(\d): (.*)")
 SIDES = ("ours", "torch")
-
-
-def free_port() -> int:
-    with socket.create_server(("localhost", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def printed(whose: str) -> list[str]:

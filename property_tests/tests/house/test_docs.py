@@ -13,6 +13,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -75,12 +76,16 @@ def run(argv: list[str], folder: Path, said: str) -> str:
     """
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "PYTHONSAFEPATH": "1", "COLUMNS": "120"}
-    done = subprocess.run(
-        argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
-    )
-    if done.returncode:
-        raise Broken(f"{said}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    with subprocess.Popen(argv, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # with the servers that a block has begun
+            raise
+    if process.returncode:
+        raise Broken(f"{said}: exit code {process.returncode}\n{out}{err}")
+    return out
 
 
 def run_block(block: Block, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -24,9 +25,10 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.store.errors import StoreTimeout
 from trystate.model.errors import UsageError
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.nodes import agreed, together
 
 from trystate.store import HashStore, TCPStoreServer
@@ -134,6 +136,20 @@ def test_a_store_is_served_until_the_nodes_of_other_jobs_are_gone(
     assert len(said) == math.ceil(expected[1] / waiting.AGAIN_SECONDS), "once a minute"
     if every:
         assert "left: the job 'second' (hostB_7_0); up to 3 m (other_jobs_timeout), or until a signal" in said[0]
+
+
+def test_a_store_that_is_slow_to_answer_is_served_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look and a later one are not answered in time: this does not mean that no other job is there."""
+    day, looks = Day({0.0: listing(), 100.0: None}, 5.0), itertools.count()
+    names = day.store.list_keys
+
+    def list_keys(prefix: str = "") -> list[str]:
+        if next(looks) in (0, 20):
+            raise StoreTimeout("list_keys(): timed out after 2000ms")
+        return names(prefix)
+
+    monkeypatch.setattr(day.store, "list_keys", list_keys, raising=False)
+    assert day.served(200.0) == (True, 100.0)
 
 
 def test_a_server_that_runs_for_all_jobs_is_no_job_s(caplog: Any) -> None:
@@ -255,7 +271,7 @@ def test_two_jobs_of_one_node_without_endpoints_do_not_meet() -> None:
 @pytest.mark.parametrize(
     ("where", "is_local"),
     [
-        ("localhost:29400", True), ("LOCALHOST.", True), ("127.0.1.1:1", True), ("[::1]:1", True), ("::1", True),
+        ("localhost:29400", True), ("LOCALHOST.", True), ("127.0.1.1:1", True), ("[::1]:1", True),
         ("0.0.0.0:1", True), ("[::]:1", True), ("[::ffff:127.0.0.1]:1", True), ("a.localhost:1", True),
         ("10.0.0.1:1", False), ("host0:29400", False), (f"{socket.gethostname()}:1", False), ("[fd00::5]:1", False),
     ],

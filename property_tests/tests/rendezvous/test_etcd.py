@@ -29,10 +29,10 @@ from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.vocabulary import Edition, EtcdNode, EtcdRound
 from trystate.property_tests.adapters.torch_rendezvous.conformance import ETCD_SLICES
 from trystate.property_tests.adapters.torch_rendezvous.etcd import ETCD, Client, KeyNotFound, TorchEtcd, WatchTimedOut
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
-from trystate.property_tests.support.rendezvous.jobs import free_port
 
 S = SymbolicState
 TORCH = Edition.TORCH

@@ -62,7 +62,7 @@ class ServesForEver(hosting.Ours):
 class LeavesItsServer(hosting.Ours):
     """The server runs when its node has ended."""
 
-    def stop_serving(self, s: S, job: Expr, when: Any, killed: Any = False) -> None:
+    def stop_serving(self, s: S, job: Expr, when: Any, *, by_fault: Any = False) -> None:
         s.connected[job] = False
 
 

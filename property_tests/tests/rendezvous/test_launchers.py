@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import free_port
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
 PACKAGES = ("accelerate", "transformers", "lightning")

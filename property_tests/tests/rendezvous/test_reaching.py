@@ -20,7 +20,7 @@ from trystate.impl.rendezvous.endpoint import meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.store.client.client import Client
-from trystate.property_tests.support.rendezvous.jobs import free_port
+from trystate.property_tests.adapters.torch_store.server import free_port
 
 from trystate.store import TCPStoreServer
 

@@ -18,8 +18,9 @@ import torch
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import Agent
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import free_port, launch
+from trystate.property_tests.support.rendezvous.jobs import launch
 from trystate.property_tests.support.stores import group_member
 
 END_SECONDS = 10.0

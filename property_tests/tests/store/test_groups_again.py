@@ -28,8 +28,8 @@ from trystate.impl.store import base, generations
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY, examples
-from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.stores import group_again
 from trystate.property_tests.support.stores.client.common import until
 

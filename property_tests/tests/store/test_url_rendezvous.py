@@ -21,7 +21,7 @@ from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClose
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.urls import HANDLERS, env_rendezvous
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.rendezvous.jobs import free_port
+from trystate.property_tests.adapters.torch_store.server import free_port
 
 from trystate import rendezvous
 from trystate.store import FileStore, PrefixStore, TCPStore

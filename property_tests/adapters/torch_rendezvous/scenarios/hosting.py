@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from trystate.model.rendezvous.hosting import SharedEndpoints
+from trystate.model.rendezvous.vocabulary import Edition
 
-from ...replays import Observation, Say, ScheduleError, judge
-from ...torch_store.isolated import Child
-from ..hosting import STEP_SECONDS, free_port, torch_node
+from ...replays import Observation, Say, judge
+from ..hosting import Tenants
 
 
 def store_of_another_job(say: Say, *, benign: bool = False) -> Observation:
-    """R20. Job 0 serves the endpoint, job 1 finds the port taken, job 0 succeeds. Benign: two ports."""
-    with ExitStack() as stack:
-        port = free_port()
-        first = stack.enter_context(Child(torch_node, 0, port))
-        _ask(first, "begin")
+    """R20. Job 0 serves the endpoint, job 1 finds the port taken, job 0 succeeds. Benign: job 1 succeeds."""
+    ends, remains = (1, 0) if benign else (0, 1)
+    with Tenants(SharedEndpoints(edition=Edition.TORCH)) as jobs:
+        jobs.perform("begin", (0,))
         say("job 0 begins, and its node serves the endpoint")
-        second = stack.enter_context(Child(torch_node, 1, free_port() if benign else port))
-        _ask(second, "begin")
-        say("job 1 begins, and its node is connected" + (" to a store of its own" if benign else " to that store"))
-        before = _ask(second, "look")
-        _ask(first, "succeed")
-        say("job 0 succeeds, and its node ends")
-        after = _ask(second, "look")
-        say(f"the store of job 1 {'answers' if after else 'is gone'}")
-    if before is not True:
-        raise ScheduleError("job 1 did not connect")
-    facts = [f"the store of job 1 {'answers' if seen else 'does not answer'} {when} the end of job 0"
+        jobs.perform("begin", (1,))
+        say("job 1 begins, and its node is connected to that store")
+        before = jobs.is_connected(remains)
+        jobs.perform("succeed", (ends,))
+        say(f"job {ends} succeeds, and its node ends")
+        after = jobs.is_connected(remains)
+        say(f"the store of job {remains} {'answers' if after else 'is gone'}")
+    facts = [f"the store of job {remains} {'answers' if seen else 'does not answer'} {when} the end of job {ends}"
              for seen, when in ((before, "before"), (after, "after"))]  # fmt: skip
-    return judge(not after, "a job that ends in order takes the store from no other job", facts)
-
-
-def _ask(node: Child, step: str) -> object:
-    node.tell(step)
-    answer = node.hear(STEP_SECONDS)
-    if not isinstance(answer, str | bool):
-        raise ScheduleError(f"a node did not end the step {step}: {answer}")
-    return answer
+    return judge(before and not after, "a job that ends in order takes the store from no other job", facts)
