@@ -64,7 +64,7 @@ def launch(launcher: str, argv: list[str]) -> None:
 
 def _accelerate(chosen: argparse.Namespace) -> None:
     """`accelerate launch`, which has no options for the id, the endpoint of one machine, and an elastic job."""
-    from accelerate.commands.launch import main  # type: ignore[import-not-found,unused-ignore]
+    from accelerate.commands.launch import main  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     os.environ |= {
         "PET_NNODES": chosen.nnodes, "PET_RDZV_ID": chosen.rdzv_id, "PET_RDZV_ENDPOINT": chosen.rdzv_endpoint,
