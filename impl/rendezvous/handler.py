@@ -336,7 +336,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def linger(self) -> None:
         """If this node serves the endpoint: wait until the others have left; never fails.
 
-        Those of its own job have a window to leave, those of other jobs other_jobs_timeout.
+        The nodes of its own job have a window to leave, the nodes of other jobs have other_jobs_timeout.
         """
         settings = self._options.settings
         if self._part.serves:
