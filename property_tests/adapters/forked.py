@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .torch_store.isolated import preload
 
-SECONDS = 60.0  # for whatever a program is to do: it takes a few on an idle machine
+SECONDS = 180.0  # for each thing that a program is to do, which takes a few seconds on an idle machine
 
 preload("trystate.commands.run", "trystate.impl.agent.launch", "torch.distributed.run")
 preload("torch._dynamo")  # DistributedDataParallel loads it, for two seconds

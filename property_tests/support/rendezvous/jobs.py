@@ -28,12 +28,12 @@ from ...adapters.forked import Program
 from ...adapters.torch_store.server import free_port
 
 PACKAGE = __name__.rpartition(".")[0]
-# A dead node is noticed after about two seconds. A live one that a busy machine stops for so long loses its lease, and
-# rightly: its group begins again, with another master.
-BEATS = "keep_alive_interval=0.5,keep_alive_max_attempt=4"
+# A dead node is noticed after about four seconds. A live node that a busy machine stops for that time loses its lease,
+# and rightly: its group begins again, with another master.
+BEATS = "keep_alive_interval=0.5,keep_alive_max_attempt=8"
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
-SECONDS = 120.0  # torch is imported by workers that train, on a machine that may be busy
+SECONDS = 300.0  # torch is imported by workers that train, on a machine that may be busy
 
 
 def launch(launcher: str, argv: list[str]) -> None:

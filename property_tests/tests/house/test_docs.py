@@ -36,7 +36,7 @@ from trystate.model.errors import TrystateError
 CHECKOUT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [p for p in (CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md") if p.is_file()]
 DOCUMENTS += sorted(p for p in (CHECKOUT / "docs").glob("*.md"))
-SECONDS_MAX = 120.0
+SECONDS_MAX = 300.0
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
