@@ -1,8 +1,8 @@
 """Known defects of the elastic agent, and the runs that show them. Data only: `trystate verify` checks it.
 
 A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH, and A17 in the ranks of its
-workers. R6, R8 and R14 are of the rendezvous below it (`model/rendezvous/findings.py`), seen from here. The
-edition TRYSTATE has none.
+workers. A16 is of torch up to 2.7, and A18 of 1.9. R6, R8 and R14 are of the rendezvous below it
+(`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ _FINDINGS = (
             "(60 s).",
             "An agent ends, or stands still, between the end of next_rendezvous and the start of its workers.",
             "Start torchrun again on every node; a smaller read_timeout in --rdzv-conf ends the wait sooner."),
+    Finding("deaf-worker-waited-for", "A18",
+            "An agent waits without a time-out for a worker that ignores SIGTERM, and all other nodes wait for it.",
+            "send SIGKILL after a time-out",
+            since="1.9", until="1.9"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -198,7 +202,12 @@ PLAN: tuple[Run, ...] = (
         idle=("a_round_is_replaced",), restarts_left_are_used="A16", closing_says_why="A2", signals_are_obeyed="A11",
         success_is_everybodys="A13"),
     run(SEED, 2, 1, 2, ("deaf",),
-        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13",
+        stopped_workers_end="A18", everybody_ends="A18", joins_end="A18", the_waiting_are_answered="A18"),
+    run(SEED, 2, 2, 2, ("worker_failure", "deaf"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14", stopped_workers_end="A18", everybody_ends="A18", joins_end="A18",
+        the_waiting_are_answered="A18", the_verdict_reaches_everybody="A18"),
     run(SEED, 2, 2, 2, ("worker_failure",),
         max_restarts=0, idle=("a_round_is_replaced",), closing_says_why="A2", one_verdict="A13",
         success_is_everybodys="A13"),

@@ -1,10 +1,11 @@
 """The elastic agent of torch 1.10 (SEED), as the article on node changes describes it.
 
-Theory of operation. Its loop is that of 2.7, with two differences. An agent whose worker has failed and that has no
+Theory of operation. Its loop is that of 2.7, with three differences. An agent whose worker has failed and that has no
 restart left stops the others, and then waits in the exit barrier too, for up to 300 s: an agent that succeeds passes
 the barrier when all have come, whether they have succeeded or not (A13), and one that fails hears no signal there
-(A11). And there is no graceful exit: a spare of a closed rendezvous gets RendezvousClosedError, as every other node
-does.
+(A11). There is no graceful exit: a spare of a closed rendezvous gets RendezvousClosedError, as every other node does.
+And an agent waits without a time-out for a worker that got SIGTERM (A18): that is the code that the article prints,
+of torch 1.9; 1.10 sends SIGKILL after 30 s.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ OUT = (*arc(Loop.BARRIER, Loop.LEAVING), *may(Loop.BARRIER, Loop.LEFT))
 
 class Seed(Torch27, edition=Edition.SEED):
     """The steps of torch 1.10's agent."""
+
+    # A18. `_close` calls terminate() and join() for each process (elastic-node-change 2.3.3.3): join() has no time-out.
+    kill_workers = None  # type: ignore[assignment]
 
     arrived = flag(per="node", doc="has come to the exit barrier of the present round, whether it succeeded or failed")
 

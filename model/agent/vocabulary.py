@@ -9,7 +9,10 @@ import enum
 class Edition(enum.Enum):
     """One agent in variants; the same properties are asked of each."""
 
-    SEED = "torch 1.10: as 2.7, but an agent that has failed waits in the exit barrier too, and a spare gets an error"
+    SEED = (
+        "torch 1.10: as 2.7, but an agent that has failed waits in the exit barrier too, a spare gets an error, "
+        "and a worker that ignores SIGTERM is never killed (as in 1.9)"
+    )
     TORCH = "torch 2.13: each agent counts its restarts and ends for itself; an agent that leaves closes the rendezvous"
     TORCH_2_7 = "torch up to 2.7: as 2.13, but an agent that gets SIGTERM or Ctrl-C closes the rendezvous too"
     TRYSTATE = "ours: restarts, successes and the verdict are agreed in the shared state"

@@ -1,4 +1,4 @@
-"""The findings of torch 1.9 that no later torch has, S18 to S20, S22, S24 to S26 and P8, on the program of torch 1.9.
+"""The findings of torch 1.9 that no later torch has, on programs of torch 1.9: S18 to S20, S22, S24 to S26, P8 and A18.
 
 Rule: the daemon and the clients run unmodified; a scenario decides only what is called when, and computes from the
 answers whether the property was violated. `CONTROLS` runs the same code on a schedule that does no harm.
@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 from ..replays import Catalogue, Observation, Say, finish, judge
+from ..torch_agent.closing import Context, Worker
 from .daemons import Pause
 from .edges import MasterProcess
 from .groups import Program
@@ -22,6 +23,7 @@ SOON_S = 0.3  # a thread that has not gone on by then does not
 PATIENCE_S = 20.0  # for what must come, on a busy machine
 LARGE = b"x" * (1 << 20)
 LARGE_ONES = 64  # more than the buffers of a connection hold
+LOOKS = 100  # after so many a wait without a time-out is taken for one
 
 
 @contextmanager
@@ -249,7 +251,7 @@ def world_waits(say: Say, *, benign: bool = False) -> Observation:
 
         threads = [begin(f"rank {rank}", partial(act, rank)) for rank in range(3)]
         # Before its first look a rank counts itself, so that after its hundredth only rank 2 can be missing.
-        until(lambda: len(made) == 3 or (not benign and all(members[rank].looks > 100 for rank in (0, 1))))
+        until(lambda: len(made) == 3 or (not benign and all(members[rank].looks > LOOKS for rank in (0, 1))))
         facts = [f"rank {rank}: {_where(member, rank in made)}" for rank, member in enumerate(members)]
         server.kill()
         for thread in threads:
@@ -263,9 +265,28 @@ def _where(member: _Member, has_made: bool) -> str:
     if has_made:
         return "has made both groups"
     name = member.group.name if member.group is not None else "none"
-    return (
-        f"is in new_group of group {name}, after {'more than 100' if member.looks > 100 else 'no'} looks at its barrier"
-    )
+    looks = f"more than {LOOKS}" if member.looks > LOOKS else "no"
+    return f"is in new_group of group {name}, after {looks} looks at its barrier"
+
+
+def deaf_worker_waited_for(say: Say, *, benign: bool = False) -> Observation:
+    """A18. An agent closes the context of two workers, of which the first ignores SIGTERM. Benign: both end with it."""
+    with Worker(ignores=not benign) as first, Worker(ignores=False) as second:
+        assert {first.line(), second.line()} == {"runs"}
+        context = Context((first, second))
+        closing = begin("close", context.close)
+        said = "ends" if benign else first.line()
+        say(f"the agent stops its workers; the first {said}")
+        until(lambda: not closing.is_alive() or context.looks > LOOKS)
+        waits = closing.is_alive()
+        facts = [
+            f"the first worker {'runs' if first.runs else 'has ended'}",
+            f"the second worker {'runs, and was sent no signal' if second.runs else 'has ended'}",
+            f"the agent {f'waits, after more than {LOOKS} looks' if waits else 'continues'}",
+        ]
+        first.process.kill()
+        finish(closing)
+    return judge(waits, "an agent does not wait for ever for a worker that it stops", facts)
 
 
 _ROWS = (
@@ -277,6 +298,7 @@ _ROWS = (
     ("S25", "watched-twice", watched_twice, "A key that is watched twice is told twice."),
     ("S26", "registration-unheard", registration_unheard, "watch_key sleeps although it is acknowledged."),
     ("P8", "world-waits", world_waits, "new_group of two hangs, since a third process has not called."),
+    ("A18", "deaf-worker-waited-for", deaf_worker_waited_for, "A worker ignores SIGTERM, and its agent waits for it."),
 )
 _CATALOGUE = Catalogue.of(_ROWS)
 SCENARIOS = _CATALOGUE.scenarios

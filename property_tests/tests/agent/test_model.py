@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Stopping, Torch, Verdict, WorkerState
+from trystate.model.agent.environment import Environment
 from trystate.model.agent.findings import FINDINGS, PLAN
+from trystate.model.agent.seed import Seed
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
@@ -64,6 +66,9 @@ def run(
     )
     return Asked(Agents, edition, sizes, states, " ".join(violated), faults, max_faults)
 
+
+# Violated by a wait without a time-out (A18).
+UNENDING = ("stopped_workers_end", "everybody_ends", "joins_end", "the_waiting_are_answered")
 
 # Edition, nodes, min, max, faults, states.
 # fmt: off
@@ -121,7 +126,10 @@ ASKED = (
     run(SEED, 2, 2, 2, ("worker_failure",), 149, max_restarts=0,
         violated=("closing_says_why", "one_verdict", "success_is_everybodys")),
     run(SEED, 2, 1, 2, ("deaf",), 370,
-        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys", *UNENDING)),
+    run(SEED, 2, 2, 2, ("worker_failure", "deaf"), 1684,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited", "the_verdict_reaches_everybody", *UNENDING)),
     run(SEED, 2, 2, 2, ("worker_failure", "crash", "newcomer"), 7283,
         violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
                   "restarts_are_limited", "one_group_on_a_node", "one_group_in_the_job")),
@@ -211,6 +219,20 @@ def test_one_that_fails_waits_for_the_others_in_1_10_which_pass_the_barrier_with
     later = run(TORCH, 2, 2, 2, ("worker_failure",), max_restarts=0).build()
     waits = after(later, ends.removesuffix("pass_barrier(1)"))
     assert "pass_barrier(1)" not in allowed(later, waits)
+
+
+class Kills(Seed):
+    """The time-out of the wait, which torch 1.10 has."""
+
+    kill_workers = Environment.kill_workers
+
+
+def test_only_the_agent_of_1_9_waits_without_end_for_a_worker_that_it_stops() -> None:
+    """A18: the same run in three editions, and in 1.9's with the time-out that 1.10 has."""
+    asked = run(SEED, 2, 1, 2, ("deaf",))
+    assert {*UNENDING} <= violated(report(asked))
+    for later in (replace(asked, edition=TORCH_2_7), replace(asked, edition=TORCH), replace(asked, system=bare(Kills))):
+        assert not {*UNENDING} & violated(report(later))
 
 
 # ---- the runs of the seed

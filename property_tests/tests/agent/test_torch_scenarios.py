@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.model.agent.findings import FINDINGS
+from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as ON_ITS_PROGRAM
 from trystate.property_tests.adapters.torch_agent.scenarios import CONTROLS, SCENARIOS
 from trystate.property_tests.support.torch_scenarios import scenario_tests
 
@@ -17,5 +18,5 @@ test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule
 
 def test_every_finding_of_the_agent_is_replayed() -> None:
     assert {name: scenario.finding for name, scenario in SCENARIOS.items()} == {
-        finding.name: finding.number for finding in FINDINGS.values()
+        finding.name: finding.number for finding in FINDINGS.values() if finding.name not in ON_ITS_PROGRAM
     }
