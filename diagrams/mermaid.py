@@ -9,13 +9,14 @@ import enum
 import re
 from collections.abc import Sequence
 
-from trystate.model.checker.story import REPEATS, RESTS, SHARED, Step, Story, tell
+from trystate.model.checker.story import REPEATS, RESTS, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, Machine, System
 
 from .moves import Move, control_states, initial_states, moves
 
 _ARROWS = {Kind.PROTOCOL: "->>", Kind.ENVIRONMENT: "-->>", Kind.FAULT: "--x"}
+SHARED = "shared"
 _SPECIAL = re.compile(r'[#;:<>&"{}|`\\]')
 
 
@@ -56,10 +57,16 @@ def sequence_mermaid(system: System, run: Counterexample, notes: Sequence[str] =
     story = tell(system, run, notes=notes)
     lines = ["sequenceDiagram"]
     lines += [f"    participant m{k} as {escape_mermaid(name)}" for k, name in enumerate(story.members)]
-    lines.append(f"    participant {SHARED}")
+    known_as = "" if story.shared == SHARED else f" as {escape_mermaid(story.shared)}"
+    lines.append(f"    participant {SHARED}{known_as}")
     for step in story.steps:
         if step.number - 1 == story.loop:
             lines.append(f"    loop {REPEATS}")
+        lines += [
+            f"    {_who(f.source)}-){_who(f.dest)}: {escape_mermaid(f'{f.cell}, sent in {f.sent}')}"
+            for f in story.messages
+            if f.taken and f.ended == step.number
+        ]
         lines += _step(step)
     if story.rests:
         lines.append(f"    Note over {_span(story)}: {escape_mermaid(RESTS)}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ..language import Cell, Kind, State, System
+from ..language.lifelines import Lifelines, Place
 from ..language.sorts import Sort
 from .interpret import Interpreter
 from .kernel import Instance, Kernel
 from .verdicts import Counterexample
 
-SHARED = "shared"
 RESTS = "rests here for ever: nothing that must happen can"
 REPEATS = "repeats for ever"
 UNFAIR = "a step that is not fair need not happen; those of @environment are fair only with fair=True"
@@ -21,7 +22,7 @@ TEXT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A cell that a step gave another value. `member` is None where no member of the main index owns it."""
+    """A cell that a step gave another value. `member` is None where it is at the shared lifeline."""
 
     cell: str
     member: int | None
@@ -34,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a run. `actor` is None where it is nobody's, such as time passing."""
+    """One step of a run. `actor` is None where the shared lifeline takes it, or none, such as time passing."""
 
     number: int
     label: str
@@ -53,14 +54,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Flight:
+    """A message of a run: the number of the step that sent it, and that of the step that took it or lost it.
+
+    `ended` is None where it is on its way in the last state.
+    """
+
+    cell: str
+    answer: bool
+    source: Place
+    dest: Place
+    sent: int
+    ended: int | None = None
+    taken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
-    """A run ready to be drawn: `members` names the lifelines beside the shared one."""
+    """A run ready to be drawn: `members` names the lifelines beside the one called `shared`."""
 
     system: System
     members: tuple[str, ...]
     initial: State
     steps: tuple[Step, ...]
     loop: int | None
+    shared: str = "shared"
+    messages: tuple[Flight, ...] = ()
 
     @property
     def rests(self) -> bool:
@@ -74,15 +93,21 @@ def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budg
     With `budget`, also how often a fault may still happen.
     """
     kernel = Kernel(system)
-    main = main_index(system)
+    main, lifelines = main_index(system), system.lifelines()
     states = run.path.states
     hidden = frozenset() if budget else frozenset(map(system.fault_counter, system.faults))
-    steps = tuple(
-        _step(system, main, hidden, number, kernel.instances[taken], states[number - 1 : number + 1], notes)
-        for number, taken in enumerate(run.path.steps, 1)
-    )
+    fleet = _Fleet(system, lifelines)
+    steps = []
+    for number, taken in enumerate(run.path.steps, 1):
+        instance = kernel.instances[taken]
+        ends = fleet.move(number, instance, states[number - 1 : number + 1])
+        actor = _actor(main, lifelines, instance, ends)
+        steps.append(_step(system, main, lifelines, hidden, Step(
+            number, instance.label, instance.transition.kind, instance.transition.doc, actor, (),
+            notes[number - 1] if notes else "",
+        ), states[number - 1 : number + 1]))  # fmt: skip
     members = tuple(f"{main.name} {k}" for k in range(main.size)) if main is not None else ()
-    return Story(system, members, states[0], steps, run.loop)
+    return Story(system, members, states[0], tuple(steps), run.loop, lifelines.shared, tuple(fleet.flights))
 
 
 def main_index(system: System) -> Sort | None:
@@ -92,27 +117,98 @@ def main_index(system: System) -> Sort | None:
     return max(sorts, key=lambda sort: fields[sort.name], default=None)
 
 
-def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...]) -> int | None:
-    return next((k for dim, k in zip(dims, indices, strict=True) if dim == main), None)
+def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...], lifelines: Lifelines) -> Place:
+    """The lifeline of the main index among those of a cell or a step, else the home of another index."""
+    pairs = [*zip(dims, indices, strict=True)]
+    own = next((k for dim, k in pairs if dim == main), None)
+    if own is not None:
+        return own
+    return next((lifelines.homes[dim.name][k] for dim, k in reversed(pairs) if dim.name in lifelines.homes), None)
+
+
+def _actor(main: Sort | None, lifelines: Lifelines, taken: Instance, ends: Sequence[tuple[Place, bool]]) -> Place:
+    """The lifeline that takes a step: the receiver of its messages, its own index, or the sender of its messages."""
+    if taken.transition.name in lifelines.steps:
+        return lifelines.steps[taken.transition.name]
+    receivers = {place for place, received in ends if received}
+    if len(receivers) == 1:
+        return receivers.pop()
+    own = _owner(main, tuple(p.sort for p in taken.transition.params), taken.indices, lifelines)
+    senders = {place for place, received in ends if not received}
+    return senders.pop() if own is None and len(senders) == 1 else own
 
 
 def _step(
-    system: System,
-    main: Sort | None,
-    hidden: frozenset[str],
-    number: int,
-    taken: Instance,
-    around: Sequence[State],
-    notes: Sequence[str],
+    system: System, main: Sort | None, lifelines: Lifelines, hidden: frozenset[str], step: Step, around: Sequence[State]
 ) -> Step:
-    t = taken.transition
+    """The step with its changes; what is on its way is changed at the lifeline of the step."""
+    in_flight = _fields_of(system, lifelines)
+
+    def member(cell: Cell) -> Place:
+        if cell.slot.name in in_flight:
+            return step.actor
+        return None if cell.slot.name in lifelines.kept else _owner(main, cell.slot.dims, cell.indices, lifelines)
+
     changes = tuple(
-        Change(cell.name, _owner(main, cell.slot.dims, cell.indices), cell.sort.show(a), cell.sort.show(b))
+        Change(cell.name, member(cell), cell.sort.show(a), cell.sort.show(b))
         for cell, a, b in zip(system.cells, *around, strict=True)
         if a != b and cell.slot.name not in hidden
     )
-    actor = _owner(main, tuple(p.sort for p in t.params), taken.indices)
-    return Step(number, taken.label, t.kind, t.doc, actor, changes, notes[number - 1] if notes else "")
+    return replace(step, changes=changes)
+
+
+def _fields_of(system: System, lifelines: Lifelines) -> frozenset[str]:
+    """The fields of all messages: those of a sequence are its length and its components."""
+    found = {name for name in lifelines.messages if name not in system.sequences}
+    for name in lifelines.messages.keys() & system.sequences.keys():
+        found |= {field for field, _ in system.sequences[name].fields(name)}
+    return frozenset(found)
+
+
+class _Fleet:
+    """The messages of a run, followed from state to state; those of a cell and direction are taken in order."""
+
+    def __init__(self, system: System, lifelines: Lifelines) -> None:
+        self.flights: list[Flight] = []
+        self._system = system
+        self._lengths = {f"{name}_length": name for name in system.sequences}
+        names = [self._lengths.get(cell.slot.name, cell.slot.name) for cell in system.cells]
+        self._cells = [(k, cell) for k, cell in enumerate(system.cells) if names[k] in lifelines.messages]
+        self._messages = {cell.name: lifelines.messages[names[k]] for k, cell in self._cells}
+
+    def move(self, number: int, taken: Instance, around: Sequence[State]) -> list[tuple[Place, bool]]:
+        """Follow a step; returns the places that took a message in it, and, with False, those that sent one."""
+        ends: list[tuple[Place, bool]] = []
+        for k, cell in self._cells:
+            old, new = around[0][k], around[1][k]
+            message = self._messages[cell.name]
+            ways = [(message.sent, message.taken), (message.answered, message.heard)]
+            for back, (values, after) in enumerate(ways[: 2 if message.answered else 1]):
+                more = self._on_way(cell, values, new) - self._on_way(cell, values, old)
+                received = more == -1 and (not after or new in _ordinals(after))
+                received = received and taken.transition.kind is not Kind.FAULT
+                for at in self._in_flight(cell.name, bool(back))[: max(0, -more)]:
+                    self.flights[at] = replace(self.flights[at], ended=number, taken=received)
+                    ends += [(self.flights[at].dest, True)] if received else []
+                for _ in range(more):
+                    way = message.ends(cell.indices, lambda name: around[1][self._system.positions[name]])
+                    source, dest = way[::-1] if back else way
+                    self.flights.append(Flight(cell.name, bool(back), source, dest, number))
+                    ends.append((source, False))
+        return ends
+
+    def _on_way(self, cell: Cell, values: Collection[enum.Enum], value: int) -> int:
+        """How many messages a value stands for: of a sequence its length, of a number one unless it is 0."""
+        if values:
+            return int(value in _ordinals(values))
+        return value if cell.slot.name in self._lengths else min(value, 1)
+
+    def _in_flight(self, cell: str, answer: bool) -> list[int]:
+        return [k for k, f in enumerate(self.flights) if f.ended is None and (f.cell, f.answer) == (cell, answer)]
+
+
+def _ordinals(values: Collection[enum.Enum]) -> set[int]:
+    return {[*type(value)].index(value) for value in values}
 
 
 def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:

@@ -30,6 +30,7 @@ from ..errors import UsageError
 from . import bodies, source
 from .expressions import FALSE, Expr, lift, symbol
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
+from .lifelines import Lifelines
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
 from .sequences import Sequence
@@ -184,6 +185,10 @@ class System:
     def size_of(self, name: str) -> Any:
         """The size of an index, or the value of a constant: a number, and in a proof for any size its symbol."""
         return self.sizes[name]
+
+    def lifelines(self) -> Lifelines:
+        """How a picture of a run places the system's cells, and which of its fields it draws as messages."""
+        return Lifelines()
 
     def sizes_allowed(self) -> Iterable[Any]:
         """The conditions on the sizes under which the system is meant: other sizes are refused, in a proof assumed."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from ...checker.expectations import Run
 from ...checker.walks import Taken, Walk
-from ..examples import NUMBER
-from ..vocabulary import Edition
+from ..examples import GRAPHS, NUMBER
+from ..vocabulary import Edition, Mode
 from .properties import Backward
 
 NOTE = Run(Backward, {"graph": NUMBER["note"], "attempt": 1}, Edition.TORCH)
+
+
+def counted(worker: int) -> str:
+    """The nodes of a worker, each with the number of gradients that it waits for in FAST; the root waits for none."""
+    graph = GRAPHS[NUMBER["note"]]
+    counts = zip(graph.nodes, graph.counts(Mode.FAST), strict=True)
+    return ", ".join(f"{node.label} {count}" for node, count in counts if node.worker == worker and count)
+
 
 FAST = Walk(
     "fast-pass", "A backward pass of two workers in the mode FAST (distributed-autograd-design, FAST mode).", NOTE,
     (
         Taken("begin(0)", "backward on worker 0"),
-        Taken("count_inputs(0)", "dependencies from the root and send1", (1,)),
+        Taken("count_inputs(0)", f"dependencies from the root and send1: {counted(0)}", (1,)),
         Taken("run(9)", "the root: its local engine begins", (2,)),
         Taken("run(8)", "mul", (2,)),
         Taken("run(7)", "the gradient of t4, in the context", (2,)),
         Taken("run(6)", "recv2 sends a gradient to worker 1", (2,)),
         Taken("take_gradient(0, 1)", "worker 1 hears of the pass for the first time", (3,)),
-        Taken("count_inputs(1)", "dependencies of send2, add and recv1", (3,)),
+        Taken("count_inputs(1)", f"dependencies of send2, add and recv1: {counted(1)}", (3,)),
         Taken("run(5)", "send2", (4,)),
         Taken("run(4)", "add", (4,)),
         Taken("run(3)", "recv1 sends a gradient to worker 0", (5,)),

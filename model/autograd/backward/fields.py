@@ -44,6 +44,7 @@ from ...language import (
     or_,
     ord_,
 )
+from ...language.lifelines import Lifelines, Message, Place, Value
 from ..examples import GRAPHS
 from ..graphs import Graph
 from ..vocabulary import NodeKind, NodeState, Part
@@ -152,6 +153,24 @@ class Fields(System):
             if given.get(name, size) != size:
                 raise UsageError(f"{self.name}: {name}={given[name]}, but {shape.name} has {size}: leave it out")
         return super()._sizes(body, {**given, **fixed})
+
+    def lifelines(self) -> Lifelines:
+        """A node is at its worker, a pass at that of its root; a BACKWARD is sent by the worker of its recv."""
+        workers = [node.worker for node in self.shape.nodes]
+        ends = [(workers[pair.recv], workers[pair.send]) for pair in self.shape.pairs]
+        homes: dict[str, list[Place]] = {
+            "node": [*workers], "pair": [source for source, _ in ends],
+            "attempt": [self.shape.home] * self.sizes["attempt"],
+        }  # fmt: skip
+
+        def of_pair(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+            return ends[indices[1]]
+
+        call = Message(
+            of_pair, sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
+            answered=(Call.DONE, Call.FAILED), heard=(Call.OVER,),
+        )  # fmt: skip
+        return Lifelines(homes=homes, messages={name: call for name in ("call", "mark") if name in self.slots})
 
     @property
     def label(self) -> str:

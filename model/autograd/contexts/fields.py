@@ -33,6 +33,7 @@ from ...language import (
     or_,
     ord_,
 )
+from ...language.lifelines import Lifelines, Message, Place, Value, between
 from ..vocabulary import CallState, CleanUp, ContextState, Shipped
 
 S = SymbolicState
@@ -70,6 +71,35 @@ class Fields(System):
     running = flag(doc="the pass has not ended at its root")
     shipped = choice(Shipped, per="worker", doc="from the root")
     crashed = flag(doc="a callback has touched a context that was gone")
+
+    def lifelines(self) -> Lifelines:
+        """A call is sent by the worker that it notes as the caller; a gradient by the creator."""
+
+        def call(indices: tuple[int, ...], value: Value) -> tuple[Place, Place]:
+            callers = range(self.sizes["worker"])
+            return next((k for k in callers if value(f"caller[{k}][{indices[0]}]")), None), indices[0]
+
+        def from_creator(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+            return CREATOR, indices[0]
+
+        return Lifelines(
+            steps={"begin_pass": CREATOR, "end_pass": CREATOR},
+            messages={
+                "call": Message(
+                    call, sent=(CallState.REQUESTED,), taken=(CallState.RUNNING,),
+                    answered=(CallState.ANSWERED,), heard=(CallState.IDLE,),
+                ),
+                "clean": Message(
+                    between, sent=(CleanUp.SENT,),
+                    taken=(CleanUp.NONE, CleanUp.AGAIN, CleanUp.PASSING_ON),
+                ),
+                "shipped": Message(
+                    from_creator, sent=(Shipped.SENT,),
+                    taken=(Shipped.RUNNING, Shipped.FAILED),
+                    answered=(Shipped.DONE, Shipped.FAILED), heard=(Shipped.NONE,),
+                ),
+            },
+        )  # fmt: skip
 
     @machine(ContextState, each="worker")
     def context(self, s: S, worker: Expr) -> Any:

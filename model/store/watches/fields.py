@@ -29,6 +29,8 @@ from ...language import (
     ord_,
     sequence,
 )
+from ...language.lifelines import Lifelines, from_shared, to_shared
+from ...language.lifelines import Message as Sent
 from ..vocabulary import Key, Watcher
 
 S = SymbolicState
@@ -97,6 +99,17 @@ class Fields(System):
     )
     told = integer(0, "writes", per="client", doc="the value at that version")
     slow = flag(per="client", doc="its thread reads nothing, or its callback does not return")
+
+    def lifelines(self) -> Lifelines:
+        """The master is the process of the store."""
+        return Lifelines(
+            "master", kept=frozenset({"listed", "shut", "stuck"}), steps={"notice_end": None, "get_stuck": None},
+            messages={
+                "asked": Sent(to_shared),
+                "request": Sent(to_shared, sent=(Request.WATCH, Request.UNWATCH), taken=(Request.NONE,)),
+                "messages": Sent(from_shared),
+            },
+        )  # fmt: skip
 
     @machine(Watcher, each="client")
     def watcher_state(self, s: S, client: Expr) -> Any:

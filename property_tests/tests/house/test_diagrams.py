@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ import pytest
 from trystate.diagrams.mermaid import escape_mermaid
 from trystate.diagrams.moves import moves
 from trystate.diagrams.style import slug, wrap
+from trystate.model.autograd.backward.examples import FAST
+from trystate.model.autograd.backward.fields import Call
 from trystate.model.checker.check import check
+from trystate.model.checker.story import tell
 from trystate.model.checker.verdicts import Counterexample
+from trystate.model.checker.walks import Taken, walked
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import (
     Atom,
@@ -38,8 +43,10 @@ from trystate.model.language import (
     machine,
     named,
     row,
+    sometimes,
     transition,
 )
+from trystate.model.store.examples import SET_AND_WATCH_KEY
 
 from trystate import diagrams
 
@@ -349,6 +356,45 @@ def test_a_step_points_at_what_it_changes_elsewhere(lasso: Counterexample) -> No
     assert "->>shared: armed#58; no → yes" in mermaid
     dot = diagrams.sequence_dot(Round(), lasso)
     assert all(f'"head {k}"' in dot for k in range(4)) and '"head 4"' not in dot
+
+
+def test_a_pass_is_drawn_at_its_workers_and_its_messages_between_them() -> None:
+    system = FAST.run.build()
+    run = walked(FAST, system)
+    story = tell(system, run)
+    assert [step.label for step in story.steps if step.actor is None] == []
+    assert [step.actor for step in story.steps if step.label in ("run(9)", "run(4)", "hear_answer(0, 0)")] == [0, 1, 1]
+    sent = [(f.cell, f.source, f.dest, f.sent, f.ended, f.taken) for f in story.messages]
+    assert sent == [
+        ("call[0][1]", 0, 1, 6, 7, True), ("call[0][0]", 1, 0, 11, 12, True),
+        ("call[0][0]", 0, 1, 12, 17, True), ("call[0][1]", 1, 0, 18, 19, True),
+    ]  # fmt: skip
+    assert '"6 0" -> "7 1" [' in diagrams.sequence_dot(system, run)
+    assert "m0-)m1: call[0][1], sent in 6" in diagrams.sequence_mermaid(system, run)
+
+
+def test_the_master_of_the_store_has_a_lifeline_and_takes_its_requests() -> None:
+    system = SET_AND_WATCH_KEY.run.build()
+    run = walked(SET_AND_WATCH_KEY, system)
+    story = tell(system, run)
+    assert [step.label for step in story.steps if step.actor is None] == ["register(0, 0)", "set_or_add(0, 0)"]
+    assert [(f.source, f.dest, f.taken) for f in story.messages] == [(0, None, True), (None, 0, True)] * 2
+    assert ">master<" in re.sub("</?b>", "", diagrams.sequence_dot(system, run))
+    assert "participant shared as master" in diagrams.sequence_mermaid(system, run)
+
+
+@sometimes()
+def a_gradient_is_sent(self: Any, s: SymbolicState) -> Any:
+    """The first gradient is not in its worker any more."""
+    return s.call[0, 1] != Call.UNSENT
+
+
+@pytest.mark.parametrize(("more", "end"), [((), "…"), ((Taken("lose(0, 1)"),), "×")])
+def test_a_message_that_is_not_taken_ends_between_the_lifelines(more: tuple[Taken, ...], end: str) -> None:
+    system = FAST.run.system(edition=FAST.run.edition, faults=["lose"], **FAST.run.sizes)
+    run = walked(replace(FAST, steps=(*FAST.steps[:6], *more), witness=a_gradient_is_sent), system)
+    dot = diagrams.sequence_dot(system, run)
+    assert re.search(rf'"message 0" \[.*<b>{end}</b>', dot) and '"6 0" -> "message 0"' in dot
 
 
 def test_the_kind_of_a_step_stands_apart_from_its_name(rest: Counterexample) -> None:

@@ -1,0 +1,68 @@
+"""The lifelines in a picture of a run: the place of each cell of a system, and the fields whose values are messages.
+
+Rule: a story and its pictures alone read this; no engine does, and no state depends on it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Place = int | None
+"""A lifeline: a member of the main index, or None for the shared one."""
+
+
+Value = Callable[[str], int]
+"""The value of a cell, by its name, in the state after the step that sends a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A field whose values are a message and perhaps its answer; of a sequence, each record is a message.
+
+    ends: from the indices of a cell, and the values of others, to the places of its sender and its receiver.
+    sent: the values with the message on its way; none: each but 0.
+    taken: the values that follow where the receiver has taken it; none: any.
+    answered: the values with its answer on the way back.
+    heard: the values that follow where the sender has taken the answer.
+    """
+
+    ends: Callable[[tuple[int, ...], Value], tuple[Place, Place]]
+    sent: Collection[enum.Enum] = ()
+    taken: Collection[enum.Enum] = ()
+    answered: Collection[enum.Enum] = ()
+    heard: Collection[enum.Enum] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lifelines:
+    """The places of a system in its pictures.
+
+    shared: the name of the lifeline of all that no member has, such as the process of the store.
+    kept: fields with a value per member that are at the shared lifeline all the same.
+    steps: the places of steps that neither their indices nor the messages that they take tell.
+    homes: of an index that is not the main one: the place of each of its members.
+    messages: by the name of a field or of a sequence.
+    """
+
+    shared: str = "shared"
+    kept: frozenset[str] = frozenset()
+    steps: Mapping[str, Place] = field(default_factory=dict)
+    homes: Mapping[str, Sequence[Place]] = field(default_factory=dict)
+    messages: Mapping[str, Message] = field(default_factory=dict)
+
+
+def to_shared(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+    """The ends of a member's message to the shared lifeline."""
+    return indices[0], None
+
+
+def from_shared(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+    """The ends of a message from the shared lifeline to a member."""
+    return None, indices[0]
+
+
+def between(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+    """The ends of a message from one member to another."""
+    return indices[0], indices[1]
