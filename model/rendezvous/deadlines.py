@@ -52,6 +52,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .operators import OPERATORS
 from .vocabulary import Action, AgentPhase, Call, CallError, CallStep, Edition, Stored, Timer
 
@@ -94,6 +95,12 @@ class Deadlines(System):
     got_closed = flag(per="thread", doc="in the thread's own hands: what it has read, or is about to write")
     got_member = flag(per="thread", doc="as above")
     got_good = flag(per="thread", doc="... and it is the store's")
+
+    def lifelines(self) -> Lifelines:
+        """The store has the shared state; the node's copy and its lock are of both threads."""
+        agent, timer = ("phase", "join", "join_fails", "cache_ends"), ("timer", "lease", "lease_ends")
+        copy = ("lock", "copy_closed", "copy_member", "copy_due", "token_good", "dirty", "cached", "got_good")
+        return Lifelines("store", {**dict.fromkeys(agent, AGENT), **dict.fromkeys(timer, TIMER)}, copy)
 
     @machine(CallStep, each="thread")
     def call_step(self, s: S, thread: Expr) -> Any:

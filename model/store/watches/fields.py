@@ -29,8 +29,7 @@ from ...language import (
     ord_,
     sequence,
 )
-from ...language.lifelines import Lifelines, from_shared, to_shared
-from ...language.lifelines import Message as Sent
+from ...language.lifelines import Lifelines, served
 from ..vocabulary import Key, Watcher
 
 S = SymbolicState
@@ -67,8 +66,8 @@ class Request(enum.Enum):
 
 
 EVENTS = (Message.UPDATED, Message.CREATED, Message.APPENDED, Message.DELETED)
-OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it  # as the client sees it
-GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it  # as the server sees it
+OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it
+GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it
 
 
 class Fields(System):
@@ -93,7 +92,7 @@ class Fields(System):
     listed = integer(0, 2, per=("client", "key"), doc="entries in the server's table of watchers")
     messages = sequence(
         2, per="client", kind=Message, key=(0, "key"), number=(0, "writes"), old=(0, "writes"), new=(0, "writes")
-    )  # fmt: skip  # fmt: skip
+    )  # fmt: skip
     seen = integer(
         0, "writes", per="client", doc="the version at registration, then of what the callback was told last"
     )
@@ -102,14 +101,8 @@ class Fields(System):
 
     def lifelines(self) -> Lifelines:
         """The master is the process of the store."""
-        return Lifelines(
-            "master", kept=frozenset({"listed", "shut", "stuck"}), steps={"notice_end": None, "get_stuck": None},
-            messages={
-                "asked": Sent(to_shared),
-                "request": Sent(to_shared, sent=(Request.WATCH, Request.UNWATCH), taken=(Request.NONE,)),
-                "messages": Sent(from_shared),
-            },
-        )  # fmt: skip
+        at, truth = "listed shut notice_end get_stuck", "seen told"
+        return served("master", at, requests="asked request", answers="messages", here=truth)
 
     @machine(Watcher, each="client")
     def watcher_state(self, s: S, client: Expr) -> Any:
