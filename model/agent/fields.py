@@ -71,7 +71,7 @@ class Fields(System):
 
     def lifelines(self) -> Lifelines:
         """The store has the shared state."""
-        restarts = dict.fromkeys(("spent", "own"), lambda *_: self.max_restarts)
+        restarts = dict.fromkeys(("spent", "own"), self.sizes["max_restarts"])
         truth = "current spent failed_for_good broken"
         return served("store", "member succeeded arrived", here=truth, totals=restarts)
 

@@ -183,8 +183,10 @@ def _step(
 
     def total(cell: Cell) -> str:
         """Of a count that rises, where it is to come."""
-        count = lifelines.totals.get(cell.slot.name)
-        return "" if count is None else f" of {interpreter.value(lift(count(after, *cell.indices)), around[1])}"
+        total = lifelines.totals.get(cell.slot.name)
+        if callable(total):
+            total = interpreter.value(lift(total(after, *cell.indices)), around[1])
+        return "" if total is None else f" of {total}"
 
     changes = tuple(
         Change(cell.name, member(cell), cell.sort.show(a), cell.sort.show(b) + (total(cell) if b > a else ""))

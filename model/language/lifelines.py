@@ -18,7 +18,7 @@ Place = int | None
 LAST = -1  # the place of a step at the member that is its last index, such as the one that is called
 
 
-Totals = Mapping[str, Callable[..., Any]]
+Totals = Mapping[str, int | Callable[..., Any]]
 Value = Callable[[str], int]
 """The value of a cell, by its name, in the state after the step that sends a message."""
 
@@ -50,7 +50,7 @@ class Lifelines:
     here: fields whose changes are drawn at the step that makes them, such as those that only properties read.
     homes: of an index that is not the main one: the place of each of its members.
     messages: by the name of a field or of a sequence.
-    totals: by the name of a count: where it is to come, from the state and the indices of its cell.
+    totals: by the name of a count: where it is to come, perhaps from the state and the indices of its cell.
     """
 
     shared: str = SHARED

@@ -96,7 +96,7 @@ class EtcdRendezvous(System):
 
     def lifelines(self) -> Lifelines:
         """The key and the leases are etcd's."""
-        at, totals = "confirmed lease lease_expires lease_expires_early", {"joined": lambda _: self.max_nodes}
+        at, totals = "confirmed lease lease_expires lease_expires_early", {"joined": self.sizes["max_nodes"]}
         return served("etcd", at, here="current close_lost", totals=totals)
 
     @machine(EtcdRound)

@@ -63,7 +63,7 @@ class StartUps(System):
 
     def lifelines(self) -> Lifelines:
         """The server is the master's, with the counter init/."""
-        return Lifelines("server", here=("counted", "count_ins"), totals={"counter": lambda _: self.world()})
+        return Lifelines("server", here=("counted", "count_ins"), totals={"counter": self.world()})
 
     @machine(StartUp, each="client")
     def start_up(self, s: S, client: Expr) -> Any:

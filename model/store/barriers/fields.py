@@ -80,7 +80,7 @@ class Fields(System):
     def lifelines(self) -> Lifelines:
         """The table and the key are the server's."""
         truth = "inside lost freed"
-        at, totals = "waiting held notice_end", {"key": lambda _: self.sizes["world"]}
+        at, totals = "waiting held notice_end", {"key": self.sizes["world"]}
         return served("server", at, requests="requests", answers="replies", here=truth, totals=totals)
 
     @machine(Arrival, each="client")
