@@ -170,7 +170,7 @@ class Fields(System):
             of_pair, sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
             answered=(Call.DONE, Call.FAILED), heard=(Call.OVER,),
         )  # fmt: skip
-        messages = {name: call for name in ("call", "mark") if name in self.slots}
+        messages: dict[str, Message] = {name: call for name in ("call", "mark") if name in self.slots}
         places, totals = {"leave": self.shape.home}, {"fed": self.waits_for}
         return Lifelines(places=places, here=("crashed",), homes=homes, messages=messages, totals=totals)
 
