@@ -12,8 +12,7 @@ diagrams/generated stay text, which may be copied: their pictures are above them
 Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models. The file that
 `trystate page` has written becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
 
-The modules of the package are read from a folder of symbolic links in which they lie as in the wheel, since
-pyproject.toml maps top-level folders to one import name. mkdocs calls each function `on_...` by its name.
+mkdocs calls each function `on_...` by its name.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ from trystate.cli import parser
 ROOT = Path(__file__).resolve().parents[1]
 TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
        "SECURITY.md": "security.md"}  # fmt: skip
-FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py", "property_tests/harness",
-           "property_tests/adapters")  # fmt: skip
 PICTURES = "diagrams/generated"
 MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
 EMBEDDED = "page/models.html"  # its place in the site
@@ -73,26 +70,8 @@ NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md
 @event_priority(100)  # before mkdocstrings reads its options
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lead mkdocstrings to the modules."""
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [str(ROOT)]
     return config
-
-
-@cache  # the server of mkdocs builds the site again and again
-def _package() -> tempfile.TemporaryDirectory[str]:
-    """A folder in which the modules lie as in the wheel."""
-    made = tempfile.TemporaryDirectory(prefix="trystate-site-")
-    package = Path(made.name) / "trystate"
-    (package / "property_tests").mkdir(parents=True)
-    for source in (ROOT / "trystate").iterdir():
-        (package / source.name).symlink_to(source)
-    for name in FOLDERS:
-        (package / name).symlink_to(ROOT / name)
-    return made
-
-
-def on_shutdown() -> None:
-    """Remove that folder."""
-    _package().cleanup()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

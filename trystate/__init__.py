@@ -15,13 +15,14 @@ any of them loads neither torch nor numpy: a name's module is loaded when the na
 
 from __future__ import annotations
 
-from pkgutil import extend_path
+import os
 from typing import TYPE_CHECKING
 
-# In a clone the folder beside you is this one without the packages that stand next to it (`model`, ...):
-# they are taken from where the package is installed.
-__path__ = extend_path(__path__, __name__)
-
+if not os.path.isdir(os.path.join(os.path.dirname(__file__), "model")):  # an archive or a clone without its links
+    raise ImportError(
+        "trystate/model is not a folder: this copy of trystate was made without symbolic links. In a clone: "
+        "git config core.symlinks true && git checkout -- trystate. Or install a wheel: pip install trystate"
+    )
 if TYPE_CHECKING:
     from trystate import diagrams
     from trystate.model.errors import DeclarationError, LimitReached, TrystateError, UnavailableError, UsageError

@@ -304,9 +304,7 @@ def _explore(p: Parser) -> None:
     p.add_argument(
         "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
     )
-    p.add_argument(
-        "--lines", action="store_true", help="lines in place of the screen (default: where there can be none)"
-    )
+    p.add_argument("--lines", action="store_true", help=argparse.SUPPRESS)  # of 0.1, which had a screen as well
     p.add_argument(
         "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
         help="walk in the browser: write a page, and open it (default: %(const)s)",

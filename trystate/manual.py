@@ -155,17 +155,15 @@ reachable. Liveness is not asked: trystate verify searches for that.
     "explore": Page(
         summary="walk the states of a system",
         description="""\
-Show a state of a system as a tree, with a star at each value that the last step
-changed; the steps that it enables, and for each other step the part of its
+Show a state of a system, with a star at each value that the last step changed;
+the steps that it enables, and for each other step the part of its
 guard that fails; and each property: it holds, is violated, or waits. Take a
 step, go back and forward, jump to any state of the walk, take random steps, or
 follow a counterexample.
 
-On a terminal this is a screen, if Textual is installed: pip install
-'trystate[explore]'. With --web it is a page for the browser. Elsewhere, and
-with --lines, commands are read from standard input, one a line; h lists them.
-At the end it prints the command that begins where this walk ended, with the
-steps named as in counterexamples.
+Commands are read from standard input, one a line; h lists them. At the end it
+prints the command that begins where this walk ended, with the steps named as in
+counterexamples. With --web it is a page for the browser.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2

@@ -2,7 +2,7 @@
 
 *Theory of operation.* A walk is a list of stops: an initial state, and behind it the state after each step. `place` is
 the stop that a reader looks at. Stops behind the place stay, so that a reader can go forward again, until another step
-is taken from the place. The caller is one thread: the line mode or the screen, which show the walk and change it by the
+is taken from the place. The caller is one thread: `commands/explore.py`, which shows the walk and changes it by the
 methods that are called after its commands.
 
 Steps are named by their labels, as counterexamples print them: `join(0) crash(1)`. The labels up to the place, and the

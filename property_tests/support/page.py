@@ -20,8 +20,8 @@ from trystate.page.contents import Choice, Contents, Result
 from trystate.page.export import export
 from trystate.page.trees import CODE
 
-PAGE = Path(__file__).parents[2] / "page"
-ASK = Path(__file__).parents[1] / "tests" / "page" / "ask.mjs"
+PAGE = Path(__file__).resolve().parents[2] / "page"
+ASK = Path(__file__).resolve().parents[1] / "tests" / "page" / "ask.mjs"
 NODE_SECONDS = 900.0
 
 Json = Any

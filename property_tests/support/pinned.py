@@ -33,7 +33,7 @@ from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
-STATES_FILE = Path(__file__).parents[2] / "trystate" / "states.json"
+STATES_FILE = Path(__file__).resolve().parents[2] / "trystate" / "states.json"
 STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 

@@ -60,7 +60,6 @@ def _abilities() -> Iterator[Ability]:
         yield "pictures (.svg)", "yes", renderer_name()
     except UnavailableError as error:
         yield "pictures (.svg)", "no", f"{error}; .dot, .mmd and .txt are written without it"
-    yield _needs("explore on a screen", "textual", "pip install 'trystate[explore]'")
     yield _runtime(_version("torch"))
     problem = torch_problem()
     for what in ("conformance (verify)", "replay"):

@@ -1,13 +1,11 @@
-"""`trystate explore`: walk the states of a system, on a screen, or by plain lines in and out, so a pipe will do.
+"""`trystate explore`: walk the states of a system by lines in and out, so a pipe will do.
 
-Rule: the walk itself is in `walking.py`; the screen and the lines show the same walk, and end with the command that
-repeats it.
+Rule: the walk itself is in `walking.py`; the lines show it, and end with the command that repeats it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 import webbrowser
@@ -43,7 +41,6 @@ HELP = """\
   h           this help
   q           quit (so does the end of the input)"""
 PART_WIDTH = 160  # of a part of a guard: some decide over all members, and fill a screen
-GET_SCREEN = "pip install 'trystate[explore]'"
 
 
 def explore(args: argparse.Namespace) -> int:
@@ -56,15 +53,11 @@ def explore(args: argparse.Namespace) -> int:
     if args.web is not None:
         return _open(walk, args)
     loaded = loading(walk, args.counterexample, Reporter()) if args.counterexample is not None else ""
-    why_lines = "" if args.lines else no_screen()
-    if args.lines or why_lines:
-        if why_lines:
-            print(f"trystate explore: lines, since {why_lines}", file=sys.stderr)
-        _lines(walk, loaded)
-    else:
-        from ..screen import Screen
-
-        Screen(walk, loaded).run()
+    if args.lines:
+        print(
+            "trystate explore: --lines changes nothing, leave it out: there are only lines, and --web", file=sys.stderr
+        )
+    _lines(walk, loaded)
     if walk.labels:
         print(f"this walk again: {repeated(args, walk)}")
     return Exit.OK
@@ -82,15 +75,6 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
     print(f"{args.web}: {walk.system.label}")
     webbrowser.open(args.web.absolute().as_uri())
     return Exit.OK
-
-
-def no_screen() -> str:
-    """Why there can be no screen, and how to get one; empty if there can be one."""
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if importlib.util.find_spec("textual") is None:
-        lacking = "Textual is not installed:" if is_terminal else "this is no terminal; on one,"
-        return f"{lacking} {GET_SCREEN} gives a screen"
-    return "" if is_terminal else "this is no terminal; on one there is a screen"
 
 
 def repeated(args: argparse.Namespace, walk: Walk) -> str:

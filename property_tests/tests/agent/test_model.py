@@ -224,7 +224,7 @@ def test_one_that_fails_waits_for_the_others_in_1_10_which_pass_the_barrier_with
 class Kills(Seed):
     """The time-out of the wait, which torch 1.10 has."""
 
-    kill_workers = Environment.kill_workers
+    kill_workers = Environment.kill_workers  # type: ignore[assignment]
 
 
 def test_only_the_agent_of_1_9_waits_without_end_for_a_worker_that_it_stops() -> None:

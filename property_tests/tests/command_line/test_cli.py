@@ -1,6 +1,7 @@
 """The command line answers with the right exit code, says what is wrong in a line, and writes its report."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +166,40 @@ def test_explore_answers_a_wrong_command_and_goes_on(command: Command) -> None:
 
 def test_explore_says_whether_a_rest_is_a_deadlock(command: Command) -> None:
     assert "nothing can happen: the system rests here" in explored(command, "1", "1", "1", "1")
+
+
+def test_the_last_line_of_explore_repeats_the_walk_in_another_process(command: Command) -> None:
+    given = ("--edition", "broken", "--nodes", "3", "--size", "min_nodes=2", "--fault", "relapse=2")
+    _, out, _ = command("explore", HERE, *given, stdin="w 9\nb\ns\n")
+    words = shlex.split(out.splitlines()[-1].removeprefix("this walk again: "))
+    assert words[0] == "trystate"
+    code, again, err = command(*words[1:], stdin="s\n")
+    assert (code, err) == (Exit.OK, "")
+    state = [line.removeprefix("> ") for line in out.splitlines() if "  at[" in line]
+    assert len(state) == 3 and state == [line.removeprefix("> ") for line in again.splitlines() if "  at[" in line]
+    assert again.splitlines()[-1] == out.splitlines()[-1]
+
+
+def test_explore_takes_the_option_lines_and_says_that_it_changes_nothing(command: Command) -> None:
+    code, out, err = command("explore", HERE, "--edition", "broken", "--lines", stdin="barge_in(0)\nl\n")
+    assert code == Exit.OK
+    assert err.startswith("trystate explore: --lines changes nothing, leave it out")
+    again = f"trystate explore {HERE} --edition broken --walk 'barge_in(0)'"
+    assert out.splitlines()[-1] == f"this walk again: {again}"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--walk", "leave(0)"), "step 1 of 1 of the walk: leave(0) is not enabled here: at[0] = INSIDE"),
+        (("--walk", "leave(0)", "--counterexample", "one_at_a_time"), "both say where to begin, give one of them"),
+        (("--initial", "1"), "no initial state 1: choose 0 to 0"),
+        (("--initial", "-1"), "'-1' is not a whole number from 0 on"),
+    ],
+)
+def test_a_walk_that_cannot_begin_is_refused(command: Command, options: tuple[str, ...], why: str) -> None:
+    code, _, err = command("explore", HERE, *options)
+    assert (code, why in err) == (Exit.USAGE, True), err
 
 
 # ---- the other commands
