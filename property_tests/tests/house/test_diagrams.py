@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import diagrams
 from trystate.diagrams.mermaid import escape_mermaid
 from trystate.diagrams.moves import moves
 from trystate.diagrams.style import slug, wrap
@@ -47,8 +49,6 @@ from trystate.model.language import (
     transition,
 )
 from trystate.model.store.examples import SET_AND_WATCH_KEY
-
-from trystate import diagrams
 
 
 class Phase(enum.Enum):
@@ -516,9 +516,31 @@ def test_what_was_generated_is_fresh_until_it_changes(tmp_path: Path, lasso: Cou
     (tmp_path / "round.md").write_text("changed")
     (tmp_path / "join-operator.dot").unlink()
     (tmp_path / "round-membership.svg").unlink()
-    assert [p.name for p in diagrams.stale(tmp_path, **what)] == ["join-operator.dot", "round.md"]
+    wrong = ["join-operator.dot", "round-membership.svg", "round.md"]
+    assert [p.name for p in diagrams.stale(tmp_path, **what)] == wrong
     left = {p.name for p in diagrams.stale(tmp_path, systems=[ROUND], tables=[TABLE])}
-    assert {"late-round.dot", "late-round.md"} <= left
+    assert {"late-round.dot", "late-round.md", "late-round.svg"} <= left
+
+
+def test_a_picture_of_another_text_is_noticed(tmp_path: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    diagrams.generate(tmp_path, tables=[TABLE])
+    picture = tmp_path / "join-operator.svg"
+    picture.write_text(re.sub("[0-9a-f]{64}", "0" * 64, picture.read_text("utf-8")))
+    assert diagrams.stale(tmp_path, tables=[TABLE]) == [picture]
+
+
+def test_only_what_is_shown_and_what_that_links_to_is_kept(tmp_path: Path, lasso: Counterexample) -> None:
+    pytest.importorskip("pygraphviz")
+    run = diagrams.Run("late round", "Too late", Round(), lasso)
+    what: Any = {"systems": [ROUND], "tables": [TABLE], "runs": [run], "only": {"round.md"}}
+    written = {path.name for path in diagrams.generate(tmp_path, **what)}
+    charts = {f"round-{name}.{ending}" for name in ("round-state", "membership") for ending in ("md", "svg")}
+    assert written == {"README.md", "round.md", *charts}
+    assert "late-round" not in (tmp_path / "README.md").read_text("utf-8")
+    assert diagrams.stale(tmp_path, **what) == []
+    others = sorted(written - {"round-membership.svg"})
+    assert [p.name for p in diagrams.stale(tmp_path, **{**what, "only": {"round-membership.svg"}})] == others
 
 
 def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
