@@ -144,7 +144,7 @@ reachable. Liveness is not asked: trystate verify searches for that.
   trystate prove rendezvous
   trystate prove waits --with cvc5
   trystate prove rendezvous --only at_most_max
-  trystate prove mypackage.protocol:Mine --infer
+  trystate prove mypackage.protocol:Mine
 """,
         exits={
             Exit.OK: "all properties are proved; with --only, those that were asked are kept by each step",

@@ -33,6 +33,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Record
 
 S = SymbolicState
@@ -59,6 +60,10 @@ class Tombstones(System):
     buried = flag(per="context", doc="the peer remembers that it is over")
     ended = flag(per="context", doc="the truth: the peer was told that it is over")
     mark = integer(0, "context", doc="the creator's low-water mark, as the peer knows it")
+
+    def lifelines(self) -> Lifelines:
+        """Each context has a lifeline, and the two workers the last one."""
+        return Lifelines("workers")
 
     @machine(Record, each="context")
     def record(self, s: S, context: Expr) -> Any:

@@ -133,8 +133,9 @@ def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budg
 
 
 def main_index(system: System) -> Sort | None:
-    """The index whose members are drawn as lifelines: the one that most fields have a value per."""
-    sorts = list(system.index_sorts.values())
+    """The index whose members are drawn as lifelines: the one that the system names, or that most fields have."""
+    members = system.lifelines().members
+    sorts = [sort for sort in system.index_sorts.values() if members in ("", sort.name)]
     fields = {sort.name: sum(sort in slot.dims for slot in system.slots.values()) for sort in sorts}
     return max(sorts, key=lambda sort: fields[sort.name], default=None)
 

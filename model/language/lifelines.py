@@ -51,6 +51,7 @@ class Lifelines:
     homes: of an index that is not the main one: the place of each of its members.
     messages: by the name of a field or of a sequence.
     totals: by the name of a count: where it is to come, perhaps from the state and the indices of its cell.
+    members: the main index, whose members have lifelines; empty: the one that most fields have a value per.
     """
 
     shared: str = SHARED
@@ -59,6 +60,7 @@ class Lifelines:
     homes: Mapping[str, Sequence[Place]] = field(default_factory=dict)
     messages: Mapping[str, Message] = field(default_factory=dict)
     totals: Totals = field(default_factory=dict)
+    members: str = ""
 
 
 def served(

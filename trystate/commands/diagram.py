@@ -1,4 +1,4 @@
-"""`trystate diagram`: the pictures of what is named; without names the committed ones, written anew or compared.
+"""`trystate diagram`: the pictures of what is named, or all; in a checkout those that its pages show, or a comparison.
 
 With --witness, the shortest run to a state that a `sometimes` asks for.
 """
@@ -6,6 +6,7 @@ With --witness, the shortest run to a state that a `sometimes` asks for.
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from ..report.results import plural
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
+SHOWN = re.compile(rf"\({COMMITTED.as_posix()}/([\w.-]+)|\(\.\./{COMMITTED.as_posix()}/([\w.-]+)")
 LIST_WIDTH = 100  # characters a line
 
 
@@ -60,6 +62,9 @@ def diagram(args: argparse.Namespace) -> int:
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
     what = Chosen() if args.witness else _named(args.names) if args.names else _all()
+    only = _shown() if out == COMMITTED and not some else None
+    if only is not None:  # a search for each of the others would take most of the time
+        what.findings = [finding for finding in what.findings if {f"{finding.name}.md", f"{finding.name}.svg"} & only]
     if args.out and not args.check:
         make_folder(out, "--out")
     # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
@@ -67,10 +72,10 @@ def diagram(args: argparse.Namespace) -> int:
     runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what.findings, reporter)]
     with reporter.doing("drawing"):
         if args.check:
-            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures)
+            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures, only)
         else:
             with writing(out, "--out"):
-                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures)
+                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures, only)
     if not args.check:
         print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK
@@ -105,6 +110,12 @@ def _list(names: Sequence[str]) -> int:
 def _print(text: str) -> None:
     indent = " " * (len(text) - len(text.lstrip()) + 4)
     print(textwrap.fill(text, LIST_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+
+
+def _shown() -> set[str]:
+    """The files in `COMMITTED` that the pages of this checkout link to."""
+    pages = [*Path().glob("*.md"), *Path("docs").glob("*.md")]
+    return {a or b for page in pages for a, b in SHOWN.findall(page.read_text(encoding="utf-8"))}
 
 
 def _all() -> Chosen:

@@ -44,7 +44,7 @@ from ...language import (
     or_,
     ord_,
 )
-from ...language.lifelines import Lifelines, Message, Place, Value
+from ...language.lifelines import SHARED, Lifelines, Message, Place, Value
 from ..examples import GRAPHS
 from ..graphs import Graph
 from ..vocabulary import NodeKind, NodeState, Part
@@ -171,8 +171,8 @@ class Fields(System):
             answered=(Call.DONE, Call.FAILED), heard=(Call.OVER,),
         )  # fmt: skip
         messages: dict[str, Message] = {name: call for name in ("call", "mark") if name in self.slots}
-        places, totals = {"leave": self.shape.home}, {"fed": self.waits_for}
-        return Lifelines(places=places, here=("crashed",), homes=homes, messages=messages, totals=totals)
+        places = dict.fromkeys(("leave", "unsure", "unused"), self.shape.home)
+        return Lifelines(SHARED, places, ("crashed",), homes, messages, {"fed": self.waits_for}, "worker")
 
     @property
     def label(self) -> str:

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import diagrams
 from trystate.diagrams.mermaid import escape_mermaid
 from trystate.diagrams.moves import moves
 from trystate.diagrams.style import slug, wrap
@@ -22,7 +24,7 @@ from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import Call
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
-from trystate.model.checker.story import tell
+from trystate.model.checker.story import main_index, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.checker.walks import Taken, Walk, walked
 from trystate.model.errors import UnavailableError, UsageError
@@ -49,15 +51,11 @@ from trystate.model.language import (
     sometimes,
     transition,
 )
-from trystate.model.language.lifelines import Lifelines, served
+from trystate.model.language.lifelines import SHARED, Lifelines, served
 from trystate.model.store.examples import SET_AND_WATCH_KEY
 from trystate.model.store.queues import Queues
 from trystate.model.store.vocabulary import Edition
-
-from trystate import diagrams
 from trystate.registry import SYSTEMS, edition_names, fault_bounds
-
-GENERATED = Path(diagrams.__file__).parent / "generated"
 
 
 class Phase(enum.Enum):
@@ -426,17 +424,28 @@ def test_a_count_shows_where_it_is_to_come(walk: Walk, counts: list[str]) -> Non
     assert found >= {*counts}
 
 
-def unnamed(texts: Mapping[str, str]) -> list[str]:
-    """The runs with a lifeline that their system does not name."""
-    return [name for name, text in texts.items() if re.search("^ *participant shared$", text, re.MULTILINE)]
+def unplaced(system: System) -> set[str]:
+    """The fields and steps that a picture draws at a lifeline which their system does not name."""
+    lines, main = system.lifelines(), main_index(system)
+    if lines.shared != SHARED or main is None:
+        return set()
+    sorts = {main.name, *lines.homes}
+    found = {slot.name for slot in system.slots.values() if not sorts & {sort.name for sort in slot.dims}}
+    found |= {t.name for t in system.transitions if not sorts & {p.sort.name for p in t.params}}
+    return found - {*lines.places, *lines.here, *lines.messages, *map(system.fault_counter, system.faults)}
 
 
-@pytest.mark.skipif(not GENERATED.is_dir(), reason="needs a clone: a wheel holds packages only")
-def test_systems_name_every_lifeline_of_the_committed_runs(lasso: Counterexample) -> None:
-    texts = {path.stem: path.read_text("utf-8") for path in GENERATED.glob("*.md")}
-    runs = {name: text for name, text in texts.items() if "sequenceDiagram" in text}
-    assert len(runs) > 90 and unnamed(runs) == []
-    assert unnamed({"planted": diagrams.sequence_mermaid(Round(), lasso)}) == ["planted"]
+def shipped() -> Iterator[System]:
+    """Each system in each edition with every fault."""
+    for cls in SYSTEMS.values():
+        for edition in edition_names(cls) or (None,):
+            yield cls(edition=edition, faults=fault_bounds(cls))
+
+
+def test_systems_name_each_lifeline_that_their_pictures_have(lasso: Counterexample) -> None:
+    assert {system.label: unplaced(system) for system in shipped() if unplaced(system)} == {}
+    assert unplaced(Round()) >= {"armed", "complete"}, "a planted one"
+    assert "participant shared\n" in diagrams.sequence_mermaid(Round(), lasso)
 
 
 def misplaced(systems: Iterable[System]) -> set[str]:
@@ -459,10 +468,8 @@ class Misplaced(Round):
 
 def test_lifelines_name_fields_and_steps_that_their_systems_have() -> None:
     families: dict[Any, list[System]] = {}
-    for cls in SYSTEMS.values():
-        for edition in edition_names(cls) or (None,):
-            system = cls(edition=edition, faults=fault_bounds(cls))
-            families.setdefault(type(system).lifelines, []).append(system)
+    for system in shipped():
+        families.setdefault(type(system).lifelines, []).append(system)
     assert {name for systems in families.values() for name in misplaced(systems)} == set()
     assert misplaced([Misplaced()]) == {"aremd"}
 
@@ -520,6 +527,9 @@ def too_wide(folder: Path) -> dict[str, int]:
         assert size is not None, path
         widths[path.stem] = round(int(size[1]) * 96 / 72)
     return {name: width for name, width in widths.items() if width > WIDTH_MAX}
+
+
+GENERATED = Path(diagrams.__file__).parent / "generated"
 
 
 @pytest.mark.skipif(not GENERATED.is_dir(), reason="needs a clone: a wheel holds packages only")
@@ -599,9 +609,31 @@ def test_what_was_generated_is_fresh_until_it_changes(tmp_path: Path, lasso: Cou
     (tmp_path / "round.md").write_text("changed")
     (tmp_path / "join-operator.dot").unlink()
     (tmp_path / "round-membership.svg").unlink()
-    assert [p.name for p in diagrams.stale(tmp_path, **what)] == ["join-operator.dot", "round.md"]
+    wrong = ["join-operator.dot", "round-membership.svg", "round.md"]
+    assert [p.name for p in diagrams.stale(tmp_path, **what)] == wrong
     left = {p.name for p in diagrams.stale(tmp_path, systems=[ROUND], tables=[TABLE])}
-    assert {"late-round.dot", "late-round.md"} <= left
+    assert {"late-round.dot", "late-round.md", "late-round.svg"} <= left
+
+
+def test_a_picture_of_another_text_is_noticed(tmp_path: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    diagrams.generate(tmp_path, tables=[TABLE])
+    picture = tmp_path / "join-operator.svg"
+    picture.write_text(re.sub("[0-9a-f]{64}", "0" * 64, picture.read_text("utf-8")))
+    assert diagrams.stale(tmp_path, tables=[TABLE]) == [picture]
+
+
+def test_only_what_is_shown_and_what_that_links_to_is_kept(tmp_path: Path, lasso: Counterexample) -> None:
+    pytest.importorskip("pygraphviz")
+    run = diagrams.Run("late round", "Too late", Round(), lasso)
+    what: Any = {"systems": [ROUND], "tables": [TABLE], "runs": [run], "only": {"round.md"}}
+    written = {path.name for path in diagrams.generate(tmp_path, **what)}
+    charts = {f"round-{name}.{ending}" for name in ("round-state", "membership") for ending in ("md", "svg")}
+    assert written == {"README.md", "round.md", *charts}
+    assert "late-round" not in (tmp_path / "README.md").read_text("utf-8")
+    assert diagrams.stale(tmp_path, **what) == []
+    others = sorted(written - {"round-membership.svg"})
+    assert [p.name for p in diagrams.stale(tmp_path, **{**what, "only": {"round-membership.svg"}})] == others
 
 
 def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
