@@ -256,6 +256,7 @@ class Driver:
     def _backward(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Backward.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
+        self.container.check_sender(said, asker.peer)
         local_pass, effects = self._local_pass(said.number, said.context, said.mode, said.retain, said.budget)
         if isinstance(local_pass, PassError):
             return [Answer(asker, messages.failed(local_pass))]
@@ -264,6 +265,7 @@ class Driver:
     def _mark(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Mark.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
+        self.container.check_sender(said, asker.peer)
         local_pass, effects = self._local_pass(said.number, said.context, Mode.SMART, said.retain, said.budget)
         if isinstance(local_pass, PassError):
             return [Answer(asker, messages.failed(local_pass))]
@@ -281,8 +283,13 @@ class Driver:
 
     def _clean(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Clean.unpack(body)
+        self._check_creator(said.context, "CLEAN")
         self._noticed("heard", said, peer=asker.peer)
         return self.container.clean(said, asker)
+
+    def _check_creator(self, context: int, what: str) -> None:
+        if worker_of(context) not in self.agent.workers:
+            raise ContextError(f"{what} in context {context}, of which no worker is the creator")
 
     # The agent's interceptor: the metadata of calls.
 
@@ -310,10 +317,9 @@ class Driver:
         if not metadata:
             return Scope(self.current, None)  # also of one that an earlier function has left open in the thread
         forward = Forward.unpack(metadata)
-        if worker_of(forward.context) not in self.agent.workers:
-            raise ContextError(f"a call in context {forward.context}, of which no worker is the creator")
+        self._check_creator(forward.context, "a call")
         with self._lock:
-            context = self.container.heard(forward.context)
+            context = self.container.heard(forward.context, peer)
         if context is None:
             return Scope(self.current, None)
         self._arrived(context, peer, forward, tensors)
@@ -323,12 +329,17 @@ class Driver:
         forward = Forward.unpack(metadata)
         with self._lock:
             context = self.container.contexts.get(forward.context)
-        if context is not None:
-            self._arrived(context, peer, forward, tensors)
+        if context is None:
+            return
+        if peer != self.agent.me and peer not in context.known:
+            raise ContextError(f"an answer in context {forward.context}, in which worker {peer} was not called")
+        self._arrived(context, peer, forward, tensors)
 
     def _arrived(self, context: Context, peer: int, forward: Forward, tensors: list[Tensor]) -> None:
         if forward.message == NO_MESSAGE:
             return
+        if worker_of(forward.message) != peer:
+            raise ContextError(f"message {forward.message:#x} comes from worker {peer}, which gives out no such id")
         wanting = [tensor for tensor, need in zip(tensors, forward.needs, strict=True) if need]
         node = attach_recv(forward.context, peer, wanting)
         with self._lock:

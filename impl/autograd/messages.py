@@ -79,6 +79,11 @@ class Backward(NamedTuple):
         return found
 
     @property
+    def sends(self) -> tuple[int, ...]:
+        """The messages whose sends it is for."""
+        return (self.message,)
+
+    @property
     def mode(self) -> Mode:
         return Mode.SMART if self.smart else Mode.FAST
 
@@ -103,6 +108,11 @@ class Mark(NamedTuple):
         if not 0 < count <= MAX_MARKS or len(body) != _MARK.size + 8 * count:
             raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each")
         return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
+
+    @property
+    def sends(self) -> tuple[int, ...]:
+        """The messages whose sends it is for."""
+        return self.messages
 
 
 class Cancel(NamedTuple):

@@ -79,7 +79,7 @@ class TombstoneSteps:
 
     def _take_request(self, context: int) -> None:
         self.requests.remove(context)
-        self.peer.heard(self.numbers[context])
+        self.peer.heard(self.numbers[context], self.CREATOR)
 
     def _take_clean_up(self, context: int) -> None:
         request, answers = self.clean.pop(context), list[bytes]()

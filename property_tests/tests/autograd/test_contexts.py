@@ -43,9 +43,9 @@ ASKED = (
     Asked(Contexts, TORCH, f"{TRIO} {WAITS}", 418,
           "what_is_released_is_not_in_use no_callback_touches_what_is_gone", ("error",)),
     Asked(Contexts, TRYSTATE, PAIR, 223),
-    Asked(Contexts, TRYSTATE, THREE, 711),
+    Asked(Contexts, TRYSTATE, THREE, 663),
     Asked(Contexts, TRYSTATE, PAIR, 12320, "", (*LOSSES, "error")),
-    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 62246, "", LOSSES),
+    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 58359, "", LOSSES),
     Asked(Tombstones, TORCH, "", 820, "released_is_for_good after_exit_and_quiet_nobody_has_it"),
     Asked(Tombstones, TRYSTATE, "", 1185),
     Asked(Tombstones, TRYSTATE, "context=4", 15909),
@@ -119,8 +119,15 @@ class AnswersEverybodyLast(contexts.Ours):
 class TellsWhomItKnows(contexts.Ours):
     """When one that it knows is lost, nobody else is told (G14)."""
 
-    def tells_everybody(self, missing: Any) -> Any:
+    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
         return not_(True)
+
+
+class TellsNotTheCreator(contexts.Ours):
+    """When one that it knows is lost, only the creator tells the rest (G14)."""
+
+    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
+        return missing & (ord_(worker) == 0)
 
 
 class KeepsContextsOfTheLost(contexts.Ours):
@@ -234,6 +241,7 @@ ABLATIONS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
     (AnswersAtOnce, f"{THREE} {WAITS}", ("crash",), STAYS),
     (AnswersEverybodyLast, f"{THREE} calls=4", (), "deadlock_freedom"),
     (TellsWhomItKnows, f"{THREE} {WAITS}", ("crash",), STAYS),
+    (TellsNotTheCreator, f"worker=4 passes=0 calls=3 {WAITS}", ("crash",), STAYS),
     (KeepsContextsOfTheLost, f"{TWO} {WAITS}", ("creator_crash",), STAYS),
     (ForgetsTheLost, THREE, ("creator_crash", "crash"), STAYS),
     (NeverRepeats, f"{TWO} {WAITS}", ("lose",), "deadlock_freedom clean_up_reaches_everybody"),
