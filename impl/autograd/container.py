@@ -7,7 +7,8 @@ Theory of operation. A context is open here from `create`, or from the first cal
 buried: this worker leaves it (`release`), a CLEAN says that it is over (`clean`), or its creator is lost (`lost`). From
 then on it is in `dead`. CLEAN spreads along the calls: a worker that buries a context sends CLEAN to the workers which
 it has called in it, and answers its own CLEAN when they have answered (`_Telling`). CLEAN is believed from the creator
-and from a worker whose call has brought the context (`_believes`).
+and from a worker whose call has brought the context (`_believes`). The creator's low-water mark comes from it alone: a
+worker that only others have called sends KEPT to the creator, which then sends it the mark too (`_behind`).
 
 Of a pass the container only finds the local pass that a message belongs to (`local_pass_for`), and refuses passes that
 are over; local_pass.py does the rest. Every method is called under the lock of the driver, or by the simulator.
@@ -33,13 +34,13 @@ from .effects import Answer, Effect, Request, Watch
 from .errors import AutogradError, ContextError, ContextReleasedError, PassError, PassRunningError, StalePassError
 from .ids import Ids, count_of, worker_of
 from .local_pass import Begin, LocalPass, Observe
-from .messages import CLEAN, Clean
+from .messages import CLEAN, KEPT, Clean, Kept
 from .tombstones import Tombstones
 
 MAX_CONTEXTS = 65_536  # that are open here at once
-# So far a worker's low-water mark may rise until it tells all others of it, and not only those that it has told of a
-# context: a worker that is reached through another remembers at most so many ranges of contexts that are over.
-MARK_STEP = 1_024
+# A worker that is reached through another sends KEPT to the creator each time that it remembers so many more ranges of
+# contexts that are over: few messages, and few ranges.
+KEPT_EACH = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -55,8 +56,9 @@ class _Telling:
 class Container:
     """One worker's contexts. Its methods are called under one lock; effects are performed after its release."""
 
-    def __init__(self, me: int, workers: int) -> None:
+    def __init__(self, me: int, workers: int, kept_each: int = KEPT_EACH) -> None:
         self.me = me
+        self._kept_each = kept_each
         self.observe: Observe | None = None
         self._others = [worker for worker in range(workers) if worker != me]
         self.contexts: dict[int, Context] = {}
@@ -65,8 +67,7 @@ class Container:
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
         self._gone: set[int] = set()  # workers that are lost
         self._early: dict[int, Tombstones] = {}  # by worker, CLEANs of it that came before its calls
-        self._mark_of_all = 0  # the count of the low-water mark that all others were told of
-        self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they were told is over
+        self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they remember as over
         self._ending: list[LocalPass] = []  # of contexts that are over, in which a node may still run
         self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
@@ -143,11 +144,7 @@ class Container:
 
     def _behind(self, number: int, mark: int) -> set[int]:
         """Those that remember something above the old mark, if it has risen: untold, they would do so for ever."""
-        low = self._low_water(number)
-        rises = low > mark
-        if rises and count_of(low) - self._mark_of_all >= MARK_STEP:
-            self._mark_of_all = count_of(low)
-            return set(self._others)
+        rises = self._low_water(number) > mark
         return {peer for peer, last in self._last_told.items() if last >= mark} if rises else set()
 
     def _rest(self, number: int) -> list[int]:
@@ -167,9 +164,13 @@ class Container:
         telling.told.update(new)
         telling.waits_for.update(new)
         if worker_of(number) == self.me:
-            self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in new})
+            self._remember(number, new)
         clean = Clean(number, self._low_water(number))  # it may have risen since
         return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
+
+    def _remember(self, number: int, peers: Iterable[int]) -> None:
+        """These workers remember that this context of this worker is over."""
+        self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in peers})
 
     def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
         """An answer to CLEAN. A worker without an answer may not have passed it on: CLEAN then goes to the rest."""
@@ -207,6 +208,7 @@ class Container:
         for tombstones in (self.dead, *self._early.values()):
             tombstones.below(low)  # first: it makes room for what is over now
         effects: list[Effect] = []
+        ranges = self.dead.ranges_of(creator)
         if clean.context in self.contexts:
             effects += self._bury(self.contexts[clean.context], asker)
         else:
@@ -216,7 +218,24 @@ class Container:
         for number in sorted(n for n in self.contexts if worker_of(n) == creator and n < low):
             effects += self._bury(self.contexts[number])
         self.dead.bury(clean.context)
+        more = self.dead.ranges_of(creator)
+        if asker.peer != creator and creator not in self._gone and more > ranges and more % self._kept_each == 0:
+            effects.append(Request(creator, KEPT, Kept(self.dead.last_of(creator)), (), _nothing_follows, None))
         return effects
+
+    def kept(self, kept: Kept, asker: Asker) -> list[Effect]:
+        """KEPT: a worker remembers contexts of this one. It gets the low-water mark, at once or when that has risen.
+
+        Raises:
+            AutogradError: this worker has not begun the context.
+        """
+        number = kept.context
+        if worker_of(number) != self.me or number >= self._context_ids.next:
+            raise AutogradError(f"KEPT of context {number}, which worker {self.me} has not begun")
+        self._remember(number, (asker.peer,))
+        clean = Clean(number, self._low_water(number))
+        late = [Request(asker.peer, CLEAN, clean, (), _nothing_follows, None)] if clean.low > number else []
+        return [*late, Answer(asker, b"")]
 
     def _tell_all(self, number: int, asker: Asker) -> list[Effect]:
         """CLEAN of an own context that is over to all workers but the sender."""
@@ -406,3 +425,8 @@ class Container:
     def passes(self) -> Iterable[LocalPass]:
         """The parts that run or wait."""
         return [c.local_pass for c in self.contexts.values() if c.local_pass is not None and not c.local_pass.is_over]
+
+
+def _nothing_follows(answer: bytes | BaseException, *_: object) -> list[Effect]:
+    """KEPT, or a mark, without an answer: KEPT is sent again when there are more ranges."""
+    return []

@@ -8,7 +8,8 @@ Theory of operation. The core (`Container`, `LocalPass`) is sans-I/O. Every even
 
 Which thread does what:
 
-- *Threads that read RPC* handle BACKWARD, MARK, CANCEL, CLEAN (`_handle`) and answers (`_done`). They never run nodes.
+- *Threads that read RPC* handle BACKWARD, MARK, CANCEL, CLEAN, KEPT (`_handle`) and answers (`_done`). They never run
+  nodes.
 - *One thread for each running local pass*: a thread of the agent's pool runs it (`run`). At the root it is the thread
   in `backward()` itself, which also waits there (`_run_until_over`), and reads the connection of its only peer
   meanwhile.
@@ -52,7 +53,7 @@ from .effects import Answer, Effect, Request, Run, Watch
 from .errors import ContextError, PassError
 from .ids import worker_of
 from .local_pass import Begin, LocalPass
-from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
+from .messages import BACKWARD, CANCEL, CLEAN, KEPT, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
 from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
@@ -91,6 +92,7 @@ class Driver:
             (MARK, self._mark),
             (CANCEL, self._cancel),
             (CLEAN, self._clean),
+            (KEPT, self._kept),
         ):
             agent.handle(kind, partial(self._handle, take))
 
@@ -286,6 +288,11 @@ class Driver:
         self._check_creator(said.context, "CLEAN")
         self._noticed("heard", said, peer=asker.peer)
         return self.container.clean(said, asker)
+
+    def _kept(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
+        said = messages.Kept.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
+        return self.container.kept(said, asker)
 
     def _check_creator(self, context: int, what: str) -> None:
         if worker_of(context) not in self.agent.workers:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trystate.impl.autograd import messages
-from trystate.impl.autograd.container import MARK_STEP, MAX_CONTEXTS, Container
+from trystate.impl.autograd.container import KEPT_EACH, MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Asker, Recv
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Request
@@ -553,24 +553,24 @@ def test_contexts_one_after_another_are_told_only_to_who_knows_them() -> None:
     assert told(here.release(here.create().number)) == []
 
 
-def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None:
+@pytest.mark.parametrize("kept_each", [1, KEPT_EACH])
+def test_a_worker_that_is_reached_through_another_forgets_what_is_over(kept_each: int) -> None:
     """The creator calls one worker, which calls another in every second context; one context is open meanwhile."""
-    creator, between, last = (container(me) for me in range(3))
-    workers, most = {0: creator, 1: between, 2: last}, 0
+    workers = [Container(me, 4, kept_each) for me in range(3)]
+    creator, between, last = workers
+    most = 0
 
-    def answered(request: Any, body: bytes, _: Any) -> None:
-        perform(request.done(body))
+    def answered(source: int, request: Any, body: bytes, _: Any) -> None:
+        deliver(source, request.done(body))
 
     def deliver(source: int, effects: list[Any]) -> None:
         for request in perform(effects):
-            asker = Asker(source, partial(answered, request))
-            if request.to in workers:
-                deliver(request.to, workers[request.to].clean(request.message, asker))
-            else:
-                perform(request.done(b""))
+            to, asker = workers[request.to], Asker(source, partial(answered, source, request))
+            take = to.kept if request.kind == messages.KEPT else to.clean
+            deliver(request.to, take(request.message, asker))
 
     first = creator.create()
-    for number in range(4 * MARK_STEP):
+    for number in range(8 * KEPT_EACH):
         context = creator.create()
         creator.sent(context, 1, [], "call")
         there = between.heard(context.number, 0)
@@ -578,13 +578,24 @@ def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None
             between.sent(there, 2, [], "call")
             last.heard(context.number, 1)
         deliver(0, creator.release(context.number))
-        if number == MARK_STEP:
-            assert len(last.dead) == MARK_STEP // 2, "the first is open"
+        if number == 4 * KEPT_EACH:
+            assert len(last.dead) == 2 * KEPT_EACH, "the first is open"
             deliver(0, creator.release(first.number))
             assert len(last.dead) == 1
-        most = max(most, len(last.dead))
+        elif number > 4 * KEPT_EACH:
+            most = max(most, len(last.dead))
         assert not last.contexts
-    assert most <= MARK_STEP
+    assert most <= kept_each + 1
+
+
+def test_kept_is_taken_only_of_a_context_that_has_begun_here() -> None:
+    here = container()
+    mine = here.create().number
+    for number in (5, mine + 1):
+        with pytest.raises(AutogradError, match="which worker 1 has not begun"):
+            here.kept(messages.Kept(number), Asked(2).asker)
+    assert perform(here.kept(messages.Kept(mine), Asked(2).asker)) == [], "it is open"
+    assert told(here.release(mine)) == [(2, messages.Clean(mine, mine + 1))]
 
 
 def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:

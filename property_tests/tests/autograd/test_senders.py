@@ -107,6 +107,22 @@ def test_all_workers_forget_a_context_when_the_one_between_is_lost(three: Three)
     assert eventually(lambda: not three.has(C, context))
 
 
+def test_a_worker_behind_another_learns_that_the_mark_has_risen(three: Three) -> None:
+    """The creator never calls C; B calls it in every second context, while an older one is open."""
+    for driver in three.drivers:
+        driver.container._kept_each = 1
+    at_c = three.drivers[C].container
+    oldest = three.enter()
+    for number in range(6):
+        context = three.enter()
+        three.call(B, *[C] * (number % 2))
+        three.leave(context)
+        assert eventually(lambda context=context: not three.has(C, context))  # type: ignore[misc]
+    assert len(at_c.dead) == 3, "the oldest is open"
+    three.leave(oldest)
+    assert eventually(lambda: len(at_c.dead) == 1 and oldest.number in at_c.dead)
+
+
 def test_the_end_of_a_context_of_no_worker_is_refused(three: Three) -> None:
     assert "no worker is the creator" in str(three.sends(C, B, CLEAN, Clean(9 << 48, 0)))
 
