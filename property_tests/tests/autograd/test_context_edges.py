@@ -233,9 +233,9 @@ class OwnPart(Container):
 class _FirstAnswer(LocalPass):
     __slots__ = ()
 
-    def answered(self, answer: bytes | BaseException, gradients: Any = (), **peer: Any) -> list[Effect]:
+    def answered(self, answer: bytes | BaseException, gradients: Any = (), peer: int | None = None) -> list[Effect]:
         self.deficit.unsignalled = 1
-        return super().answered(answer, gradients, **peer)
+        return super().answered(answer, gradients, peer)
 
 
 class EndsAtTheFirstAnswer(OwnPart):
