@@ -134,9 +134,9 @@ def test_a_pass_is_cancelled_by_its_root_alone(three: Three) -> None:
     started, _ = at_b.local_pass_for(7, context.number, Mode.FAST, False, 10.0)
     cancel = Cancel(context.number, 7, False, "why")
     assert "whose root is worker 0" in str(three.sends(C, B, CANCEL, cancel))
-    assert at_b.contexts[context.number].local_pass is started and not started.is_over  # type: ignore[union-attr]
+    assert at_b.contexts[context.number].local_pass is started and not started.is_over
     assert not isinstance(three.sends(A, B, CANCEL, cancel), BaseException)
-    assert started.is_over  # type: ignore[union-attr]
+    assert started.is_over
 
 
 @pytest.mark.parametrize("make", [
