@@ -159,7 +159,7 @@ def test_the_callback_runs_in_the_sixth_step() -> None:
 
 def test_another_worker_sets_what_the_callback_is_for() -> None:
     assert last(store.CALLBACK, "watcher") == [ordinal(Watcher.NOTIFIED), ordinal(Watcher.UNREGISTERED)]
-    assert values(store.CALLBACK, "told[0]")[-2:] == [1, 2], "the first set was before the watch"
+    assert values(store.CALLBACK, "told[0][0]")[-2:] == [1, 2], "the first set was before the watch"
 
 
 def test_the_third_node_joins_while_the_last_call_runs_and_ranks_are_in_order() -> None:

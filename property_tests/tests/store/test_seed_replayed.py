@@ -284,7 +284,7 @@ def test_the_callback_of_a_worker_runs_when_it_sets_the_key_itself() -> None:
     assert told == [(None, b"1")]
 
 
-def test_a_worker_that_watches_two_keys_runs_the_callback_of_the_key_that_changes() -> None:
+def test_a_worker_runs_the_callback_of_the_watched_key_that_changes() -> None:
     told: list[tuple[str, bytes | None]] = []
     with MasterProcess() as server, Store(server.port) as store:
         store.watch_key("a", lambda old, new: told.append(("of a", new)))
