@@ -172,6 +172,11 @@ class Thread:
         self.__init__(self._errors)  # type: ignore[misc]
 
 
+def _handler(node: Any, settings: Any, holder: Any) -> Any:
+    """A handler, parts of which are to be replaced."""
+    return dr.DynamicRendezvousHandler(node, settings, "memory", HashStore(), holder)
+
+
 class TorchDeadlines:
     """Subject for the model `Deadlines` (edition TORCH). Use it as a context manager: it replaces torch's time."""
 
@@ -215,7 +220,7 @@ class TorchDeadlines:
         """A state holder and a handler, parts of which are replaced; its executor."""
         settings: Any = sim.settings(1, 2)
         self.holder: Any = Holder(self.backend, settings)
-        self.handler: Any = dr.DynamicRendezvousHandler(self.own, settings, "memory", HashStore(), self.holder)
+        self.handler = _handler(self.own, settings, self.holder)
         self.handler._heartbeat_lock, self.handler._keep_alive_timer = self.lock, self.beats
         return self.handler._op_executor
 
