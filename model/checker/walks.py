@@ -119,7 +119,7 @@ def _on_library(system: System) -> tuple[Running, ...]:
 
 
 def _follow(system: System, steps: Iterable[str], whose: str = "", machines: Sequence[Running] = ()) -> Path:
-    """The steps, taken by the machines that the library runs, or by the interpreter where there are none."""
+    """The path of the steps: the library's machines take them, or the interpreter if there is no machine."""
     interpreter = Interpreter(system)
     instances = {instance.label: instance for instance in interpreter.kernel.instances}
     states, numbers, labels = [system.initial_states[0]], list[int](), list[str]()

@@ -39,7 +39,7 @@ class Environment(Steps):
 
     @environment(each=("client", "key"), switch="another", cite="TCPStore.hpp:keyToCallbacks_ (1.9)")
     def watch_another(self, s: S, client: Expr, key: Expr) -> None:
-        """A client that watches a key watches one more, with a callback of its own, while events come."""
+        """A client that watches a key watches one more, with its callback, while events come."""
         s.when(s.watcher[client] == Watcher.REGISTERED, self.calm(s, client), ~s.watched[client, key])
         s.watched[client, key] = True
         self.asks(s, client, key, Request.WATCH)

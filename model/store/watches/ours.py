@@ -63,7 +63,7 @@ class Ours(Watches, edition=Edition.TRYSTATE):
 
     @transition(each="client", moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED)])
     def return_cancelled(self, s: S, client: Expr) -> None:
-        """The acknowledgement is read: the watch is over, and those of other keys go on."""
+        """The acknowledgement is read: the watch is over, and the watches of other keys continue."""
         self.reads(s, client, Message.CANCELLED)
         self.forget_answered(s, client)
         s.watcher[client] = ite(self.watches(s, client), s.watcher[client], Watcher.UNREGISTERED)
