@@ -12,7 +12,16 @@ from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import PAIRS_MAX
-from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, local, note, small_graphs, unused_call
+from trystate.model.autograd.examples import (
+    GRAPHS,
+    NUMBER,
+    drawn_graph,
+    end_to_end,
+    local,
+    note,
+    small_graphs,
+    unused_call,
+)
 from trystate.model.autograd.findings import FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeState, Part
@@ -163,6 +172,19 @@ def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> 
     page = graph_page(note())
     assert "which is shipped their gradient | 2 | 2 | 2 | – |" in page
     assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
+
+
+def test_the_end_to_end_example_has_the_nodes_of_the_programs_loss() -> None:
+    """torch's own graph of the loss: the sum, the addition, and for each parameter a node that a recv stands for."""
+    torch = pytest.importorskip("torch")
+    loss = sum(torch.rand((3, 3), requires_grad=True) for _ in range(2)).sum()
+    of_sum, graph = loss.grad_fn, end_to_end()
+    ((of_add, _),) = of_sum.next_functions
+    assert (of_sum.name(), of_add.name(), len(of_add.next_functions)) == ("SumBackward0", "AddBackward0", 2)
+    feeds = {node.label: [graph.nodes[k].label for k in node.feeds] for node in graph.nodes if node.worker == 0}
+    assert feeds == {"root": ["sum"], "sum": ["add"], "add": ["recv1", "recv2"], "recv1": [], "recv2": []}
+    assert [graph.nodes[pair.send].worker for pair in graph.pairs] == [1, 1]
+    assert not graph.unused and counted(graph, Mode.FAST) == {**dict.fromkeys(counted(graph, Mode.FAST), 1), "root": 0}
 
 
 def test_a_gradient_is_the_sum_over_all_ways() -> None:
