@@ -6,6 +6,7 @@ More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
@@ -172,6 +173,28 @@ def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> 
     page = graph_page(note())
     assert "which is shipped their gradient | 2 | 2 | 2 | – |" in page
     assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
+
+
+def test_torchs_own_graph_of_the_local_example_has_its_dependencies() -> None:
+    """torch's engine counts the edges that lead to a node from what the roots reach."""
+    torch = pytest.importorskip("torch")
+    a, b, c = (torch.rand(1, requires_grad=True) for _ in range(3))
+    add, mul = (a + b).grad_fn, (b * c).grad_fn
+    edges, reached = Counter([add]), [add]  # from the root
+    while reached:
+        fed = [function for function, _ in reached.pop().next_functions if function is not None]
+        reached += [function for function in fed if function not in edges]
+        edges.update(fed)
+    of_b = next(function for function, _ in mul.next_functions if function.variable is b)
+    counts = counted(local(), Mode.FAST)
+    assert (edges[add], edges[mul], edges[of_b]) == (counts["add"], counts["mul"], counts["b"]) == (1, 0, 1)
+
+
+def test_torchs_backward_says_that_it_is_fast_and_takes_no_mode() -> None:
+    backward = pytest.importorskip("torch.distributed.autograd").backward
+    assert "currently implements the :ref:`fast-mode-algorithm`" in " ".join(backward.__doc__.split())
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        backward(0, [], False, "smart")
 
 
 def test_the_end_to_end_example_has_the_nodes_of_the_programs_loss() -> None:
