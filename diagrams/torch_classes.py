@@ -143,7 +143,7 @@ def _layers() -> Structure:
         "The three layers of torch's engine: operators, actions, functions (rendezvous-engine 1.3, 3)",
         torch=(
             *(Shape(operators[name], RENDEZVOUS, table.doc) for name, table in tables.items()),
-            Shape("_Action", RENDEZVOUS, "What an operator decides.", attributes={a.name: "" for a in actions}),
+            Shape("_Action", RENDEZVOUS, "A decision of an operator.", attributes={a.name: "" for a in actions}),
             Shape(
                 "_DistributedRendezvousOpExecutor", RENDEZVOUS, "The functions that change the state.",
                 attributes=dict.fromkeys(functions.values(), ""),
@@ -187,7 +187,7 @@ TORCH_WORKERS = Structure(
             },
         ),
         Shape(
-            "WorkerSpec", f"{AGENT}/api.py", "What the workers of a role are started with.",
+            "WorkerSpec", f"{AGENT}/api.py", "The specification of the workers of a role.",
             attributes={
                 "role": "str", "local_world_size": "int", "rdzv_handler": "rdzv.RendezvousHandler",
                 "fn": "Callable | None", "entrypoint": "Callable | str | None", "args": "tuple",

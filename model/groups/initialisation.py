@@ -2,7 +2,7 @@
 
 `init_process_group` takes a store or finds one at a URL; `rendezvous_url` adds the caller's rank and world_size to the
 URL, and calls the handler of its scheme; `env_url`, `tcp_url` and `file_url` are the handlers. `new_process_group`
-makes the backend of the default group, or of one of new_group. The rows are in the order in which the code asks.
+makes the backend of the default group, or of a group of new_group. The rows are in the order in which the code asks.
 torch's are compared with torch's own functions, ours with ours, in every context.
 """
 
@@ -59,7 +59,7 @@ class Meet(enum.Enum):
 
 
 class Made(enum.Enum):
-    """What makes the backend of a group, and of what."""
+    """The maker of a group's backend, and its arguments."""
 
     TAKEN = "raises: a group of the process has the name"
     OUTSIDER = "nothing: the process is not a member"

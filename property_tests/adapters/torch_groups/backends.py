@@ -43,7 +43,7 @@ class _Options:
 
 
 class _Backend(ProcessGroup):
-    """What makes a backend, and its arguments."""
+    """The maker of a backend, and its arguments."""
 
     def __init__(self, maker: Made, *args: Any, timeout: timedelta | None = None) -> None:
         super().__init__(RANK, SIZE)
@@ -72,7 +72,7 @@ FUNCTIONS = {PLAIN: _maker(Made.PLUGIN), EXTENDED: _maker(Made.EXTENDED)}
 
 @dataclass
 class _World:
-    """What torch's module finds in a context, and whether the group is entered."""
+    """The world of torch's module in a context, and whether the group is entered."""
 
     built = True
     entered = False
