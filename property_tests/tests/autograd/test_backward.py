@@ -198,7 +198,7 @@ def test_torchs_backward_says_that_it_is_fast_and_takes_no_mode() -> None:
 
 
 def test_the_end_to_end_example_has_the_nodes_of_the_programs_loss() -> None:
-    """torch's own graph of the loss: the sum, the addition, and for each parameter a node that a recv stands for."""
+    """torch's own graph of the loss: the sum, the addition, and for each parameter a node whose place a recv takes."""
     torch = pytest.importorskip("torch")
     loss = sum(torch.rand((3, 3), requires_grad=True) for _ in range(2)).sum()
     of_sum, graph = loss.grad_fn, end_to_end()
@@ -286,6 +286,6 @@ def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
         at = 1 + max(k for k, taken in enumerate(FAST.steps) if number in taken.of)
         seen = {name: shown(interpreter, "node_state", label[name], path.states[at]) for name in told}
         assert seen == told
-    assert at < len(path.steps)  # the note does not tell how the pass ends
+    assert at < len(path.steps)  # the note does not say how the pass ends
     assert [shown(interpreter, "part", w, path.states[-1]) for w in range(2)] == [Part.DONE, Part.DONE]
-    assert check(system).exploration.depth == len(path.steps)  # no run is longer than what the note tells, and its end
+    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the steps of the note, and its end
