@@ -288,4 +288,4 @@ def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
         assert seen == told
     assert at < len(path.steps)  # the note does not say how the pass ends
     assert [shown(interpreter, "part", w, path.states[-1]) for w in range(2)] == [Part.DONE, Part.DONE]
-    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the steps of the note, and its end
+    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the note's, with its end
