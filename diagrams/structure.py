@@ -195,8 +195,8 @@ def _last(expr: ast.expr) -> str:
 def arrows(found: Mapping[str, Shape], flows: Iterable[tuple[str, str]] = ()) -> list[Arrow]:
     """The arrows between the classes."""
     drawn: list[Arrow] = []
-    for one, other in flows:
-        (source, _, attribute), (dest, _, to) = one.partition("."), other.partition(".")
+    for begin, end in flows:
+        (source, _, attribute), (dest, _, to) = begin.partition("."), end.partition(".")
         drawn.append(Arrow(source, attribute, dest, Link.FLOWS, to))
     for shape in found.values():
         for attribute, text in shape.attributes.items():
