@@ -23,6 +23,7 @@ from .initialisation import ERRORS, Answer, Words, _named, contexts, observe
 BUILT_IN = ("mpi", "gloo", "nccl", "ucc", "xccl")  # the backends that torch makes itself
 NUMBERED = ("gloo", "nccl")  # those whose collectives are numbered
 PLUGIN = "other"  # the backend of a plug-in
+MODULE: Any = c10d  # whose functions are asked with any arguments
 NAME, RANK, SIZE, TIMEOUT = "7", 1, 3, timedelta(seconds=9)
 NONE, PLAIN, EXTENDED = range(3)  # how a plug-in is registered
 REGISTERED = ("_plugins", "backend_list", "backend_type_map", "backend_capability", "default_device_backend_map")
@@ -107,7 +108,7 @@ def new_group() -> Observed:
     }  # fmt: skip
     with (
         mock.patch.multiple(c10d, create=True, **replaced),
-        mock.patch.multiple(c10d.Backend, create=True, **{PLUGIN.upper(): PLUGIN}),
+        mock.patch.object(c10d.Backend, PLUGIN.upper(), PLUGIN, create=True),
         mock.patch("warnings.warn"),
     ):
         return observe(tuple(atom.name for atom in NEW_GROUP.atoms), rows, lambda words: _ask(words, world))
@@ -121,7 +122,7 @@ def _ask(words: Words, world: _World) -> Answer:
         if plugin != NONE:
             c10d.Backend.register_backend(backend, FUNCTIONS[plugin], plugin == EXTENDED, ["cpu"])
         try:
-            group, _ = c10d._new_process_group_helper(
+            group, _ = MODULE._new_process_group_helper(
                 SIZE, RANK, [*words["ranks"]], c10d.Backend(backend), store, NAME, options, TIMEOUT
             )
         except ERRORS as error:

@@ -281,6 +281,7 @@ def test_the_ids_of_a_message_are_those_of_the_counters_that_the_picture_leads_f
     message = sender.sent(context, 0, [(object(), 0)], "a call")
     forward = Forward.unpack(Forward(context.number, message, (True,)).pack())
     there = receiver.heard(forward.context)
+    assert there is not None
     receiver.received(there, 1, forward.message, object())
     its = {
         "Container._context_ids": counters[0], "Container._message_ids": counters[1],

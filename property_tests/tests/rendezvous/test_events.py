@@ -18,6 +18,7 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore as TorchHashStore
 from torch.distributed.elastic.events import handlers as torch_handlers
 from torch.distributed.elastic.events.api import RdzvEvent
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError as TorchClosedError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
@@ -315,7 +316,7 @@ def test_a_failed_call_of_torch_is_an_event_with_its_trace() -> None:
         store = TorchHashStore()
         closed = dr.DynamicRendezvousHandler.from_backend("job", store, C10dRendezvousBackend(store, "job"), 1, 1)
         closed.set_closed()
-        with pytest.raises(dr.RendezvousClosedError):
+        with pytest.raises(TorchClosedError):
             closed.next_rendezvous()
     *before, event = found
     assert event["node_state"] == "FAILED" and "RendezvousClosedError" in event["message"]
