@@ -47,7 +47,7 @@ class _Backend(ProcessGroup):
     """The maker of a backend, and its arguments."""
 
     def __init__(self, maker: Made, *args: Any, timeout: timedelta | None = None) -> None:
-        super().__init__(HashStore(), RANK, SIZE)
+        super().__init__(RANK, SIZE)  # type: ignore[call-arg]  # the constructor for subclasses of Python
         self.maker, self.args = maker, args if timeout is None else (*args, timeout)
         self.options, self.is_numbered = SimpleNamespace(), False
 
