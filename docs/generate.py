@@ -303,7 +303,7 @@ def contexts(plan: list[Checked]) -> str:
 
 
 def counts(_: list[Checked]) -> str:
-    """How many gradients each node of the design note's two examples waits for."""
+    """How many gradients each node of the design note's examples waits for."""
     return "\n".join(f"{graph.doc[:1].upper()}{graph.doc[1:]}:\n\n{_waits(graph)}" for graph in registry.GRAPHS)
 
 

@@ -320,7 +320,8 @@ def _diagram(p: Parser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a system, one of their machines, module:Class, a table, a walk, a structure, or a finding (default: all)",
+        help="a system, one of their machines, module:Class, a table, a walk, a graph, a structure, or a finding "
+        "(default: all)",
     )
     p.add_argument(
         "--witness",

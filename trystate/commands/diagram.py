@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trystate import diagrams
+from trystate.diagrams.graph import graph_name
 from trystate.diagrams.markdown import system_name
 from trystate.diagrams.structure import Structure, structure_name
 from trystate.model.autograd.graphs import Graph
@@ -92,6 +93,7 @@ def _list(names: Sequence[str]) -> int:
         for heading, known in (
             ("tables", registry.table_names()),
             ("walks", (walk.name for walk in registry.WALKS)),
+            ("graphs", map(graph_name, registry.GRAPHS)),
             ("structures", map(structure_name, registry.STRUCTURES)),
             ("findings", registry.findings()),
         ):
@@ -126,15 +128,17 @@ def _all() -> Chosen:
 
 
 def _named(names: Sequence[str]) -> Chosen:
-    """The declarations of these names: tables, findings, walks, structures, systems, machines, or module:Class."""
+    """The declarations of these names: tables, findings, walks, structures, graphs, systems, machines, module:Class."""
     classes: list[type[System]] = []
     walks: list[Walk] = []
     tables: dict[str, DecisionTable] = {}
     findings: list[Finding] = []
     structures: list[Structure] = []
+    wanted: list[Graph] = []
     known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
     examples = {walk.name: walk for walk in registry.WALKS}
     made = {structure_name(structure): structure for structure in registry.STRUCTURES}
+    graphs = {graph_name(graph): graph for graph in registry.GRAPHS}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         if mine:
@@ -145,10 +149,12 @@ def _named(names: Sequence[str]) -> Chosen:
             walks.append(examples[name])
         elif name in made:
             structures.append(made[name])
+        elif name in graphs:
+            wanted.append(graphs[name])
         else:
-            others = [*registry.table_names(), *known, *examples, *made]
+            others = [*registry.table_names(), *known, *examples, *made, *graphs]
             classes.append(registry.system_named(name, "picture", others))
-    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures)
+    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures, wanted)
 
 
 def _systems(classes: Iterable[type[System]]) -> Iterator[System]:

@@ -336,6 +336,19 @@ def test_each_call_of_torch_has_the_deadline_that_is_said_of_it() -> None:
     assert seconds == {"CloseOp": 30, "KeepAliveOp": 5, "ExitOp": 600, "JoinOp": 600}
 
 
+def test_the_parts_of_torchs_next_rendezvous_are_in_the_articles_order() -> None:
+    store, did = HashStore(), mock.Mock()
+    node: Any = HANDLER.from_backend("job", store, C10dRendezvousBackend(store, "job"), 1, 1, "127.0.0.1")
+    did._get_world.return_value, did._get_store.return_value = (0, 1), store
+    node._op_executor.run = lambda operator, *_: getattr(did, type(operator).__name__)()
+    parts = ("_stop_heartbeats", "_start_heartbeats", "_get_world", "_get_store")
+    with mock.patch.multiple(node, **{name: getattr(did, name) for name in parts}):
+        node.next_rendezvous()
+    assert [name for name, _, _ in did.mock_calls] == [
+        "_stop_heartbeats", "_RendezvousExitOp", "_RendezvousJoinOp", "_start_heartbeats", "_get_world", "_get_store",
+    ]  # fmt: skip
+
+
 NO_STATES: tuple[tuple[bytes, type[Exception]], ...] = (
     (b"hello", RendezvousStateError),
     (b"abc", RendezvousStateError),  # no base64
