@@ -280,7 +280,7 @@ def test_the_ids_of_a_message_are_those_of_the_counters_that_the_picture_leads_f
     context = sender.create()
     message = sender.sent(context, 0, [(object(), 0)], "a call")
     forward = Forward.unpack(Forward(context.number, message, (True,)).pack())
-    there = receiver.heard(forward.context)
+    there = receiver.heard(forward.context, 1)
     assert there is not None
     receiver.received(there, 1, forward.message, object())
     its = {
