@@ -63,7 +63,7 @@ def test_no_room_has_more_lines_than_its_budget() -> None:
     most = budgets(TEXT.read_text(encoding="utf-8"))
     sizes = dict.fromkeys(most, 0)
     for name in kept():
-        if name.endswith(".py"):
+        if name.endswith(".py") and name != "property_tests/__init__.py":  # which has a docstring alone
             room = max((r for r in most if name.startswith(f"{r}/")), key=len, default=name.split("/")[0])
             sizes[room] = sizes.get(room, 0) + lines_of_code((CHECKOUT / name).read_text(encoding="utf-8"))
     assert all(sizes.values()) and [*over(sizes, most)] == []
