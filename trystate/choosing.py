@@ -1,4 +1,4 @@
-"""The options that choose a system: its sizes, edition and faults, checked and told in one line each."""
+"""The values of options, and the options that choose a system, checked and told in one line each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from trystate.model.language import System
 
 from . import registry
 
+SYSTEM_HELP = f"{', '.join(registry.SYSTEMS)}, one of their machines, or module:Class"
 SIZES = {"nodes": "node", "min": "min_nodes", "max": "max_nodes"}  # the option, and what a system calls it
 
 
@@ -36,6 +37,13 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def port(text: str) -> int:
+    """An option's value: the number of a port."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to 65535")
+    return int(text)
 
 
 def add_system_options(parser: argparse.ArgumentParser) -> None:

@@ -110,5 +110,7 @@ class PrintCompletion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: object = None
     ) -> None:
-        print(script(parser, str(values)))
+        from .cli import parser as whole  # it has the options of each command
+
+        print(script(whole(), str(values)))
         parser.exit()

@@ -10,15 +10,19 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from trystate.impl.host.secret import read_secret
 from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
+from ..choosing import positive
 from ..exits import Exit
 from ..report.results import plural
 
+OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
+WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 CANNOT_CLOSE = (
     "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
     "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
@@ -28,6 +32,48 @@ CANNOT_DRAIN = (
     "goes when its agent ends, and its going may spend restarts. Nodes of `trystate run`, and of torchrun with "
     "--rdzv-backend=trystate, can be drained"
 )
+
+
+def _job(p: argparse.ArgumentParser, *, needs_id: bool = True) -> None:
+    """The options that name a running job."""
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    more = "" if needs_id else " (default: each job of the store, in a line)"
+    p.add_argument("--rdzv-id", required=needs_id, metavar="JOB", help=f"the id of the job{more}")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that the endpoint asks for, as secret_file in --rdzv-conf (default: none)",
+    )
+
+
+def _wait(p: argparse.ArgumentParser, what: str) -> None:
+    p.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help=f"wait until {what}, at most S seconds (default: %(default)g)",
+    )
+
+
+def _observed(text: str) -> float:
+    seconds = positive(text)
+    if seconds > OBSERVE_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} s is more than {OBSERVE_SECONDS_MAX:g}: trystate watch looks longer")
+    return seconds
+
+
+def status_options(p: argparse.ArgumentParser) -> None:
+    _job(p, needs_id=False)
+    p.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    p.add_argument(
+        "--observe",
+        type=_observed,
+        metavar="S",
+        help=f"look for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has beaten, or a little "
+        "more than an interval)",
+    )
 
 
 def status(args: argparse.Namespace) -> int:
@@ -51,6 +97,12 @@ def _status(store: Any, args: argparse.Namespace) -> int:
     print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(map(visible, lines(seen))))
     failed = seen.backend == OURS and seen.closed is not None and seen.closed["verdict"] != "succeeded"
     return Exit.FAILED if failed or seen.missing else Exit.OK
+
+
+def close_options(p: argparse.ArgumentParser) -> None:
+    _job(p)
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    _wait(p, "all nodes have left")
 
 
 def close(args: argparse.Namespace) -> int:
@@ -91,6 +143,13 @@ def _closed(outsider: Any, args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return Exit.INCOMPLETE
+
+
+def drain_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("node", metavar="NODE", help="a node as trystate status prints it, or its host")
+    _job(p)
+    p.add_argument("--force", action="store_true", help="also if fewer than the minimum of nodes stay")
+    _wait(p, "the node has left, and the others go on")
 
 
 def drain(args: argparse.Namespace) -> int:

@@ -20,9 +20,19 @@ from ..report.files import JSON
 from ..report.json import results_json
 from ..report.page import contents, write_page
 from ..report.results import Results
+from .searching import add_search_options
 from .verify import Search, Task, carry_out, share_out
 
 REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
+
+
+def page_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("out", type=Path, metavar="OUT.html", help="the page, which needs no other file and no network")
+    p.add_argument(
+        "--report", type=Path, metavar="DIR", dest="of",
+        help="show this report of `trystate verify` (default: search the small plan now)",
+    )  # fmt: skip
+    add_search_options(p.add_argument_group("how to search, without --report"))
 
 
 def page(args: argparse.Namespace) -> int:

@@ -16,10 +16,33 @@ from trystate.model.prover.models import state_lines
 from trystate.model.prover.sizes import any_size, constants, fault_names, lemma_names
 
 from .. import registry
-from ..choosing import edition
+from ..choosing import SYSTEM_HELP, edition, positive
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.results import plural
+
+
+def prove_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument("--edition", metavar="E", help="variant of the protocol (default: the one that has lemmas)")
+    p.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults that may happen, each any number of times, or none (default: all that the edition has)",
+    )  # fmt: skip
+    p.add_argument(
+        "--only", action="append", default=[], metavar="PROPERTY",
+        help="the steps of a proof of this property, where all others are assumed; may be repeated",
+    )  # fmt: skip
+    p.add_argument(
+        "--infer", action="store_true",
+        help="look for lemmas first, and show those that the proof needs: two or three conditions on flags and enums "
+        "that never hold together; for protocols of a few fields",
+    )  # fmt: skip
+    p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
+    p.add_argument(
+        "--max-seconds", type=positive, default=600.0, metavar="S",
+        help="stop after S seconds; the rest is not decided (default: %(default)g)",
+    )  # fmt: skip
 
 
 def prove(args: argparse.Namespace) -> int:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:  # with torch, which is imported only where it is run
     from trystate.property_tests.adapters.replays import Scenario
 
 
+def replay_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
+    p.add_argument("--list", action="store_true", help="list the findings")
+
+
 def replay(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     if args.list:

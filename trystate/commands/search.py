@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from pathlib import Path
 
 from trystate.model.checker.explicit.ranks import RankLost
 from trystate.model.errors import TrystateError
 
 from .. import ranks as joining
+from ..choosing import SYSTEM_HELP, add_system_options, positive
 from ..exits import Exit
 from ..machine import CPU
 from ..progress import Reporter
@@ -22,6 +24,26 @@ from ..report.files import Places
 from ..report.results import Checked, Results, plural
 from ..report.summary import print_results
 from . import verify
+from .searching import add_expectations, add_limits, add_places, add_symmetry
+
+
+def search_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    add_expectations(p)
+    add_system_options(p)
+    group = p.add_argument_group("how to search")
+    group.add_argument(
+        "--timeout", type=positive, default=300.0, metavar="S",
+        help="a rank that waits longer for the others has lost one, and ends (default: %(default)g)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint", type=Path, dest="spill", metavar="DIR",
+        help="keep the search in this directory, which all hosts share, and states that have no room in --max-memory; "
+        "the same command, on any number of ranks, goes on with a search that was stopped (default: in memory only)",
+    )  # fmt: skip
+    add_symmetry(group)
+    add_limits(group, "of each rank: three quarters of what its process can still get, shared by the ranks of its host")
+    add_places(p)
 
 
 def search(args: argparse.Namespace) -> int:

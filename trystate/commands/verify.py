@@ -34,7 +34,7 @@ from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.cluster import Cluster, WorkerLost, tasks_beside
 
 from .. import plans, registry
-from ..choosing import build, chosen
+from ..choosing import SYSTEM_HELP, add_system_options, build, chosen
 from ..machine import CPU, available_cores, machine_limits, refuse_both, search_workers
 from ..processes import Processes
 from ..progress import Reporter
@@ -44,6 +44,7 @@ from ..report.page import contents, write_page
 from ..report.results import LOSS, Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
 from ..spill import Spill, spilling
+from .searching import add_expectations, add_places, add_search_options
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
@@ -67,6 +68,30 @@ class Task:
 
 class Terminated(BaseException):
     """SIGTERM has come."""
+
+
+def verify_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default: the small plan)")
+    p.add_argument("--all", action="store_true", help="the whole plan: every system, edition, size and fault")
+    add_expectations(p)
+    add_system_options(p)
+    group = p.add_argument_group("how to search")
+    add_search_options(group)
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="do searches and comparisons on a Ray cluster: local (of this machine, with --jobs), auto (the one that "
+        "runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT (default: in processes)",
+    )
+    group.add_argument(
+        "--spill",
+        type=Path,
+        metavar="DIR",
+        help="of one system: keep states that have no room in --max-memory in this directory, and the search; the same "
+        "command goes on with one that was stopped (default: in memory only)",
+    )
+    group = add_places(p)
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
 
 
 def verify(args: argparse.Namespace) -> int:
