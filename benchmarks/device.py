@@ -28,8 +28,8 @@ from trystate.model.language import Form, System, not_
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
-from trystate import device as devices
-from trystate.machine import search_workers
+from trystate.search import device as devices
+from trystate.search.machine import search_workers
 
 STATES_MAX = 1 << 33
 SYSTEMS = {"two phase commit": lambda n: TwoPhaseCommit(rm=n), "rendezvous": small_rendezvous}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import UsageError, unknown
 from trystate.model.language import System
 
 from . import registry
@@ -119,7 +119,7 @@ def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
     for text in args.size:
         name, _, value = text.partition("=")
         if name not in known:
-            raise UsageError(registry.unknown("size", name, known))
+            raise UsageError(unknown("size", name, known))
         sizes[name] = _number(f"--size {text}", value, 0)
     return sizes
 
@@ -130,7 +130,7 @@ def edition(cls: type[System], wanted: str | None) -> Any:
     if wanted is None:
         return registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in known else None
     if wanted.upper() not in known:
-        raise UsageError(registry.unknown("edition", wanted, known))
+        raise UsageError(unknown("edition", wanted, known))
     return wanted
 
 
@@ -141,7 +141,7 @@ def _faults(cls: type[System], wanted: list[str]) -> dict[str, int]:
         name, equals, value = text.partition("=")
         if name not in known:
             hint = "; a system's name stands before the options" if name in registry.SYSTEMS else ""
-            raise UsageError(registry.unknown("fault", name, known) + hint)
+            raise UsageError(unknown("fault", name, known) + hint)
         faults[name] = _number(f"--fault {text}", value, 1) if equals else known[name]
     return faults
 

@@ -532,7 +532,7 @@ LIMITS = {  # of a store's server: the field of `Limits` -> its help; impl/store
 def add_page(commands: argparse._SubParsersAction[Any], word: str, name: str) -> argparse.ArgumentParser:
     """The parser of the command that `word` chooses, with its page."""
     page = PAGES[name]
-    return commands.add_parser(
+    parser: argparse.ArgumentParser = commands.add_parser(
         word,
         help=page.summary,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -540,3 +540,4 @@ def add_page(commands: argparse._SubParsersAction[Any], word: str, name: str) ->
         description=page.description,
         epilog=page.epilog,
     )
+    return parser

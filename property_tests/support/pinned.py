@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import enum
 import importlib.util
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,14 +25,14 @@ from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import findings as rendezvous
 from trystate.model.store import findings as store
+from trystate.search.plans import states
 
 from .marks import VERIFIED
 from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
-STATES_FILE = Path(__file__).resolve().parents[2] / "trystate" / "states.json"
-STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
+STATES = states()  # label of a planned run -> how many states it has
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 

@@ -23,7 +23,8 @@ from trystate.model.language import DecisionTable, System
 
 from .. import registry
 from ..choosing import add_system_options, build, chosen
-from ..deciding import decide, showcase
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 from ..exits import Exit
 from ..outputs import make_folder, writing
 from ..progress import Reporter

@@ -18,7 +18,7 @@ from trystate.model.language import Form, Kind
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
-from ..deciding import decide
+from trystate.search.machine import decide
 from ..exits import Exit
 from ..outputs import try_file
 from ..progress import Reporter

@@ -18,7 +18,7 @@ from trystate.model.prover.induction import Answer
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given
-from ..deciding import decide
+from trystate.search.machine import decide
 from ..exits import Exit
 from ..outputs import make_folder, try_file, write_text
 from ..progress import Reporter

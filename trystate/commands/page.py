@@ -11,10 +11,11 @@ from typing import Any
 from trystate.model.checker.expectations import judge
 from trystate.model.errors import UsageError
 
-from .. import plans, registry
+from trystate.search import plans
+from .. import registry
 from ..exits import Exit
 from ..outputs import try_file
-from ..processes import Processes
+from trystate.search.processes import Processes
 from ..progress import Reporter
 from ..report.files import JSON
 from ..report.json import results_json

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, System
 from trystate.model.prover import second
 from trystate.model.prover.counting import LAWS
@@ -114,7 +114,7 @@ def chosen(args: argparse.Namespace, only: list[str]) -> tuple[System, frozenset
     known = [p.name for p in system.properties if p.form.value in ("always", "step")]
     for name in only:
         if name not in known:
-            raise UsageError(registry.unknown("property", name, known))
+            raise UsageError(unknown("property", name, known))
     if not known:
         raise UsageError(f"{its.__name__} has no property of states or steps: there is nothing to prove")
     return system, names
@@ -125,7 +125,7 @@ def _faults(its: type[System], wanted: list[str]) -> list[str] | None:
     known = fault_names(its)
     for name in names:
         if name not in (*known, "none"):
-            raise UsageError(registry.unknown("fault", name, [*known, "none"]))
+            raise UsageError(unknown("fault", name, [*known, "none"]))
     return [name for name in names if name != "none"] if names else None
 
 

@@ -18,7 +18,8 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 
 from .. import registry
-from ..deciding import decide, showcase
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.summary import stdout_console

@@ -15,10 +15,10 @@ from pathlib import Path
 from trystate.model.checker.explicit.ranks import RankLost
 from trystate.model.errors import TrystateError
 
-from .. import ranks as joining
+from trystate.search import ranks as joining
 from ..choosing import SYSTEM_HELP, add_system_options, positive
 from ..exits import Exit
-from ..machine import CPU
+from trystate.search.machine import CPU
 from ..progress import Reporter
 from ..report.files import Places
 from ..report.results import Checked, Results, plural

@@ -9,7 +9,7 @@ from trystate.model.checker.kernel import Limits
 
 from ..choosing import positive, whole
 from ..exits import REPORT_DIRECTORY
-from ..machine import CPU, available_cores
+from trystate.search.machine import CPU, available_cores
 
 
 def add_expectations(p: argparse.ArgumentParser) -> None:

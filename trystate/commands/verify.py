@@ -2,7 +2,7 @@
 
 Theory of operation. The command makes a list of tasks: a run to check, or a comparison to make. `processes.Processes`
 does them, the longest first; each gives a value of `report.results`, and the report has them in the order of the plan.
-A task writes the counterexamples of its run itself. With `--ray` workers of a cluster do them (`harness/cluster`): each
+A task writes the counterexamples of its run itself. With `--ray` workers of a cluster do them (`search/cluster`): each
 makes the list again from the options, and the files come with the results (`Away`). When the command is interrupted
 (Ctrl-C, SIGTERM) the report has the tasks that are done, and names the others; the exit code is not 0.
 """
@@ -27,23 +27,24 @@ from trystate.model.checker.expectations import Judgement, Run, adopt, judge, ju
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
-from trystate.model.errors import LimitReached, UnavailableError, UsageError
+from trystate.model.errors import LimitReached, UnavailableError, UsageError, unknown
 from trystate.model.language import System
 from trystate.property_tests.adapters.versions import findings_line, prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
-from trystate.property_tests.harness.cluster import Cluster, WorkerLost, tasks_beside
+from trystate.search.cluster import Cluster, WorkerLost, tasks_beside
 
-from .. import plans, registry
+from trystate.search import plans
+from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, chosen
-from ..machine import CPU, available_cores, machine_limits, refuse_both, search_workers
-from ..processes import Processes
+from trystate.search.machine import CPU, available_cores, machine_limits, refuse_both, search_workers
+from trystate.search.processes import Processes
 from ..progress import Reporter
 from ..report.files import Places, draw, folder
 from ..report.json import results_json, trace
 from ..report.page import contents, write_page
 from ..report.results import LOSS, Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
-from ..spill import Spill, spilling
+from trystate.search.spill import Spill, spilling
 from .searching import add_expectations, add_places, add_search_options
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def verify_options(p: argparse.ArgumentParser) -> None:
 def verify(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     if args.engine not in ("auto", *ENGINES):
-        raise UsageError(registry.unknown("engine", args.engine, ("auto", *ENGINES)))
+        raise UsageError(unknown("engine", args.engine, ("auto", *ENGINES)))
     started = time.perf_counter()
     asked = _asked(args)
     if asked and args.all:
@@ -284,7 +285,7 @@ def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
     given = _expected(expected)
     for name in given:
         if name not in known:
-            raise UsageError(f"--expect {name}: {registry.unknown('property', name, known)}")
+            raise UsageError(f"--expect {name}: {unknown('property', name, known)}")
     return run.expecting({name: (why or "declared with --expect",) for name, why in given.items()})
 
 
@@ -369,7 +370,7 @@ class Search:
     def _storage(self, bounds: Limits) -> AbstractContextManager[Spill | None]:
         if self.ranks is None or self.spill is None:
             return spilling(self.spill, bounds)
-        from ..rank_storage import opened
+        from trystate.search.rank_storage import opened
 
         return opened(self.spill, self.ranks, bounds)
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.kernel import Limits
-from trystate.property_tests.harness import cluster
-from trystate.property_tests.harness.cluster import Cluster
+from trystate.search import cluster
+from trystate.search.cluster import Cluster
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
@@ -164,8 +164,8 @@ import os, signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from trystate.property_tests.harness import cluster
-from trystate.property_tests.harness.cluster import Cluster
+from trystate.search import cluster
+from trystate.search.cluster import Cluster
 
 @dataclass
 class Dying:

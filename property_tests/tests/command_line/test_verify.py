@@ -30,7 +30,8 @@ from trystate.property_tests.tests.command_line.setting import (
     report,
 )
 
-from trystate import plans, registry
+from trystate.search import plans
+from trystate import registry
 from trystate.check import check
 from trystate.commands import verify
 from trystate.exits import Exit
@@ -210,7 +211,7 @@ def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
 def test_a_search_on_tensors_says_the_same(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    device = importlib.import_module("trystate.device")
+    device = importlib.import_module("trystate.search.device")
     monkeypatch.setattr(device, "LEVEL_MIN", 1)
     said = [command("verify", HERE, *options, "--device", name)[:2] for name in ("cpu", "torch-cpu")]
     one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)

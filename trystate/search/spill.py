@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from trystate.impl.store.durable.disk import Disk
+from trystate import __version__
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Keys, Layout
 from trystate.model.checker.explicit.storage import Run, Saved, Storage
 from trystate.model.checker.explicit.watch_evaluation import Find
@@ -23,7 +24,6 @@ from trystate.model.checker.kernel import Limits, Move, WatchKey, WatchKind
 from trystate.model.errors import UsageError
 
 from .checkpoint import Directory, Entry, KeysFile
-from .version import __version__
 
 SAVE_SECONDS = 20.0  # of work that may be lost, and a level more
 PROGRAM_BYTES = 256 << 20  # resident without any state: this program, a compiled system, the successors of some chunks

@@ -21,9 +21,9 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
-from trystate.impl.agent.parent_death import die_with_parent
+from trystate.impl.host.parent_death import die_with_parent
 from trystate.model.errors import LimitReached
-from trystate.property_tests.harness.tasks import Task, done
+from .tasks import Task, done
 
 JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
 

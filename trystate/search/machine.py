@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from trystate.model.checker import check as checker
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
-from trystate.model.checker.verdicts import Report
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.checker.verdicts import Report, Verdict
+from trystate.model.errors import UnavailableError, UsageError, unknown
 from trystate.model.language import System
 
 if TYPE_CHECKING:
@@ -56,6 +56,18 @@ def check(
             system, engine=engine, symmetry=symmetry, limits=limits, on_progress=on_progress, expect=expect,
             properties=properties, workers=workers, storage=storage,
         )  # fmt: skip
+
+
+def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdict:
+    """The verdict on one property, without asking any other.
+
+    Raises:
+        UsageError: the system has no such property.
+    """
+    known = [p.name for p in (*system.properties, checker.DEADLOCK_FREEDOM)]
+    if name not in known:
+        raise UsageError(unknown("property", name, known))
+    return check(system, on_progress=on_progress, properties=(name,)).verdict(name)
 
 
 def refuse_both(spill: str | os.PathLike[str] | None, device: str) -> None:
