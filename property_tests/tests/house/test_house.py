@@ -187,6 +187,12 @@ def test_every_import_stays_within_what_its_folder_may_see() -> None:
     assert breaches(MODULES) == []
 
 
+def test_no_script_imports_a_test_module() -> None:
+    paths = [path for folder in ("docs", "tools", "benchmarks") for path in (CHECKOUT / folder).rglob("*.py")]
+    scripts = [named("", CHECKOUT, path, "") for path in paths]
+    assert scripts and [f"{m.shown}:{i.line}" for m in scripts for i in imports(m) if room(i.target) == "tests"] == []
+
+
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [

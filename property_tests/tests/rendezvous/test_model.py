@@ -18,15 +18,8 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned
+from trystate.property_tests.support.rendezvous.explored import ONLY_NIGHTLY, run
 from trystate.property_tests.support.runs import allowed
-
-
-def run(
-    nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], states: int, *, max_faults: int | None = None
-) -> Asked:
-    """One exploration of our edition: its size and faults, its states, and how many faults happen at most."""
-    sizes = f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} rounds=1"
-    return Asked(Rendezvous, Edition.TRYSTATE, sizes, states, "", faults, max_faults)
 
 
 # Nodes, min, max, faults, states. Without `max_faults`, each fault happens as often as its own bound says.
@@ -56,18 +49,6 @@ LONG = (
 )
 # Of a long one: what every fault does, quickly.
 A_PART = run(3, 2, 3, EVERY_FAULT, 56_093, max_faults=1)
-ONLY_NIGHTLY = (
-    run(2, 1, 2, EVERY_FAULT, 5_166_128),
-    run(3, 2, 3, EVERY_FAULT, 6_335_025, max_faults=3),
-    run(4, 2, 4, ("crash", "stall"), 3_040_556),
-    run(3, 2, 3, ("crash", "stall", "join_timeout", "job_end", "other_min", "other_expiry"), 3_249_081),
-    run(3, 2, 3, ("worker_failure", "crash", "restart", "stall", "outage", "partition"), 13_252_579),
-    run(3, 2, 3, ("worker_failure", "join_timeout", "job_end"), 98_444),
-    run(3, 2, 3, ("crash", "restart", "partition"), 168_138),
-    run(3, 2, 3, ("crash", "restart", "outage"), 170_420),
-    run(3, 2, 3, (*EVERY_FAULT, "drain"), 1_108_220, max_faults=2),
-    run(3, 2, 2, ("drain", "crash", "restart"), 88_072),
-)
 # fmt: on
 LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
 
