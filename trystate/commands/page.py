@@ -21,8 +21,7 @@ from ..report.files import JSON
 from ..report.json import results_json
 from ..report.page import contents, write_page
 from ..report.results import Results
-from .searching import add_search_options
-from .verify import Search, Task, carry_out, share_out
+from .searching import Search, add_search_options, carry_out, search_options
 
 REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
 
@@ -34,6 +33,7 @@ def page_options(p: argparse.ArgumentParser) -> None:
         help="show this report of `trystate verify` (default: search the small plan now)",
     )  # fmt: skip
     add_search_options(p.add_argument_group("how to search, without --report"))
+    p.set_defaults(spill=None)
 
 
 def page(args: argparse.Namespace) -> int:
@@ -61,14 +61,10 @@ def _read(folder: Path) -> dict[str, Any]:
 def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
     """The runs of the small plan, without the comparisons."""
     started, reporter = time.perf_counter(), Reporter()
-    args.report = None  # nothing is written beside the page
     runs = plans.small(registry.plan())
-    tasks = [
-        Task(run.label, plans.cost(run), Search(number, run, run.build, judge, args, reporter))
-        for number, run in enumerate(runs, 1)
-    ]
-    share_out(args, len(tasks))
-    done, interrupted = carry_out(tasks, Processes(tasks, args.jobs), reporter)
+    options = search_options(args, len(runs))
+    tasks = [Search(number, run.label, run, run.build, judge, options, reporter) for number, run in enumerate(runs, 1)]
+    done, interrupted = carry_out(tasks, Processes(tasks, options.searches), reporter)
     left = [task.name for number, task in enumerate(tasks) if number not in done]
     results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)
     results.seconds = time.perf_counter() - started

@@ -51,7 +51,7 @@ from trystate.search import device, plans
 from trystate import registry
 from trystate.search.device import Device, TensorLayout
 from trystate.search.kernels import Launch
-from trystate.search.machine import search_workers
+from trystate.search.machine import SearchOptions
 
 DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
 COMPILER = shutil.which("g++")
@@ -383,7 +383,7 @@ def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     right = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "torch" else right(name, *at))
     with pytest.raises(UnavailableError, match=r"device cuda needs torch: pip install 'trystate\[torch\]'"):
-        search_workers("cuda", 1, "explicit")
+        SearchOptions("explicit", device="cuda", cores=1).workers()
 
 
 # ---- planted mistakes
