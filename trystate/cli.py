@@ -23,10 +23,11 @@ from .manual import TOP, add_page
 from .streams import OutputLost, drop_output
 
 COMMANDS = {  # each command, and the module of trystate.commands that has its function and its options
-    "verify": "verify", "search": "search", "prove": "prove", "explore": "explore", "page": "page",
-    "diagram": "diagram", "table": "table", "export": "export", "replay": "replay", "store": "store",
-    "explain": "explain", "run": "run", "watch": "watch", "status": "operate", "close": "operate", "drain": "operate",
-    "doctor": "doctor",
+    name: "operate" if name in ("status", "close", "drain") else name
+    for name in (
+        "verify", "search", "prove", "explore", "page", "diagram", "table", "export", "replay", "store", "explain",
+        "run", "watch", "status", "close", "drain", "doctor",
+    )
 }  # fmt: skip
 
 

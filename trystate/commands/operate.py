@@ -64,6 +64,31 @@ def _observed(text: str) -> float:
     return seconds
 
 
+def answered(work: Callable[[Any, argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that does this with the store at the endpoint; an error of the job or its store is a line on stderr."""
+
+    def command(args: argparse.Namespace) -> int:
+        try:
+            from trystate.impl.rendezvous.errors import RendezvousSettingsError
+            from trystate.monitor.status import endpoint_store
+        except ImportError as error:
+            raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+        secret = None if args.secret_file is None else read_secret(args.secret_file)
+        try:
+            with endpoint_store(args.rdzv_endpoint, secret) as store:
+                return work(store, args)
+        except RendezvousSettingsError as error:
+            raise UsageError(str(error)) from error
+        except (UsageError, UnavailableError):
+            raise
+        except TrystateError as error:
+            print(*map(visible, (f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()))),
+                  sep="\n", file=sys.stderr)  # fmt: skip
+            return Exit.INCOMPLETE
+
+    return command
+
+
 def status_options(p: argparse.ArgumentParser) -> None:
     _job(p, needs_id=False)
     p.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -76,15 +101,12 @@ def status_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def status(args: argparse.Namespace) -> int:
+@answered
+def status(store: Any, args: argparse.Namespace) -> int:
     """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing.
 
     Without an id: a line for each job of the store, and 0.
     """
-    return answered(args, _status)
-
-
-def _status(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.jobs import OURS
     from trystate.monitor.status import lines, lines_of_all, observe
 
@@ -105,12 +127,9 @@ def close_options(p: argparse.ArgumentParser) -> None:
     _wait(p, "all nodes have left")
 
 
-def close(args: argparse.Namespace) -> int:
+@answered
+def close(store: Any, args: argparse.Namespace) -> int:
     """Close a job's rendezvous, and wait until its nodes have left."""
-    return answered(args, _close)
-
-
-def _close(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.outsider import Outsider
 
     refuse_torchs(store, args.rdzv_id, CANNOT_CLOSE)
@@ -152,12 +171,9 @@ def drain_options(p: argparse.ArgumentParser) -> None:
     _wait(p, "the node has left, and the others go on")
 
 
-def drain(args: argparse.Namespace) -> int:
+@answered
+def drain(store: Any, args: argparse.Namespace) -> int:
     """Mark a node of a job, and wait until it has left."""
-    return answered(args, _drain)
-
-
-def _drain(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.outsider import Outsider
 
     refuse_torchs(store, args.rdzv_id, CANNOT_DRAIN)
@@ -207,24 +223,3 @@ def refuse_torchs(store: Any, job: str, why: str) -> None:
 
     if found(store, job)[0] == TORCH:
         raise UsageError(f"job {job!r} uses torch's c10d rendezvous: {why}")
-
-
-def answered(args: argparse.Namespace, work: Callable[[Any, argparse.Namespace], int]) -> int:
-    """Do this with the store at the endpoint; an error of the job or its store is a line on stderr."""
-    try:
-        from trystate.impl.rendezvous.errors import RendezvousSettingsError
-        from trystate.monitor.status import endpoint_store
-    except ImportError as error:
-        raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
-    secret = None if args.secret_file is None else read_secret(args.secret_file)
-    try:
-        with endpoint_store(args.rdzv_endpoint, secret) as store:
-            return work(store, args)
-    except RendezvousSettingsError as error:
-        raise UsageError(str(error)) from error
-    except (UsageError, UnavailableError):
-        raise
-    except TrystateError as error:
-        print(*map(visible, (f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()))),
-              sep="\n", file=sys.stderr)  # fmt: skip
-        return Exit.INCOMPLETE

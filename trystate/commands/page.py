@@ -20,7 +20,6 @@ from ..progress import Reporter
 from ..report.files import JSON
 from ..report.json import results_json
 from ..report.page import contents, write_page
-from ..report.results import Results
 from .searching import Search, add_search_options, carry_out, search_options
 
 REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
@@ -63,9 +62,6 @@ def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
     started, reporter = time.perf_counter(), Reporter()
     runs = plans.small(registry.plan())
     options = search_options(args, len(runs))
-    tasks = [Search(number, run.label, run, run.build, judge, options, reporter) for number, run in enumerate(runs, 1)]
-    done, interrupted = carry_out(tasks, Processes(tasks, options.searches), reporter)
-    left = [task.name for number, task in enumerate(tasks) if number not in done]
-    results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)
-    results.seconds = time.perf_counter() - started
+    tasks = [Search(number, run.label, run, judge, options, reporter) for number, run in enumerate(runs, 1)]
+    results = carry_out(tasks, Processes(tasks, options.searches), reporter, started)
     return results_json(results), results.exit

@@ -23,7 +23,7 @@ from ..progress import Reporter
 from ..report.files import Places
 from ..report.results import Results, plural
 from ..report.summary import print_results
-from .searching import add_expectations, add_limits, add_places, add_symmetry, pictures_problem
+from .searching import add_expectations, add_limits, add_places, add_symmetry
 from .verify import asked_for
 
 
@@ -74,7 +74,7 @@ def _search(args: argparse.Namespace, options: SearchOptions, ranks: joining.Tor
     results = Results(checked=[done], interrupted=ranks.stopped_by, left=[task.name] * bool(ranks.stopped_by))
     results.seconds = time.perf_counter() - started
     places.write(results)
-    print_results(results, args.report, asked=True, torch="", problem=pictures_problem(results))
+    print_results(results, args.report, asked=True, torch="")
     return results.exit
 
 

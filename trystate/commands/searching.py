@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trystate.diagrams import sequence_text
-from trystate.diagrams.rendering import renderer_name
 from trystate.model.checker.expectations import Judgement, Run
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
-from trystate.model.errors import UnavailableError
 from trystate.model.language import System
 from trystate.search import plans
 from trystate.search.cluster import Cluster, WorkerLost
@@ -179,11 +178,11 @@ class Search:
     number: int  # in the report
     name: str
     run: Run
-    build: Callable[[], System]
     judge: Judge
     options: SearchOptions
     reporter: Reporter
     out: Path | None = None  # the directory for counterexamples
+    system: System | None = None  # that of the run
     pictures: bool = True
     ranks: Ranks | None = None  # that share it, each of which does this task alike
 
@@ -192,7 +191,7 @@ class Search:
         return plans.cost(self.run)
 
     def __call__(self) -> Checked:
-        system = self.build()
+        system = self.system or self.run.build()
         report = searched(system, self.options, on_progress=self.reporter.search, ranks=self.ranks)
         seen = report.exploration
         return Checked(
@@ -233,24 +232,35 @@ class Terminated(BaseException):
     """SIGTERM has come."""
 
 
-def carry_out(tasks: Sequence[Task], workers: Processes | Cluster, reporter: Reporter) -> tuple[dict[int, Any], str]:
-    """The results by the numbers of the tasks, and the signal or loss that ended the work, or ""."""
-    done: dict[int, Any] = {}
+def carry_out(
+    tasks: Sequence[Task], workers: Processes | Cluster, reporter: Reporter, started: float,
+    landed: Callable[..., Checked | Compared] | None = None,
+) -> Results:  # fmt: skip
+    """The results, in the order of the tasks; `landed` takes each from what another machine has sent."""
+    done: dict[int, Checked | Compared] = {}
+    ended = ""
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
     names, costs = [task.name for task in tasks], [task.cost for task in tasks]
     try:
         with _terminated(), workers as entered, reporter.counting(names, costs) as count:
             for number, result in entered.results(order):
-                done[number] = result
+                done[number] = result if landed is None else landed(*result)
                 count(number)
     except KeyboardInterrupt:
-        return done, "SIGINT"
+        ended = "SIGINT"
     except Terminated:
-        return done, "SIGTERM"
+        ended = "SIGTERM"
     except WorkerLost as lost:  # with hours of others' work done, perhaps
         reporter.done(f"trystate: {lost}")
-        return done, LOSS
-    return done, ""
+        ended = LOSS
+    found = [done[number] for number in sorted(done)]
+    return Results(
+        checked=[one for one in found if isinstance(one, Checked)],
+        compared=[one for one in found if isinstance(one, Compared)],
+        seconds=time.perf_counter() - started,
+        interrupted=ended,
+        left=[task.name for number, task in enumerate(tasks) if number not in done],
+    )
 
 
 @contextmanager
@@ -269,13 +279,3 @@ def _terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def pictures_problem(results: Results) -> str:
-    if not any(a.files for c in results.checked for a in c.answers):
-        return ""
-    try:
-        renderer_name()
-    except UnavailableError as error:
-        return str(error)
-    return ""

@@ -39,7 +39,7 @@ from ..report.page import contents, write_page
 from ..report.results import Checked, Compared, Results, coverage_gaps
 from ..report.summary import print_results
 from .searching import (
-    Judge, Search, Task, add_expectations, add_places, add_search_options, carry_out, pictures_problem, processes,
+    Judge, Search, Task, add_expectations, add_places, add_search_options, carry_out, processes,
     search_options,
 )  # fmt: skip
 
@@ -96,25 +96,16 @@ def verify(args: argparse.Namespace) -> int:
     jobs = processes(args, len(tasks))
     places.prepare()
     if args.ray is None:
-        done, interrupted = carry_out(tasks, Processes(tasks, jobs), reporter)
+        results = carry_out(tasks, Processes(tasks, jobs), reporter, started)
     else:
         cluster = Cluster(args.ray, tasks, partial(away, args), cores=args.cores or 1, jobs=jobs)
-        done, interrupted = carry_out(tasks, cluster, reporter)
-        done = {number: _landed(args.report, *sent) for number, sent in done.items()}
-    found = [done[number] for number in sorted(done)]
-    results = Results(
-        checked=[one for one in found if isinstance(one, Checked)],
-        compared=[one for one in found if isinstance(one, Compared)],
-        interrupted=interrupted,
-        left=[task.name for number, task in enumerate(tasks) if number not in done],
-    )
-    if args.all and not interrupted:
+        results = carry_out(tasks, cluster, reporter, started, partial(_landed, args.report))
+    if args.all and not results.interrupted:
         results.gaps = coverage_gaps(results.checked)
-    results.seconds = time.perf_counter() - started
     places.write(results)
     if args.html is not None:
         write_page(args.html, contents(results_json(results), _classes(args)), "--html")
-    print_results(results, args.report, asked=asked, torch=_torch(results), problem=pictures_problem(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results))
     return results.exit
 
 
@@ -187,7 +178,7 @@ def _planned(whole: bool, how: How, out: Path, reporter: Reporter) -> list[Task]
         compared += [Comparison(one, not whole, reporter) for one in conformance_checks()]
     options = how(len(runs) + len(compared))
     searches = [
-        Search(number, run.label, run, run.build, judge, options, reporter, out, pictures=whole)
+        Search(number, run.label, run, judge, options, reporter, out, pictures=whole)
         for number, run in enumerate(runs, 1)
     ]
     return [*searches, *compared]
@@ -205,7 +196,7 @@ def asked_for(
         if run is None:
             run, judged = adopt(system, registry.plan()), partial(_adopted, _expected(args.expect))
         run = _expecting(run, system, args.expect)
-        yield Search(number, system.label, run, partial(_given, system), judged, options, reporter, out, ranks=ranks)
+        yield Search(number, system.label, run, judged, options, reporter, out, system, ranks=ranks)
 
 
 def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
@@ -243,10 +234,6 @@ def _describes(run: Run, system: System) -> bool:
         return False
     built = run.build()
     return (built.sizes, built.faults, built.max_faults) == (system.sizes, system.faults, system.max_faults)
-
-
-def _given(system: System) -> System:
-    return system
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,9 +96,7 @@ def found() -> Any:
     """The report of a few searched runs."""
     runs = {run.label: run for run in plan()}
     reporter = Reporter()
-    checked = [
-        Search(n, label, runs[label], runs[label].build, judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)
-    ]
+    checked = [Search(n, label, runs[label], judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
     return results_json(Results(checked=checked))
 
 
@@ -255,7 +253,7 @@ def test_a_link_to_a_step_shows_a_colleague_the_same(opened: Callable[..., Page]
 def test_a_state_that_one_size_cannot_reach_breaks_nothing(opened: Callable[..., Page], tmp_path: Path) -> None:
     run = next(run for run in plan() if run.idle and run.edition is not None and run.edition.name == "TRYSTATE"
                and run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=1,"))  # fmt: skip
-    checked = Search(1, run.label, run, run.build, judge, OPTIONS, Reporter())()
+    checked = Search(1, run.label, run, judge, OPTIONS, Reporter())()
     path = tmp_path / "idle.html"
     path.write_text(build(contents(results_json(Results(checked=[checked])))), encoding="utf-8")
     (card,) = opened(path, "#/overview/rendezvous/TRYSTATE").locator("a.ed[aria-current=true]").all_inner_texts()
