@@ -6,7 +6,6 @@ import importlib.util
 import os
 import resource
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from trystate.model.language import System
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
-    from trystate.model.checker.explicit.storage import Storage
     from trystate.model.checker.explicit.workers import Workers
 
 SHARE = 0.75  # of the available memory: an engine counts the states that it holds, and few temporaries
@@ -95,25 +93,15 @@ def searched(
     expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """The one way from a system to its report: what the machine has for the search, and `model/checker/check`."""
+    from .spill import spilling  # loads numpy
+
     workers, limits = options.workers()
-    with _storage(options.spill, limits, ranks) as storage:
+    with spilling(options.spill, limits, ranks) as storage:
         return checker.check(
             system, engine=options.engine, symmetry=options.symmetry, limits=limits, on_progress=on_progress,
             expect=expect, properties=properties, workers=workers if ranks is None else None, storage=storage,
             ranks=ranks,
         )  # fmt: skip
-
-
-def _storage(
-    spill: str | os.PathLike[str] | None, limits: Limits, ranks: Ranks | None
-) -> AbstractContextManager[Storage | None]:
-    if spill is not None and ranks is not None:
-        from .rank_storage import opened
-
-        return opened(spill, ranks, limits)
-    from .spill import spilling
-
-    return spilling(spill, limits)
 
 
 def check(
