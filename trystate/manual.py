@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .exits import Exit, exits_help
 
@@ -525,3 +527,17 @@ LIMITS = {  # of a store's server: the field of `Limits` -> its help; impl/store
     "half_sent_seconds": "seconds without another byte of a request that has begun",
     "reservation_seconds": "seconds that a queue's element is kept for the pop after a wait",
 }
+
+
+def add_page(commands: argparse._SubParsersAction[Any], word: str, name: str) -> argparse.ArgumentParser:
+    """The parser of the command that `word` chooses, with its page."""
+    page = PAGES[name]
+    parser: argparse.ArgumentParser = commands.add_parser(
+        word,
+        help=page.summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        description=page.description,
+        epilog=page.epilog,
+    )
+    return parser

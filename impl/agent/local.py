@@ -43,7 +43,7 @@ from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import AWAY, Teller, lasting
 from ..store.lives import VARIABLE as ROUND_STORE
-from . import parent_death
+from ..host import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
 from .health import RECHECK_SECONDS, HealthCheck, Unhealthy

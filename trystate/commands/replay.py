@@ -18,13 +18,19 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 
 from .. import registry
-from ..deciding import decide, showcase
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.summary import stdout_console
 
 if TYPE_CHECKING:  # with torch, which is imported only where it is run
     from trystate.property_tests.adapters.replays import Scenario
+
+
+def replay_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
+    p.add_argument("--list", action="store_true", help="list the findings")
 
 
 def replay(args: argparse.Namespace) -> int:

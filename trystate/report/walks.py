@@ -16,8 +16,9 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Form, State, System
 from trystate.page.contents import Choice, Shown
 
-from .. import plans, registry
-from ..deciding import decide
+from trystate.search import plans
+from .. import registry
+from trystate.search.machine import decide
 
 OURS = "TRYSTATE"
 STATES_MAX = 1_000  # of a run that is searched for a walk: a moment

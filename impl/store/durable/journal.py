@@ -46,7 +46,7 @@ from ..file.records import Kind, Record, encode, place, scan, unplaced
 from ..limits import GIB, MIB
 from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
-from .disk import Disk
+from ...host.disk import Disk
 
 MAGIC = b"\x89tryjr\x02\n"  # no text begins so; the number is the version of this format
 VERSION = MAGIC[-2]

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from trystate.model.errors import UnavailableError, UsageError
 
-from ...harness.cluster import WorkerLost
+from trystate.search.cluster import WorkerLost
 from . import handlers, spread, swarm
 from .progress import Progress
 from .schedule import draw

@@ -19,7 +19,8 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
-from trystate.impl.agent import parent_death, tail, watchdog
+from trystate.impl.agent import tail, watchdog
+from trystate.impl.host import parent_death
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
 from trystate.impl.agent.processes import end_what_is_left, killed_when

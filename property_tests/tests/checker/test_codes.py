@@ -29,7 +29,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_cores import MANY, answers, tiny
 
-from trystate.cores import Cores
+from trystate.search.cores import Cores
 
 
 @contextmanager

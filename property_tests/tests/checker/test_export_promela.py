@@ -22,7 +22,8 @@ from trystate.property_tests.support.export.spin import differences, require_spi
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS, examples
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 
-from trystate import plans, registry
+from trystate.search import plans
+from trystate import registry
 
 Show = Callable[[Expr], str]
 STATES = "states of a run for Spin"

@@ -15,7 +15,8 @@ from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
 
-from trystate import plans, registry
+from trystate.search import plans
+from trystate import registry
 
 by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
 

@@ -34,7 +34,8 @@ from trystate.property_tests.support.systems.wide_systems import Counters
 from trystate.property_tests.tests.checker.test_limits import Odometer
 
 import trystate
-from trystate import machine, registry
+from trystate.search import machine
+from trystate import registry
 from trystate.__main__ import main
 from trystate.commands import verify
 from trystate.exits import Exit

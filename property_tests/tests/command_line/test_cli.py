@@ -20,7 +20,7 @@ from trystate.property_tests.tests.command_line.setting import (
 
 import trystate
 from trystate import diagrams, registry
-from trystate.deciding import showcase
+from trystate.search.plans import showcase
 from trystate.exits import Exit
 from trystate.manual import PAGES
 

@@ -23,7 +23,8 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.recorded import KEPT, kept, parsed
 
-from trystate import plans, registry
+from trystate.search import plans
+from trystate import registry
 from trystate.report.json import trace
 from trystate.report.walked import Watched, walked
 

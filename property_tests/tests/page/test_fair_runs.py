@@ -38,7 +38,8 @@ from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, expor
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, refutes
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 
-from trystate import plans, registry
+from trystate.search import plans
+from trystate import registry
 
 STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search

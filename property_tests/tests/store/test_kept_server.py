@@ -22,7 +22,7 @@ import torch.distributed as dist
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.disk import Disk
+from trystate.impl.host.disk import Disk
 from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.errors import ConnectionLost, FileRefused, OutcomeUnknown, StoreError, StoreTimeout
 from trystate.impl.store.limits import Limits

@@ -15,28 +15,37 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from trystate.impl.store.durable.disk import Disk
+from trystate import __version__
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Keys, Layout
+from trystate.model.checker.explicit.ranks import Ranks
 from trystate.model.checker.explicit.storage import Run, Saved, Storage
 from trystate.model.checker.explicit.watch_evaluation import Find
 from trystate.model.checker.kernel import Limits, Move, WatchKey, WatchKind
 from trystate.model.errors import UsageError
 
 from .checkpoint import Directory, Entry, KeysFile
-from .version import __version__
 
 SAVE_SECONDS = 20.0  # of work that may be lost, and a level more
 PROGRAM_BYTES = 256 << 20  # resident without any state: this program, a compiled system, the successors of some chunks
 MEMORY_BYTES_MIN = 2 * PROGRAM_BYTES
 
 
-def spilling(path: str | os.PathLike[str] | None, limits: Limits) -> AbstractContextManager[Spill | None]:
-    """The storage of a search with these limits in the directory `path`; None without a path.
+def spilling(
+    path: str | os.PathLike[str] | None, limits: Limits, ranks: Ranks | None = None
+) -> AbstractContextManager[Storage | None]:
+    """The storage of a search with these limits in the directory `path`, or a rank's part of it; None without a path.
 
     Raises:
-        UsageError: the limit of memory is too small.
+        UsageError: the limit of memory is too small; as `rank_storage.opened`.
     """
-    return nullcontext() if path is None else Spill(os.fspath(path), bytes_for_states(path, limits))
+    if path is None:
+        return nullcontext()
+    if ranks is not None:
+        from .rank_storage import opened
+
+        return opened(path, ranks, limits)
+    return Spill(os.fspath(path), bytes_for_states(path, limits))
 
 
 def bytes_for_states(path: str | os.PathLike[str], limits: Limits) -> int:

@@ -37,7 +37,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from trystate.impl.store.durable.disk import Disk
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.storage import StorageFailed
 from trystate.model.errors import TrystateError, UsageError

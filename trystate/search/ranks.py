@@ -30,13 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trystate import __version__
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.ranks import RANKS_MAX, RankLost, Ranks
 from trystate.model.errors import UnavailableError, UsageError
 
-from .exits import Exit
-from .version import __version__
-
+INCOMPLETE = 3  # the exit code of the command: that of `Exit`
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # in the environment
 FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one is sent whole afterwards
 NOTE_BYTES_MAX = 1 << 28
@@ -237,7 +236,7 @@ def _leave(waiting: threading.Thread) -> None:
     if waiting.is_alive():
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(Exit.INCOMPLETE)
+        os._exit(INCOMPLETE)
 
 
 def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:

@@ -13,18 +13,20 @@ caller is killed is killed with it.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
-from trystate.impl.agent.parent_death import die_with_parent
+from trystate.impl.host.parent_death import die_with_parent
 from trystate.model.errors import LimitReached
-from trystate.property_tests.harness.tasks import Task, done
 
+Task = Callable[[], Any]
 JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
 
 
@@ -128,3 +130,22 @@ def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connect
             connection.send(done(tasks[connection.recv()]))
     except (EOFError, ConnectionError):
         return
+
+
+def done(task: Task) -> tuple[Any, Exception | None]:
+    """The result of a task, or what it raised, with the traceback as a note; both can be pickled."""
+    try:
+        return task(), None
+    except Exception as error:
+        error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
+        return None, _sendable(error)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The exception, or one that says the same, if it does not survive being pickled."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    except Exception:
+        pass
+    return RuntimeError("\n".join((repr(error), *error.__notes__)))

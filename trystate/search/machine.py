@@ -6,21 +6,24 @@ import importlib.util
 import os
 import resource
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trystate.model.checker import check as checker
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
-from trystate.model.checker.verdicts import Report
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.checker.verdicts import Report, Verdict
+from trystate.model.errors import UnavailableError, UsageError, unknown
 from trystate.model.language import System
 
 if TYPE_CHECKING:
+    from trystate.model.checker.explicit.ranks import Ranks
     from trystate.model.checker.explicit.workers import Workers
 
 SHARE = 0.75  # of the available memory: an engine counts the states that it holds, and few temporaries
 MEMORY_BYTES_MIN = 64 << 20
+LIMITS = Limits()
 CPU = "cpu"  # the device of a search with NumPy
 
 # Files of a control group, version 2 and 1: its limit, its use, and the part of that which the kernel frees on demand.
@@ -28,6 +31,77 @@ CGROUPS = (
     ("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How this machine searches a system; made once, and passed on.
+
+    `memory_bytes`: without it three quarters of what the machine or the device has left. So many `searches` at a time
+    share that memory, and the cores. `cores`: those of each. `spill`: the directory of states without room in memory.
+
+    Raises:
+        UsageError: a directory and a device are given.
+    """
+
+    engine: str = "auto"
+    symmetry: bool = False
+    states: int = LIMITS.states
+    seconds: float = LIMITS.seconds
+    memory_bytes: int | None = None
+    searches: int = 1
+    cores: int | None = None
+    device: str = CPU
+    spill: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.spill is not None and self.device != CPU:
+            raise UsageError(
+                f"device {self.device}: a search there keeps no states in files; leave out the device, or {self.spill}"
+            )
+
+    def workers(self) -> tuple[Workers, Limits]:
+        """Those that share a search, and where it stops.
+
+        Raises:
+            UsageError: there is no such device, or the engine has no use for it.
+            UnavailableError: torch is not installed.
+        """
+        if self.device == CPU:
+            from .cores import Cores  # loads numpy
+
+            cores = max(1, available_cores() // self.searches) if self.cores is None else self.cores
+            shared = machine_limits(self.searches).memory_bytes if self.memory_bytes is None else self.memory_bytes
+            return Cores(cores), Limits(self.states, shared, self.seconds)
+        if self.engine not in ("auto", "explicit"):
+            raise UsageError(
+                f"device {self.device}: the engine {self.engine} has none; use the engine explicit, or leave the "
+                "device out"
+            )
+        if importlib.util.find_spec("torch") is None:
+            raise UnavailableError(
+                f"device {self.device} needs torch: pip install 'trystate[torch]', or leave the device out"
+            )
+        from .device import Device  # loads torch
+
+        found = Device(self.device, self.memory_bytes)
+        return found, Limits(self.states, found.memory_bytes, self.seconds)
+
+
+def searched(
+    system: System, options: SearchOptions, *, on_progress: OnProgress = quiet,
+    expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None, ranks: Ranks | None = None,
+) -> Report:  # fmt: skip
+    """The one way from a system to its report: what the machine has for the search, and `model/checker/check`."""
+    from .spill import spilling  # loads numpy
+
+    workers, limits = options.workers()
+    with spilling(options.spill, limits, ranks) as storage:
+        return checker.check(
+            system, engine=options.engine, symmetry=options.symmetry, limits=limits, on_progress=on_progress,
+            expect=expect, properties=properties, workers=workers if ranks is None else None, storage=storage,
+            ranks=ranks,
+        )  # fmt: skip
 
 
 def check(
@@ -46,45 +120,24 @@ def check(
         DeclarationError, UsageError, UnavailableError: as `model/checker/check` says.
         UsageError: the directory is of another search, in use, or damaged; or a device is given as well.
     """
-    from .spill import spilling  # loads numpy
-
-    refuse_both(spill, device)
-    workers, bounds = search_workers(device, available_cores() if cores is None else cores, engine)
-    limits = limits or bounds
-    with spilling(spill, limits) as storage:
-        return checker.check(
-            system, engine=engine, symmetry=symmetry, limits=limits, on_progress=on_progress, expect=expect,
-            properties=properties, workers=workers, storage=storage,
-        )  # fmt: skip
+    own = limits or Limits()
+    options = SearchOptions(
+        engine, symmetry, own.states, own.seconds, limits.memory_bytes if limits else None, cores=cores, device=device,
+        spill=spill,
+    )  # fmt: skip
+    return searched(system, options, on_progress=on_progress, expect=expect, properties=properties)
 
 
-def refuse_both(spill: str | os.PathLike[str] | None, device: str) -> None:
-    """Raises UsageError: a directory and a device are given."""
-    if spill is not None and device != CPU:
-        raise UsageError(f"device {device}: a search there keeps no states in files; leave out the device, or {spill}")
-
-
-def search_workers(device: str, cores: int, engine: str, memory_bytes: int | None = None) -> tuple[Workers, Limits]:
-    """The workers of a search, and its limits where only the memory may be given.
+def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdict:
+    """The verdict on one property, without asking any other.
 
     Raises:
-        UsageError: there is no such device, or the engine has no use for it.
-        UnavailableError: torch is not installed.
+        UsageError: the system has no such property.
     """
-    if device == CPU:
-        from .cores import Cores  # loads numpy
-
-        return Cores(cores), machine_limits() if memory_bytes is None else Limits(memory_bytes=memory_bytes)
-    if engine not in ("auto", "explicit"):
-        raise UsageError(
-            f"device {device}: the engine {engine} has none; use the engine explicit, or leave the device out"
-        )
-    if importlib.util.find_spec("torch") is None:
-        raise UnavailableError(f"device {device} needs torch: pip install 'trystate[torch]', or leave the device out")
-    from .device import Device  # loads torch
-
-    found = Device(device, memory_bytes)
-    return found, Limits(memory_bytes=found.memory_bytes)
+    known = [p.name for p in (*system.properties, checker.DEADLOCK_FREEDOM)]
+    if name not in known:
+        raise UsageError(unknown("property", name, known))
+    return searched(system, SearchOptions(), on_progress=on_progress, properties=(name,)).verdict(name)
 
 
 def machine_limits(searches: int = 1) -> Limits:

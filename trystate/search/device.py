@@ -11,7 +11,7 @@ verdicts and runs do not depend on where a search runs.
 
 Three things can go wrong. The device has no memory left: the search stops as at any limit, and keeps what it has found.
 A step computes beyond int64, which tensors cannot: it is evaluated by NumPy, on the processor. torch or the device is
-missing: this is said before the search (`machine.search_workers`).
+missing: this is said before the search (`machine.SearchOptions`).
 """
 
 from __future__ import annotations

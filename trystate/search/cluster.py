@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
 
-from .tasks import done
+from .processes import done
 
 ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 PROBE_SECONDS = 5.0  # for a host to accept a connection

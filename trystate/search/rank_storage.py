@@ -23,7 +23,7 @@ import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 
-from trystate.impl.store.durable.disk import Disk
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.ranks import RANKS_MAX, PartStorage, Ranks
 from trystate.model.checker.explicit.storage import Saved, StorageFailed

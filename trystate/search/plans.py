@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from trystate.model.checker.expectations import Run
+from trystate.model.checker.expectations import Finding, Run
 
-STATES = Path(__file__).parent / "states.json"
+STATES = Path(__file__).parents[1] / "states.json"
 BUILDING = 20_000  # states that are checked in the time that a system takes to be built, roughly
 
 
@@ -39,6 +39,14 @@ def small(runs: Iterable[Run]) -> tuple[Run, ...]:
         groups.setdefault((run.system, run.edition), []).append(run)
     chosen = [run for group in groups.values() for run in _cover(group)]
     return tuple(run for group in groups.values() for run in group if any(run is one for one in chosen))
+
+
+def showcase(finding: Finding, runs: Iterable[Run]) -> tuple[Run, str] | None:
+    """The first planned run and property that show a finding; a property that it explains alone goes first."""
+    labels = {finding.name, finding.number}
+    found = [(run, p, why) for run in runs for p, why in run.findings.items() if labels & set(why)]
+    run, name, _ = min(found, key=lambda one: len(one[2]) > 1, default=(None, "", ()))
+    return (run, name) if run is not None else None
 
 
 def _cover(runs: Sequence[Run]) -> list[Run]:
