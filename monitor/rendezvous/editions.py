@@ -1,7 +1,6 @@
 """The steps of each edition as a follower takes them: those that a line shows, and those that leave no trace.
 
-Rule: data. The steps are the model's. `OursInDetail` adds the changes of our runtime that the model leaves out; a
-test checks that every property of the model holds with them too.
+Rule: data. The steps are the model's; our runtime is followed with all of its writes, which `OursInDetail` has.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.language import Expr, SymbolicState, System, arc, environment, may, transition
-from trystate.model.rendezvous.fields import LISTED
-from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
+from trystate.model.language import System
+from trystate.model.rendezvous.detail import OursInDetail
 from trystate.model.rendezvous.properties import Rendezvous
-from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .shared_state import Protocol
 
@@ -65,97 +63,6 @@ TORCH_LEAVES = (
     "error_closed",
     "close_finish",
 )
-
-
-class OursInDetail(Ours):
-    """Our edition with the changes of the runtime that the model leaves out."""
-
-    @transition(
-        each="node",
-        moves=[
-            *REPLACES,
-            arc(Membership.PARTICIPANT, Membership.EXPECTED),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH),
-        ],
-    )
-    def give_notice(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round while its workers still run: for a node that waits, or because it will leave."""
-        self.enters(s, node, AgentPhase.RUNNING)
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT, s.returned[node])
-        self.begin_new_round(s, True)
-        self.stamp(s, node)
-        self.move_up(s, True)
-        self.settle(s)
-
-    @transition(
-        each="node",
-        moves=[
-            *SHRINKS,
-            *REPLACES,
-            arc(LISTED, Membership.OUTSIDE),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
-            may(tuple(AgentPhase), AgentPhase.LEFT),
-        ],
-    )
-    def leave(self, s: SymbolicState, node: Expr) -> None:
-        """A node takes itself off the lists and ends; a complete round that loses a member is replaced."""
-        self.leaves(s, node, s.complete & (s.member[node] == Membership.PARTICIPANT))
-
-    @transition(
-        each="node",
-        moves=[
-            *REPLACES,
-            arc(Round.COMPLETE, Round.CLOSED),
-            arc(Membership.PARTICIPANT, Membership.OUTSIDE),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
-            may(tuple(AgentPhase), AgentPhase.LEFT),
-        ],
-    )
-    def leave_and_close(self, s: SymbolicState, node: Expr) -> None:
-        """A member leaves a complete round, and no restart is left: one write replaces the round and closes it.
-
-        Source: `withdraw` of `impl/rendezvous/changes.py`. The model counts no restarts.
-        """
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
-        self.leaves(s, node, True)
-        s.closed = True
-
-    def leaves(self, s: SymbolicState, node: Expr, lost: Any) -> None:
-        """The node goes; `lost`: its complete round with it."""
-        self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
-        s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
-        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
-        self.begin_new_round(s, lost)
-        self.unlist(s, node)
-        self.move_up(s, lost | frees)
-        self.settle(s)
-        s.phase[node] = AgentPhase.LEFT
-
-    @environment(each="node", switch="comes_again", bound=1, moves=[arc(AgentPhase.LEFT, AgentPhase.EXITING)])
-    def come_again(self, s: SymbolicState, node: Expr) -> None:
-        """A node that has stepped back, since its health command failed, joins again."""
-        s.when(s.phase[node] == AgentPhase.LEFT, s.member[node] == Membership.OUTSIDE, self.live(s, node))
-        self.restart(s, node)
-
-    @transition(each="node", moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
-    def mark_done(self, s: SymbolicState, node: Expr) -> None:
-        """The workers of a member have succeeded; it says so, which is a heartbeat."""
-        self.enters(s, node, AgentPhase.RUNNING)
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
-        self.stamp(s, node)
-
-    @transition(
-        each="node",
-        moves=[
-            arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED),
-        ],
-    )
-    def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
-        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
-        seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
-        s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
-        s.closed = True
 
 
 OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from trystate.diagrams import sequence_text
 from trystate.diagrams.rendering import renderer_name
 from trystate.model.checker.check import DEADLOCK_FREEDOM, ENGINES, check
-from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
+from trystate.model.checker.expectations import Judgement, Run, adopt, covered_with, judge, judge_adopted
 from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
@@ -339,6 +339,7 @@ class Search:
             engine=seen.engine, choice=report.choice, states=seen.distinct, edges=seen.edges, depth=seen.depth,
             seconds=seen.seconds, bytes_per_state=seen.bytes_per_state, complete=seen.complete, stopped=seen.stopped,
             answers=tuple(self._answer(system, verdict) for verdict in report.verdicts), coverage=report.coverage,
+            covered_with=covered_with(system),
         )  # fmt: skip
 
     def _storage(self, bounds: Limits) -> AbstractContextManager[Spill | None]:
