@@ -2,8 +2,9 @@
 
 Theory of operation. `Ours` ends its agents in two ways: a node that is done leaves when the rendezvous is closed, and a
 node that could not join leaves. The runtime writes more: a member gives notice while its workers run, leaves, reports
-that its workers are done, and closes the rendezvous when no restart is left. `trystate verify` asks every property of
-the rendezvous of them as well, and a record of a job is followed on them (`monitor/rendezvous`).
+that its workers are done, and closes the rendezvous when no restart is left. A node may do so, and need not: none of
+the six is fair. `trystate verify` asks every property of the rendezvous of them as well, and a record of a job is
+followed on them (`monitor/rendezvous`).
 
 Not a refinement of `Ours` in the sense of `checker/refinement.py`: a node that closes the rendezvous while it runs, or
 that is expected in the next round while it runs by its own write, has no counterpart there.
@@ -29,6 +30,7 @@ class OursInDetail(Ours):
 
     @transition(
         each="node",
+        fair=False,
         moves=[
             arc(Round.COMPLETE, Round.JOINING),
             arc(Round.COMPLETE, Round.LAST_CALL),
@@ -48,6 +50,7 @@ class OursInDetail(Ours):
 
     @transition(
         each="node",
+        fair=False,
         moves=[*SHRINKS, *REPLACES, *TAKES_THE_SEAT, arc(LISTED, Membership.OUTSIDE), *GOES],
     )
     def leave(self, s: SymbolicState, node: Expr) -> None:
@@ -56,6 +59,7 @@ class OursInDetail(Ours):
 
     @transition(
         each="node",
+        fair=False,
         moves=[
             arc(Round.COMPLETE, Round.CLOSED),
             *MOVES_UP,
@@ -89,14 +93,14 @@ class OursInDetail(Ours):
         s.when(s.phase[node] == AgentPhase.LEFT, s.member[node] == Membership.OUTSIDE, self.live(s, node))
         self.restart(s, node)
 
-    @transition(each="node", moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
+    @transition(each="node", fair=False, moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
     def mark_done(self, s: SymbolicState, node: Expr) -> None:
         """The workers of a member have succeeded: it writes that, which is a heartbeat."""
         self.enters(s, node, AgentPhase.RUNNING)
         s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
         self.stamp(s, node)
 
-    @transition(each="node", moves=[arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED)])
+    @transition(each="node", fair=False, moves=[arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED)])
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
         """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)

@@ -9,17 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.language import System
+from trystate.model.language import Kind, System
+from trystate.model.language.transitions import Rule, fault_bounds
 from trystate.model.rendezvous.detail import OursInDetail
+from trystate.model.rendezvous.fields import SHARED, written
 from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .shared_state import Protocol
 
-FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
-TORCH_FAULTS = (*FAULTS, "identical_workers", "read_timeout")
-OURS_FAULTS = (*FAULTS, "drain", "comes_again")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
+# Of these no line shows anything: a store that is down records nothing, clocks and health commands are not in the state,
+# and a process that is started again is another node. What a node is started with (`start_with_`) is in the state.
+NOT_RECORDED = ("outage", "restart", "clock_step", "unhealthy")
+SUPPOSED = {"crashed", "stalled", "partitioned"}  # fields that a follower sets, for a node that is silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +31,35 @@ class Moves:
 
     edition: Edition
     system: type[System]
-    writes: tuple[str, ...]  # each is one successful write of the shared state
     forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
-    unseen: tuple[str, ...]  # may have happened since the node's last line: its workers, its deadlines, its agent
+    shown: tuple[str, ...]  # leave the shared state as it is, and show all the same
     leaves: tuple[str, ...]  # lead to the end of a process that is not killed
     returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
     last_call: str = "last_call_passes"
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The faults and switches of which a record may show the effect."""
+        rules = self.system.for_edition(self.edition).declarations().items()
+        settings = {r.fault for name, r in rules if isinstance(r, Rule) and name.startswith("start_with_")}
+        return tuple(fault for fault in fault_bounds(dict(rules)) if fault not in {*NOT_RECORDED, *settings})
 
-TORCH_WRITES = (
-    "exit_remove_from_participants", "add_to_participants", "add_to_wait_list", "add_to_redundancy_list",
-    "remove_from_redundancy_list", "mark_complete", "keep_alive", "remove_from_participants", "remove_from_wait_list",
-    "mark_closed",
-)  # fmt: skip
+    def writes(self, system: System) -> tuple[str, ...]:
+        """Each is one successful write of the shared state by its node; of these no node without a health command."""
+        unfit = ("leave_unhealthy", "stand_by")
+        return tuple(t.name for t in written(system) if t.name not in unfit)
+
+    def traceless(self, system: System) -> tuple[str, ...]:
+        """May have happened since the node's last line: its workers, its deadlines, its agent. Its own steps first."""
+        steps = sorted(system.transitions, key=lambda t: t.kind is not Kind.PROTOCOL)
+        return tuple(
+            t.name for t in steps
+            if t.params and t.name not in self.shown and not t.effects.keys() & {*SHARED, *SUPPOSED}
+        )  # fmt: skip
+
+
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
-TORCH_UNSEEN = (
-    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
-    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
-    "error_timeout", "wait_times_out",
-)  # fmt: skip
+TORCH_SHOWN = ("return_as_master", "connect")
 TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
@@ -64,28 +77,14 @@ TORCH_LEAVES = (
     "close_finish",
 )
 
-
-OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
-OURS_WRITES = (
-    "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
-    "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "leave_and_close",
-    "close_as_failed",
-)  # fmt: skip
-OURS_UNSEEN = (
-    *OURS_FORCED, "restart_workers", "worker_fails", "lose_lease", "job_ends", "join_deadline_passes", "error_timeout",
-    "come_again",
-)  # fmt: skip
-
-TORCH = Moves(
-    Edition.TORCH, Rendezvous, TORCH_WRITES, TORCH_FORCED, TORCH_UNSEEN, TORCH_LEAVES, TORCH_RETURNS
-)  # fmt: skip
+TORCH = Moves(Edition.TORCH, Rendezvous, TORCH_FORCED, TORCH_SHOWN, TORCH_LEAVES, TORCH_RETURNS)
 TORCH_2_12 = Moves(
-    Edition.TORCH_2_12, Rendezvous, TORCH_WRITES, (*TORCH_FORCED, "assertion_error"),
-    (*TORCH_UNSEEN, "assertion_error"), ("assertion_error", *TORCH_LEAVES), TORCH_RETURNS,
+    Edition.TORCH_2_12, Rendezvous, (*TORCH_FORCED, "assertion_error"), TORCH_SHOWN, ("assertion_error", *TORCH_LEAVES),
+    TORCH_RETURNS,
 )  # fmt: skip
 OURS = Moves(
-    Edition.TRYSTATE, OursInDetail, OURS_WRITES, OURS_FORCED, OURS_UNSEEN,
-    ("job_ends", "join_deadline_passes", "error_timeout", "error_closed", "close_finish"), {},
+    Edition.TRYSTATE, OursInDetail, ("exit_finish", "finish", "start_workers", "error_closed", "error_settings"),
+    ("close_finish",), ("job_ends", "join_deadline_passes", "error_timeout", "error_closed", "close_finish"), {},
 )  # fmt: skip
 EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, TORCH_2_12, OURS)}
 
@@ -98,13 +97,8 @@ RAN = {  # the steps with which a node has a rank, a world and a master
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else OURS_FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
-    return (
-        moves.system(edition=moves.edition, faults=faults, **sizes)
-        if moves.system is Rendezvous
-        else (moves.system(faults=faults, **sizes))
-    )
+    return moves.system(edition=moves.edition, faults=dict.fromkeys(moves.faults, 1), **sizes)
 
 
 def said_by(what: str, rest: str) -> tuple[str, AgentPhase]:
