@@ -23,8 +23,8 @@ from ...harness.subjects import Refused, decided
 # The steps of the join operation, each with the action after which it is named.
 JOINS = {
     action.name.lower().replace("mark_rendezvous_", "mark_"): action
-    for action in OPERATORS[Edition.TRYSTATE]["join"].outcomes()
-    if action not in (Action.KEEP_ALIVE, Action.SYNC)
+    for action in Action
+    if action in OPERATORS[Edition.TRYSTATE]["join"].outcomes() and action not in (Action.KEEP_ALIVE, Action.SYNC)
 }
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
