@@ -192,20 +192,12 @@ def run(
     rounds: int = 1,
     max_faults: int | None = None,
     idle: tuple[str, ...] = (),
+    system: type[Rendezvous] = Rendezvous,
     **found: str | tuple[str, ...],
 ) -> Run:
     """One search of `Rendezvous`: edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": rounds}
-    return Run(Rendezvous, sizes, edition, faults, explained(found, FINDINGS), idle, max_faults)
-
-
-def detail(
-    nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], *, rounds: int = 2,
-    max_faults: int | None = None, idle: tuple[str, ...] = (),
-) -> Run:  # fmt: skip
-    """One search of the steps that `Ours` leaves out."""
-    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": rounds}
-    return Run(OursInDetail, sizes, TRYSTATE, faults, idle=idle, max_faults=max_faults)
+    return Run(system, sizes, edition, faults, explained(found, FINDINGS), idle, max_faults)
 
 
 def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], **found: str) -> Run:
@@ -425,13 +417,14 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
     run(TRYSTATE, 3, 2, 3, ("drain",)),
     run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
-    detail(2, 1, 2, (*EVERY_FAULT, "drain", "comes_again"), rounds=1, max_faults=1),
-    detail(2, 1, 1, (*EVERY_FAULT_BUT_OTHER_MIN, "drain", "comes_again"), rounds=1, max_faults=1, idle=("two_return",)),
-    detail(3, 1, 2, (), rounds=1),
-    detail(2, 1, 2, ("crash", "worker_failure", "job_end")),
-    detail(2, 2, 2, ("stall", "join_timeout"), idle=("somebody_waits",)),
-    detail(2, 1, 2, ("drain",)),
-    detail(2, 1, 2, ("comes_again",)),
+    run(TRYSTATE, 2, 1, 2, (*EVERY_FAULT, "drain", "comes_again"), system=OursInDetail, max_faults=1),
+    run(TRYSTATE, 2, 1, 1, (*EVERY_FAULT_BUT_OTHER_MIN, "drain", "comes_again"), system=OursInDetail, max_faults=1,
+        idle=("two_return",)),
+    run(TRYSTATE, 3, 1, 2, (), system=OursInDetail),
+    run(TRYSTATE, 2, 1, 2, ("crash", "worker_failure", "job_end"), system=OursInDetail, rounds=2),
+    run(TRYSTATE, 2, 2, 2, ("stall", "join_timeout"), system=OursInDetail, rounds=2, idle=("somebody_waits",)),
+    run(TRYSTATE, 2, 1, 2, ("drain",), system=OursInDetail, rounds=2),
+    run(TRYSTATE, 2, 1, 2, ("comes_again",), system=OursInDetail, rounds=2),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
     hosting(TORCH, 2, (), no_job_ends_another="R20"),
     hosting(TORCH, 3, ("kill",), no_job_ends_another="R20"),

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from trystate.model import TrystateError
 from trystate.model.errors import UsageError
-from trystate.model.language import Kind, Sort, State, System
+from trystate.model.language import Sort, State, System
 from trystate.model.language.sorts import enum_sort, ordinal
 
 
@@ -49,11 +49,6 @@ class Subject(Protocol):
     def can_refuse(self, step: str) -> bool:
         """Can a disabled `step` be tried? Not steps of the environment, nor steps whose trial would change
         something."""
-
-
-def decided(system: System) -> frozenset[str]:
-    """The steps that the protocol decides: all others happen to it, and no subject can refuse them."""
-    return frozenset(t.name for t in system.transitions if t.kind is Kind.PROTOCOL)
 
 
 def difference(system: System, state: State, seen: Mapping[str, int | enum.Enum]) -> str:

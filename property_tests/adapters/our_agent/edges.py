@@ -37,10 +37,11 @@ from trystate.impl.rendezvous.operators import View as NodeView
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.model.agent import Agents
 from trystate.model.agent.vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
+from trystate.model.language import Kind
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
-from ...harness.subjects import Refused, decided
+from ...harness.subjects import Refused
 
 NOW = 0.0  # of every clock: no time passes within a step
 JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDUNDANCY_LIST)
@@ -126,7 +127,8 @@ class AgentSteps:
     """Subject for the model `Agents` (edition TRYSTATE)."""
 
     def __init__(self, model: Agents) -> None:
-        self.model, self.decided = model, decided(model)
+        self.model = model
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes), max_restarts=int(model.max_restarts))
         self.reset()
 

@@ -14,11 +14,12 @@ from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous.engine import Engine, Joined, Standing
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.model.language import Kind
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership
 
-from ...harness.subjects import Refused, decided
+from ...harness.subjects import Refused
 
 # The steps of the join operation, each with the action after which it is named.
 JOINS = {
@@ -84,7 +85,8 @@ class EngineSteps:
     """Subject for the model `Rendezvous` (edition TRYSTATE)."""
 
     def __init__(self, model: Rendezvous) -> None:
-        self.model, self.decided = model, decided(model)
+        self.model = model
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes))
         self.reset()
 
