@@ -167,6 +167,13 @@ def plan() -> tuple[Run, ...]:
     return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN + groups.PLAN
 
 
+def planned_names() -> dict[type[System], str]:
+    """The systems that are planned, and all others of the registry, with the names that commands take."""
+    return {run.system: f"{run.system.__module__}:{run.system.__name__}" for run in plan()} | {
+        cls: name for name, cls in SYSTEMS.items()
+    }
+
+
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
     from trystate.model.agent import findings as agent
