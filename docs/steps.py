@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from articles import names
-from trystate.model.language.transitions import Kind, Rule
 
 from trystate.language import System
+from trystate.model.language.transitions import Kind, Rule
+from trystate.model.rendezvous.detail import OursInDetail
 from trystate.systems import Agents, Backward, Rendezvous
 
 HERE = Path(__file__).parent
@@ -31,6 +32,9 @@ PAGES: dict[str, tuple[type[System], str, str]] = {
     "agent.md": (Agents, "TORCH", "TRYSTATE"),
     "autograd.md": (Backward, "TORCH", "TRYSTATE SMART"),
 }
+
+# The class with all steps of an edition of ours, where that is not the edition's own.
+DETAILED: dict[tuple[type[System], str], type[System]] = {(Rendezvous, "TRYSTATE"): OursInDetail}
 
 # The functions of impl/ that do a step of ours: the decision before the change.
 RUNTIME: dict[type[System], dict[str, str]] = {
@@ -58,6 +62,12 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "resume": "rendezvous/engine.Engine.standing",
         "lose_lease": "rendezvous/observer.Lease.holds rendezvous/engine.Engine.standing",
         "drain": "rendezvous/engine.Engine.drain rendezvous/changes.drain",
+        "give_notice": "rendezvous/engine.Engine.give_notice rendezvous/changes.give_notice",
+        "leave": "rendezvous/engine.Engine.leave rendezvous/changes.withdraw",
+        "leave_and_close": "rendezvous/engine.Engine.leave rendezvous/changes.withdraw",
+        "come_again": "rendezvous/handler.DynamicRendezvousHandler.stand_aside",
+        "mark_done": "rendezvous/engine.Engine.done rendezvous/changes.mark_done",
+        "close_as_failed": "rendezvous/engine.Engine._rejoined rendezvous/changes.fail_for_good",
     },
     Agents: {
         "return_with_a_round": "agent/local.ElasticAgent._rendezvous",
@@ -127,7 +137,8 @@ def table(page: str) -> str:
 def _rules(system: type[System], editions: Iterable[str]) -> dict[str, Rules]:
     found: dict[str, Rules] = {}
     for edition in editions:
-        for name, rule in system.for_edition(edition).declarations().items():
+        cls = DETAILED.get((system, edition)) or system.for_edition(edition)
+        for name, rule in cls.declarations().items():
             if isinstance(rule, Rule) and (not rule.editions or edition in [each.name for each in rule.editions]):
                 found.setdefault(name, {})[edition] = rule
     return found

@@ -37,7 +37,9 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, System
 from trystate.model.language.expressions import const, substitute
+from trystate.model.language.transitions import fault_bounds
 from trystate.model.rendezvous import Rendezvous
+from trystate.model.rendezvous.environment import Environment
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.model.store.vocabulary import Edition as StoreEdition
 from trystate.model.store.vocabulary import Waiter
@@ -45,7 +47,6 @@ from trystate.model.store.waits import Waits
 
 FOLLOWED_MAX = 100_000
 UNSEEN = "unseen"  # the trigger of a move whose step is not known
-FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 KINDS = {
     "round": "round_state",
     "node": "membership",
@@ -206,7 +207,7 @@ def system_of(kind: str, edition: Edition) -> System:
     if kind == "client":
         torchs = edition is Edition.TORCH
         return Waits(edition=StoreEdition.TORCH if torchs else StoreEdition.TRYSTATE, faults=["drop"])
-    return Rendezvous(node=2, min_nodes=2, max_nodes=2, edition=edition, faults=FAULTS)
+    return Rendezvous(node=2, min_nodes=2, max_nodes=2, edition=edition, faults=fault_bounds(Environment.declarations()))
 
 
 @cache

@@ -40,11 +40,10 @@ from trystate.model.groups.creation import Groups
 from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.groups.registry import Registry
-from trystate.model.language import DecisionTable, System
+from trystate.model.language import DecisionTable, System, transitions
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim, Form
-from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
@@ -167,6 +166,13 @@ def plan() -> tuple[Run, ...]:
     return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN + groups.PLAN
 
 
+def planned_names() -> dict[type[System], str]:
+    """The systems that are planned, and all others of the registry, with the names that commands take."""
+    return {run.system: f"{run.system.__module__}:{run.system.__name__}" for run in plan()} | {
+        cls: name for name, cls in SYSTEMS.items()
+    }
+
+
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
     from trystate.model.agent import findings as agent
@@ -271,8 +277,7 @@ def witness_named(name: str, among: Iterable[type[System]] = ()) -> tuple[type[S
 
 def fault_bounds(cls: type[System]) -> dict[str, int]:
     """The faults that can be switched on, and how often each may then happen."""
-    rules = [value for value in cls.all_declarations().values() if isinstance(value, Rule) and value.fault]
-    return {rule.fault: rule.bound for rule in sorted(rules, key=lambda rule: rule.fault)}
+    return dict(sorted(transitions.fault_bounds(cls.all_declarations()).items()))
 
 
 def size_names(cls: type[System]) -> list[str]:

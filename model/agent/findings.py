@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
+from ..language.transitions import fault_bounds
 from ..rendezvous.findings import FINDINGS as RENDEZVOUS
 from .properties import Agents
 from .ranks import Ranks
@@ -123,7 +124,8 @@ def ranks(
 
 
 SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
-EVERY_FAULT = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
+# Every fault of torch's edition but workers that ignore a signal.
+EVERY_FAULT = tuple(fault for fault in fault_bounds(Agents.for_edition(TORCH).declarations()) if fault != "deaf")
 
 # Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach. `ends=0`:
 # workers run until they are stopped.

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
 from ..language.systems import System
+from ..language.transitions import fault_bounds
 from .backward import Backward
 from .contexts import Contexts
 from .engagement import Engagements
@@ -233,7 +234,8 @@ def _backward(
 
 SMART = Mode.SMART
 FINE, UNMET, LOCAL = ("it_raises",), ("it_returns", "a_retry_returns"), ("a_worker_is_engaged",)
-ALL = ("error", "late", "lose", "copy", "die", "leave")
+# Every fault of one pass: with `again`, backward() is called on a graph that a pass is using.
+ALL = tuple(fault for fault in fault_bounds(Backward.for_edition(SMART).declarations()) if fault != "again")
 UNTRIED = ("a_retry_returns",)
 SHAPES = ("note", "nested", "diamond")
 

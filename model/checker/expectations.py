@@ -125,6 +125,15 @@ def judge_adopted(verdict: Verdict, run: Run) -> Judgement:
     return Judgement.HOLDS if judgement is Judgement.MISSING else judgement
 
 
+def covered_with(system: System) -> str:
+    """The name of the system in whose coverage a run counts.
+
+    A class that adds steps to an edition counts with the edition's own runs, which cover the steps that it inherits.
+    """
+    of_edition = system.__family__.classes.get(system.edition, type(system))
+    return of_edition.__family__.named.__name__
+
+
 def gaps(coverages: Iterable[Coverage]) -> tuple[list[str], list[tuple[str, str]]]:
     """Transitions that fired in none of the runs of a system and edition, and claimed moves that none of them made.
 

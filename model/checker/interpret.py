@@ -6,11 +6,10 @@ and an environment (what each variable stands for). The other engines are compar
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from ..language.expressions import QUANTIFIERS, Expr
+from ..language.expressions import BINARY, QUANTIFIERS, Expr
 from ..language.systems import State, System
 from .kernel import Binding, Instance, Kernel
 
@@ -26,10 +25,6 @@ class Env(dict[Expr, int]):
 
 
 Evaluator = Callable[[State, Env], int]
-
-_BINARY: dict[str, Callable[[int, int], int]] = {
-    "eq": operator.eq, "lt": operator.lt, "add": operator.add, "sub": operator.sub,
-}  # fmt: skip
 
 
 class Interpreter:
@@ -111,7 +106,7 @@ class Interpreter:
             c, a, b = parts
             return lambda state, env: a(state, env) if c(state, env) else b(state, env)
         a, b = parts
-        apply = _BINARY[op]
+        apply = BINARY[op]
         return lambda state, env: apply(a(state, env), b(state, env))
 
     def _read(self, expr: Expr) -> Evaluator:

@@ -15,6 +15,15 @@ Operators (`op`, its `args`):
     named (label, body)
 Everything else (or, implies, <=, all, ...) is spelled with these.
 
+A new operator needs a branch in each of these places:
+    here: a constructor that folds, and a line of `_BUILD`; one of two numbers also a line of `BINARY`
+    `language/text.py` prints it; `language/__init__.py` and `trystate/language.py` export its constructor
+    `checker/interpret.py`, `checker/explicit/vectorise.py`, `checker/symbolic/trees.py`: the engines
+    `checker/export/tla.py`, `checker/export/promela.py`; `prover/formulas.py`; `monitor/rendezvous/stepping.py`
+    `page/trees.py`, `page/source/types.ts`, `page/source/compile.ts`: the page's engine
+    `property_tests/support`: `systems/random_systems.py` draws it, `systems/random_meaning.py` and `finite_sets.py`
+    give its meaning
+
 A quantifier binds by position, not by name: in its body `bound` with level k is the index of the quantifier that
 stands k quantifiers further out (de Bruijn, 1972). An inserted tree contains no `bound` that leads out of it, so no
 substitution can capture anything, and quantifiers that differ in names alone are one tree.
@@ -34,6 +43,9 @@ from . import source
 from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
 
 QUANTIFIERS = ("any", "count")
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq, "lt": operator.lt, "add": operator.add, "sub": operator.sub,
+}  # fmt: skip
 MEMBERS = ".members"  # ends the name of the symbol for the number of members of an index
 
 

@@ -36,7 +36,7 @@ from .properties import Claim, Form, Property, trace_property
 from .sequences import Sequence
 from .sorts import Sort, index_sort
 from .state import SymbolicState
-from .transitions import Rule, Transition, trace
+from .transitions import Rule, Transition, fault_bounds, trace
 
 State = tuple[int, ...]
 """A state of a system: a number for each of its cells, in their order."""
@@ -226,7 +226,7 @@ class System:
         raise UsageError(f"{name} has no edition {edition!r}: it has {', '.join(e.name for e in cls.Edition)}")
 
     def _faults(self, faults: Iterable[str] | Mapping[str, int], together: int | None) -> dict[str, Any]:
-        known = {v.fault: v.bound for v in self.all_declarations().values() if isinstance(v, Rule) and v.fault}
+        known = fault_bounds(self.all_declarations())
         if together is not None:
             self._check_together(faults, together)
             known = dict.fromkeys(known, together)

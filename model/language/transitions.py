@@ -12,7 +12,7 @@ of a loop escapes, a guard is in a loop, the body is not a plain function that l
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,11 @@ class Rule:
     def claiming(self, *moves: Arc | tuple[Arc, ...]) -> Rule:
         """The same step in another edition, where it moves machines otherwise."""
         return replace(self, arcs=_flat(moves))
+
+
+def fault_bounds(declarations: Mapping[str, Any]) -> dict[str, int]:
+    """The faults and switches of a system's declarations, in their order, and how often each may then happen."""
+    return {rule.fault: rule.bound for rule in declarations.values() if isinstance(rule, Rule) and rule.fault}
 
 
 def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:

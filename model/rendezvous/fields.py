@@ -31,12 +31,20 @@ from typing import Any
 
 from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine, ord_
 from ..language.lifelines import Lifelines, served
+from ..language.transitions import Kind, Transition
+from .copies import PER_NODE, SCALARS
 from .operators import OPERATORS
 from .vocabulary import AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership, Round
 
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)  # acts on what next_rendezvous returned
+SHARED = (*SCALARS, *PER_NODE)  # the fields of the shared state
 LISTED = (Membership.PARTICIPANT, Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED)
+
+
+def written(system: System) -> tuple[Transition, ...]:
+    """The steps of a node that write the shared state, in their order."""
+    return tuple(t for t in system.transitions if t.kind is Kind.PROTOCOL and not t.effects.keys().isdisjoint(SHARED))
 
 
 class Fields(System):

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
+from ..language.transitions import fault_bounds
 from .deadlines import Deadlines
+from .detail import OursInDetail
+from .environment import Environment
 from .etcd import EtcdRendezvous
 from .holder import Holders
 from .hosting import SharedEndpoints
@@ -189,11 +192,12 @@ def run(
     rounds: int = 1,
     max_faults: int | None = None,
     idle: tuple[str, ...] = (),
+    system: type[Rendezvous] = Rendezvous,
     **found: str | tuple[str, ...],
 ) -> Run:
     """One search of `Rendezvous`: edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": rounds}
-    return Run(Rendezvous, sizes, edition, faults, explained(found, FINDINGS), idle, max_faults)
+    return Run(system, sizes, edition, faults, explained(found, FINDINGS), idle, max_faults)
 
 
 def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], **found: str) -> Run:
@@ -209,19 +213,9 @@ def etcd(nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], id
 
 
 TORCH, TORCH_2_12, SEED, TRYSTATE = Edition.TORCH, Edition.TORCH_2_12, Edition.SEED, Edition.TRYSTATE
+CLOCKS = ("clock_skew", "clock_step")
 # Every fault but the clocks: in ours no step reads one, so that they only multiply the states.
-EVERY_FAULT = (
-    "worker_failure",
-    "crash",
-    "restart",
-    "stall",
-    "outage",
-    "partition",
-    "join_timeout",
-    "job_end",
-    "other_min",
-    "other_expiry",
-)
+EVERY_FAULT = (*(fault for fault in fault_bounds(Environment.declarations()) if fault not in CLOCKS), "restart")
 # Where min = max, no node can start with a larger min.
 EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
 
@@ -423,6 +417,14 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
     run(TRYSTATE, 3, 2, 3, ("drain",)),
     run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
+    run(TRYSTATE, 2, 1, 2, (*EVERY_FAULT, "drain", "comes_again"), system=OursInDetail, max_faults=1),
+    run(TRYSTATE, 2, 1, 1, (*EVERY_FAULT_BUT_OTHER_MIN, "drain", "comes_again"), system=OursInDetail, max_faults=1,
+        idle=("two_return",)),
+    run(TRYSTATE, 3, 1, 2, (), system=OursInDetail),
+    run(TRYSTATE, 2, 1, 2, ("crash", "worker_failure", "job_end"), system=OursInDetail, rounds=2),
+    run(TRYSTATE, 2, 2, 2, ("stall", "join_timeout"), system=OursInDetail, rounds=2, idle=("somebody_waits",)),
+    run(TRYSTATE, 2, 1, 2, ("drain",), system=OursInDetail, rounds=2),
+    run(TRYSTATE, 2, 1, 2, ("comes_again",), system=OursInDetail, rounds=2),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
     hosting(TORCH, 2, (), no_job_ends_another="R20"),
     hosting(TORCH, 3, ("kill",), no_job_ends_another="R20"),

@@ -72,11 +72,11 @@ GROWS = (
     *(arc(Round.LAST_CALL, r) for r in (Round.LAST_CALL, Round.COMPLETE)),
 )
 SHRINKS = (arc((Round.JOINING, Round.LAST_CALL), Round.JOINING), arc(Round.LAST_CALL, Round.LAST_CALL))
-REPLACES = (
-    *(arc(Round.COMPLETE, r) for r in (Round.JOINING, Round.LAST_CALL, Round.COMPLETE)),
+MOVES_UP = (
     arc(Membership.PARTICIPANT, Membership.EXPECTED, of="others"),
     arc(QUEUED, Membership.PARTICIPANT, of="others"),
 )
+REPLACES = (*(arc(Round.COMPLETE, r) for r in (Round.JOINING, Round.LAST_CALL, Round.COMPLETE)), *MOVES_UP)
 # A drained node goes: a waiting node or a spare takes its seat, which may complete the round.
 TAKES_THE_SEAT = (
     may(QUEUED, Membership.PARTICIPANT, of="others"),

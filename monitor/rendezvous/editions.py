@@ -1,7 +1,6 @@
 """The steps of each edition as a follower takes them: those that a line shows, and those that leave no trace.
 
-Rule: data. The steps are the model's. `OursInDetail` adds the changes of our runtime that the model leaves out; a
-test checks that every property of the model holds with them too.
+Rule: data. The steps are the model's; our runtime is followed with all of its writes, which `OursInDetail` has.
 """
 
 from __future__ import annotations
@@ -10,18 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.language import Expr, SymbolicState, System, arc, environment, may, transition
-from trystate.model.rendezvous.fields import LISTED
-from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
+from trystate.model.language import Kind, System
+from trystate.model.language.transitions import Rule, fault_bounds
+from trystate.model.rendezvous.detail import OursInDetail
+from trystate.model.rendezvous.fields import SHARED, written
 from trystate.model.rendezvous.properties import Rendezvous
-from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .shared_state import Protocol
 
-FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
-TORCH_FAULTS = (*FAULTS, "identical_workers", "read_timeout")
-OURS_FAULTS = (*FAULTS, "drain", "comes_again")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
+# No line shows these: a store that is down records nothing, clocks and health commands are not in the state, and a process
+# that is started again is another node. Neither does a line show a step `start_with_`: the settings are in the state.
+NOT_RECORDED = ("outage", "restart", "clock_step", "unhealthy")
+SUPPOSED = {"crashed", "stalled", "partitioned"}  # fields that a follower sets, for a node that is silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +31,35 @@ class Moves:
 
     edition: Edition
     system: type[System]
-    writes: tuple[str, ...]  # each is one successful write of the shared state
     forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
-    unseen: tuple[str, ...]  # may have happened since the node's last line: its workers, its deadlines, its agent
+    shown: tuple[str, ...]  # leave the shared state as it is, and show all the same
     leaves: tuple[str, ...]  # lead to the end of a process that is not killed
     returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
     last_call: str = "last_call_passes"
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The faults and switches of which a record may show the effect."""
+        rules = self.system.for_edition(self.edition).declarations().items()
+        settings = {r.fault for name, r in rules if isinstance(r, Rule) and name.startswith("start_with_")}
+        return tuple(fault for fault in fault_bounds(dict(rules)) if fault not in {*NOT_RECORDED, *settings})
 
-TORCH_WRITES = (
-    "exit_remove_from_participants", "add_to_participants", "add_to_wait_list", "add_to_redundancy_list",
-    "remove_from_redundancy_list", "mark_complete", "keep_alive", "remove_from_participants", "remove_from_wait_list",
-    "mark_closed",
-)  # fmt: skip
+    def writes(self, system: System) -> tuple[str, ...]:
+        """Each is one successful write of the shared state by its node; of these no node without a health command."""
+        unfit = ("leave_unhealthy", "stand_by")
+        return tuple(t.name for t in written(system) if t.name not in unfit)
+
+    def traceless(self, system: System) -> tuple[str, ...]:
+        """May have happened since the node's last line: its workers, its deadlines, its agent. Its own steps first."""
+        steps = sorted(system.transitions, key=lambda t: t.kind is not Kind.PROTOCOL)
+        return tuple(
+            t.name for t in steps
+            if t.params and t.name not in self.shown and not t.effects.keys() & {*SHARED, *SUPPOSED}
+        )  # fmt: skip
+
+
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
-TORCH_UNSEEN = (
-    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
-    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
-    "error_timeout", "wait_times_out",
-)  # fmt: skip
+TORCH_SHOWN = ("return_as_master", "connect")
 TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
@@ -66,119 +77,14 @@ TORCH_LEAVES = (
     "close_finish",
 )
 
-
-class OursInDetail(Ours):
-    """Our edition with the changes of the runtime that the model leaves out."""
-
-    @transition(
-        each="node",
-        moves=[
-            *REPLACES,
-            arc(Membership.PARTICIPANT, Membership.EXPECTED),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH),
-        ],
-    )
-    def give_notice(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round while its workers still run: for a node that waits, or because it will leave."""
-        self.enters(s, node, AgentPhase.RUNNING)
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT, s.returned[node])
-        self.begin_new_round(s, True)
-        self.stamp(s, node)
-        self.move_up(s, True)
-        self.settle(s)
-
-    @transition(
-        each="node",
-        moves=[
-            *SHRINKS,
-            *REPLACES,
-            arc(LISTED, Membership.OUTSIDE),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
-            may(tuple(AgentPhase), AgentPhase.LEFT),
-        ],
-    )
-    def leave(self, s: SymbolicState, node: Expr) -> None:
-        """A node takes itself off the lists and ends; a complete round that loses a member is replaced."""
-        self.leaves(s, node, s.complete & (s.member[node] == Membership.PARTICIPANT))
-
-    @transition(
-        each="node",
-        moves=[
-            *REPLACES,
-            arc(Round.COMPLETE, Round.CLOSED),
-            arc(Membership.PARTICIPANT, Membership.OUTSIDE),
-            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
-            may(tuple(AgentPhase), AgentPhase.LEFT),
-        ],
-    )
-    def leave_and_close(self, s: SymbolicState, node: Expr) -> None:
-        """A member leaves a complete round, and no restart is left: one write replaces the round and closes it.
-
-        Source: `withdraw` of `impl/rendezvous/changes.py`. The model counts no restarts.
-        """
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
-        self.leaves(s, node, True)
-        s.closed = True
-
-    def leaves(self, s: SymbolicState, node: Expr, lost: Any) -> None:
-        """The node goes; `lost`: its complete round with it."""
-        self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
-        s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
-        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
-        self.begin_new_round(s, lost)
-        self.unlist(s, node)
-        self.move_up(s, lost | frees)
-        self.settle(s)
-        s.phase[node] = AgentPhase.LEFT
-
-    @environment(each="node", switch="comes_again", bound=1, moves=[arc(AgentPhase.LEFT, AgentPhase.EXITING)])
-    def come_again(self, s: SymbolicState, node: Expr) -> None:
-        """A node that has stepped back, since its health command failed, joins again."""
-        s.when(s.phase[node] == AgentPhase.LEFT, s.member[node] == Membership.OUTSIDE, self.live(s, node))
-        self.restart(s, node)
-
-    @transition(each="node", moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
-    def mark_done(self, s: SymbolicState, node: Expr) -> None:
-        """The workers of a member have succeeded; it says so, which is a heartbeat."""
-        self.enters(s, node, AgentPhase.RUNNING)
-        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
-        self.stamp(s, node)
-
-    @transition(
-        each="node",
-        moves=[
-            arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED),
-        ],
-    )
-    def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
-        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
-        seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
-        s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
-        s.closed = True
-
-
-OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
-OURS_WRITES = (
-    "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
-    "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "leave_and_close",
-    "close_as_failed",
-)  # fmt: skip
-OURS_UNSEEN = (
-    *OURS_FORCED, "restart_workers", "worker_fails", "lose_lease", "job_ends", "join_deadline_passes", "error_timeout",
-    "come_again",
-)  # fmt: skip
-
-TORCH = Moves(
-    Edition.TORCH, Rendezvous, TORCH_WRITES, TORCH_FORCED, TORCH_UNSEEN, TORCH_LEAVES, TORCH_RETURNS
-)  # fmt: skip
+TORCH = Moves(Edition.TORCH, Rendezvous, TORCH_FORCED, TORCH_SHOWN, TORCH_LEAVES, TORCH_RETURNS)
 TORCH_2_12 = Moves(
-    Edition.TORCH_2_12, Rendezvous, TORCH_WRITES, (*TORCH_FORCED, "assertion_error"),
-    (*TORCH_UNSEEN, "assertion_error"), ("assertion_error", *TORCH_LEAVES), TORCH_RETURNS,
+    Edition.TORCH_2_12, Rendezvous, (*TORCH_FORCED, "assertion_error"), TORCH_SHOWN, ("assertion_error", *TORCH_LEAVES),
+    TORCH_RETURNS,
 )  # fmt: skip
 OURS = Moves(
-    Edition.TRYSTATE, OursInDetail, OURS_WRITES, OURS_FORCED, OURS_UNSEEN,
-    ("job_ends", "join_deadline_passes", "error_timeout", "error_closed", "close_finish"), {},
+    Edition.TRYSTATE, OursInDetail, ("exit_finish", "finish", "start_workers", "error_closed", "error_settings"),
+    ("close_finish",), ("job_ends", "join_deadline_passes", "error_timeout", "error_closed", "close_finish"), {},
 )  # fmt: skip
 EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, TORCH_2_12, OURS)}
 
@@ -191,13 +97,8 @@ RAN = {  # the steps with which a node has a rank, a world and a master
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else OURS_FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
-    return (
-        moves.system(edition=moves.edition, faults=faults, **sizes)
-        if moves.system is Rendezvous
-        else (moves.system(faults=faults, **sizes))
-    )
+    return moves.system(edition=moves.edition, faults=dict.fromkeys(moves.faults, 1), **sizes)
 
 
 def said_by(what: str, rest: str) -> tuple[str, AgentPhase]:

@@ -291,7 +291,7 @@ class Follower(Possibilities):
             self.states = dict(before)
             self._age(node, ends)
             self._silence(previous, snapshot, node)
-            for unseen in ((), self.moves.unseen):  # first without anything unseen
+            for unseen in ((), self.traceless):  # first without anything unseen
                 if unseen:
                     self.each(unseen, node)
                 found, taken = self._tried(self._possible(previous, snapshot), node, wanted)
@@ -346,7 +346,7 @@ class Follower(Possibilities):
 
     def _gives_up(self, node: int) -> None:
         """A wait at the store has lasted for read_timeout, and its client takes it back; it did not beat meanwhile."""
-        if "wait_times_out" not in self.moves.unseen:
+        if "wait_times_out" not in self.traceless:
             return
         if self.roster.age(node, self.now) >= self.window * (1 + TOLERANCE):
             self.always("heartbeat_ages", node)
@@ -356,9 +356,9 @@ class Follower(Possibilities):
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
         if self.protocol is Protocol.TORCH:
-            return self.moves.writes
+            return self.writes
         left_out = set() if snapshot.failed else {"close_as_failed", "leave_and_close"}
-        terms, names = previous.terms, self.moves.writes
+        terms, names = previous.terms, self.writes
         if terms is None or not 0 <= terms.restarts <= previous.spent:
             left_out.add("leave_and_close")
         if snapshot.done > previous.done:

@@ -49,12 +49,6 @@ WAITS_MAX = 8  # that are kept with a promise that nothing can keep
 DECIDES = " → "  # in the name of a part of a guard: an operator, and its decision
 NEAREST = 3  # legal steps that are shown beside a line that is none
 BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "give_notice")  # a round, or its end
-# A hopeless wait is one that no step can end which happens by itself.
-INTERVENTIONS = (
-    "worker_fails", "job_ends", "start_identical_workers", "join_deadline_passes", "rollback_window_passes",
-    "wait_times_out", "lose_lease", "leave", "leave_and_close", "give_notice", "close_as_failed", "mark_done",
-    "come_again",
-)  # fmt: skip
 STILL = ("phase", "crashed", "complete", "closed", "round", "master")  # fields that stay while nothing moves
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
 
@@ -262,7 +256,7 @@ class Judge:
         follower = self.follower
         stepper, lens = follower.stepper, follower.lens
         found: list[tuple[int, str]] = []
-        for name in follower.moves.writes:
+        for name in follower.writes:
             best: tuple[int, str] | None = None
             for state in follower.states:
                 here = stepper.at(state, node)
@@ -376,7 +370,7 @@ class Judge:
         for k in range(len(self.follower.roster.peers)):
             here = stepper.at(state, k)
             for name, transition in stepper.transitions.items():
-                if transition.kind is Kind.FAULT or name in INTERVENTIONS or not transition.params:
+                if not transition.fair or not transition.params:  # it need not happen
                     continue
                 if name in BEATING and not (crashed[k] and name == "heartbeat_ages"):
                     continue

@@ -36,6 +36,7 @@ class Possibilities:
         self.now, self.place = 0.0, ""
         self.stepper = _stepper(edition, 2, *self._sizes())
         self.lens = Lens(self.stepper, protocol)
+        self._sort_steps()
         absent: Values = {("crashed", (k,)): 1 for k in range(2)}
         self.states: dict[Bytes, Trail | None] = {self.stepper.put(self.stepper.initial, absent): None}
 
@@ -102,7 +103,13 @@ class Possibilities:
         old = self.stepper
         self.stepper = _stepper(self.edition, size, *self._sizes())
         self.lens = Lens(self.stepper, self.protocol)
+        self._sort_steps()
         self.rearrange(old, sources)
+
+    def _sort_steps(self) -> None:
+        """Which steps of the system a line shows, and which leave no trace."""
+        self.writes = self.moves.writes(self.stepper.system)
+        self.traceless = self.moves.traceless(self.stepper.system)
 
     def rearrange(self, old: Stepper, sources: list[int | None]) -> None:
         new = self.stepper

@@ -13,13 +13,12 @@ of the field that an effect assigns are the outermost axes. Values are remembere
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from trystate.model.language.expressions import QUANTIFIERS, Expr, Role
+from trystate.model.language.expressions import BINARY, QUANTIFIERS, Expr, Role
 from trystate.model.language.fields import Slot
 from trystate.model.language.systems import System
 from trystate.model.language.transitions import Transition
@@ -48,9 +47,6 @@ class Axes(NamedTuple):
 
 NONE = Axes()
 Evaluator = Callable[[At], Any]
-_SCALAR: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": operator.eq, "lt": operator.lt, "add": operator.add, "sub": operator.sub,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +189,7 @@ class Stepper:
         if op == "ite":
             return _remembered(expr, around, _ite(parts, _is_vector(args[0])))
         a, b = parts
-        apply = _SCALAR[op]
+        apply = BINARY[op]
         return lambda here: apply(a(here), b(here))
 
     def _index(self, expr: Expr, around: Axes) -> Evaluator:

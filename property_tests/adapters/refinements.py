@@ -9,6 +9,7 @@ from collections.abc import Callable
 from trystate.model.autograd import refinement as passes
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER
+from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.vocabulary import Edition as AutogradEdition
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.checker.refinement import Refinement, refines
@@ -25,9 +26,8 @@ RUNS: tuple[tuple[Edition, int, int, tuple[str, ...]], ...] = (
     (Edition.TORCH, 1, 1, ("worker_failure",)),
     (Edition.SEED, 1, 2, ()),
 )
-FAULTS = ("error", "late", "lose", "copy", "die", "leave")
 PASSES: tuple[tuple[AutogradEdition | Mode, str, tuple[str, ...]], ...] = (
-    (AutogradEdition.TRYSTATE, "note", FAULTS),
+    (AutogradEdition.TRYSTATE, "note", ALL),
     (AutogradEdition.TRYSTATE, "chain-3", ("error",)),
     (AutogradEdition.TRYSTATE, "joined", ("late",)),
     (Mode.SMART, "nested", ()),

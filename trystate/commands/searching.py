@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from trystate.diagrams import sequence_text
-from trystate.model.checker.expectations import Judgement, Run
+from trystate.model.checker.expectations import Judgement, Run, covered_with
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.language import System
@@ -200,6 +200,7 @@ class Search:
             engine=seen.engine, choice=report.choice, states=seen.distinct, edges=seen.edges, depth=seen.depth,
             seconds=seen.seconds, bytes_per_state=seen.bytes_per_state, complete=seen.complete, stopped=seen.stopped,
             answers=tuple(self._answer(system, verdict) for verdict in report.verdicts), coverage=report.coverage,
+            covered_with=covered_with(system),
         )  # fmt: skip
 
     @property

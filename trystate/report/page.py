@@ -29,7 +29,7 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
     Raises:
         UsageError: the report has a system that is not known.
     """
-    names = {cls: name for name, cls in registry.SYSTEMS.items()} | {cls: name for name, cls in (others or {}).items()}
+    names = registry.planned_names() | {cls: name for name, cls in (others or {}).items()}
     known = {cls.__name__: (cls, name) for cls, name in names.items()}
     results = [Result(_choice(run, known), run) for run in report["runs"]]
     shown = {run.choice.cls for run in results}
@@ -57,7 +57,7 @@ def of_system(system: System, given: str, verdict: Verdict | None = None, walk: 
 
     It begins with the run of a verdict, or with a walk that has moved.
     """
-    names = {cls: name for name, cls in registry.SYSTEMS.items()}
+    names = registry.planned_names()
     choice = Choice.of(system, names.get(system.family, given))
     shown = []
     if walk is not None and (walk.labels or walk.initial):

@@ -110,6 +110,7 @@ class Checked:
     stopped: str
     answers: tuple[Answer, ...]
     coverage: Coverage
+    covered_with: str  # the system in whose coverage it counts
 
     @property
     def problems(self) -> list[Answer]:
@@ -238,7 +239,7 @@ def coverage_gaps(checked: Iterable[Checked]) -> list[Gap]:
     """The gaps of each system and edition, in the order of the runs."""
     groups: dict[tuple[str, str], list[Coverage]] = {}
     for one in checked:
-        groups.setdefault((one.system, one.edition), []).append(one.coverage)
+        groups.setdefault((one.covered_with, one.edition), []).append(one.coverage)
     found = []
     for (system, edition), coverages in groups.items():
         never_fired, unreached = gaps(coverages)

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from trystate.model.agent import Agents, Edition
+from trystate.model.agent import Agents, Edition, Ours
+from trystate.model.language.transitions import fault_bounds
 
 from ...harness.checks import Check, Outcome
 from ..our_autograd.conformance import replay
 from .edges import AgentSteps
 
 Report = Callable[[str], None]
-FAULTS = ("worker_failure", "final_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal", "deaf")
+FAULTS = tuple(fault_bounds(Ours.declarations()))
 STANDS_STILL = {"crash", "stall", "freeze"}
 SAMPLE_EDGES, SAMPLE_STRIDE = 200, 10
 

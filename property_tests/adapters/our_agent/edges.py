@@ -37,6 +37,7 @@ from trystate.impl.rendezvous.operators import View as NodeView
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.model.agent import Agents
 from trystate.model.agent.vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
+from trystate.model.language import Kind
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
@@ -44,11 +45,6 @@ from ...harness.subjects import Refused
 
 NOW = 0.0  # of every clock: no time passes within a step
 JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDUNDANCY_LIST)
-AGENTS_OWN = (  # steps that an agent decides on; all others happen to it
-    "join", "mark_complete", "return_with_a_round", "start_workers", "expel", "mark_done", "find_failure",
-    "replace_round", "restart_workers", "exit_round", "error_closed", "withdraw", "leave_without_store",
-    "kill_workers",
-)  # fmt: skip
 WITHOUT_STORE = ("start_workers", "find_failure", "leave_without_store", "kill_workers")
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 MONITORS = (Loop.MONITORING, Loop.BARRIER)  # the agent has a round: `decide` is asked
@@ -132,6 +128,7 @@ class AgentSteps:
 
     def __init__(self, model: Agents) -> None:
         self.model = model
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes), max_restarts=int(model.max_restarts))
         self.reset()
 
@@ -143,16 +140,16 @@ class AgentSteps:
         self.seats = [Seat(k, engine(k, 0, self.settings)) for k in range(self.model.sizes["node"])]
 
     def can_refuse(self, step: str) -> bool:
-        return step in AGENTS_OWN
+        return step in self.decided
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         seats = [self.seats[k] for k in indices]
-        if step in AGENTS_OWN:
+        if step in self.decided:
             (seat,) = seats
             if seat.pace is not Pace.GOES_ON or (self.down and step not in WITHOUT_STORE):
                 raise Refused("the agent does not act")
         getattr(self, f"_{step}")(*seats)
-        if step in AGENTS_OWN and step not in WITHOUT_STORE:
+        if step in self.decided and step not in WITHOUT_STORE:
             seats[0].read = self.state
 
     # ---- what a node sees and writes

@@ -13,6 +13,7 @@ from typing import Any
 
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER, small_graphs
+from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.optimizer import Optimizers
@@ -31,7 +32,6 @@ from .reference_edges import ReferenceSteps
 
 Report = Callable[[str], None]
 FAST, SMART = Edition.TRYSTATE, Mode.SMART
-ALL = ("error", "late", "lose", "copy", "die", "leave")
 
 
 @dataclass(frozen=True)

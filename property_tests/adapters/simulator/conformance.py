@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from trystate.model.language.transitions import fault_bounds
 from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.model.rendezvous.environment import Environment
 
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
@@ -20,10 +22,8 @@ Report = Callable[[str], None]
 Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and faults, each of which may happen once
 
 # With all faults at once two nodes have millions of states; each fault alone, and pairs that feed on each other.
-ALONE = (
-    "worker_failure", "crash", "stall", "outage", "partition", "join_timeout", "job_end", "other_expiry", "clock_skew",
-    "clock_step",
-)  # fmt: skip
+# Where min = max, no node can start with a larger min.
+ALONE = tuple(fault for fault in fault_bounds(Environment.declarations()) if fault != "other_min")
 TOGETHER = (("worker_failure", "crash", "restart"), ("crash", "stall"), ("worker_failure", "outage"))
 TWO: tuple[Slice, ...] = (
     *((size, (fault,)) for size in ("2 2:2", "2 1:2") for fault in ALONE),

@@ -14,27 +14,19 @@ from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous.engine import Engine, Joined, Standing
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.model.language import Kind
 from trystate.model.language.sorts import ordinal
-from trystate.model.rendezvous import Rendezvous
+from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership
 
 from ...harness.subjects import Refused
 
+# The steps of the join operation, each with the action after which it is named.
 JOINS = {
-    "add_to_participants": Action.ADD_TO_PARTICIPANTS,
-    "add_to_wait_list": Action.ADD_TO_WAIT_LIST,
-    "add_to_redundancy_list": Action.ADD_TO_REDUNDANCY_LIST,
-    "mark_complete": Action.MARK_RENDEZVOUS_COMPLETE,
-    "finish": Action.FINISH,
-    "withdraw": Action.WITHDRAW,
-    "error_timeout": Action.ERROR_TIMEOUT,
-    "error_closed": Action.ERROR_CLOSED,
-    "error_settings": Action.ERROR_SETTINGS,
+    action.name.lower().replace("mark_rendezvous_", "mark_"): action
+    for action in Action
+    if action in OPERATORS[Edition.TRYSTATE]["join"].outcomes() and action not in (Action.KEEP_ALIVE, Action.SYNC)
 }
-STEPS = (
-    *JOINS, "replace_round", "exit_finish", "keep_alive", "expel", "restart_workers", "mark_closed", "close_finish",
-    "start_workers", "leave_unhealthy", "stand_by",
-)  # fmt: skip
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
 BEATS = (
@@ -94,6 +86,7 @@ class EngineSteps:
 
     def __init__(self, model: Rendezvous) -> None:
         self.model = model
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes))
         self.reset()
 
@@ -106,11 +99,11 @@ class EngineSteps:
         self.seats = [Seat(k, self.settings, engine(k, 0, self.settings)) for k in range(size)]
 
     def can_refuse(self, step: str) -> bool:
-        return step in STEPS
+        return step in self.decided
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         seats = [self.seats[k] for k in indices]
-        if step in STEPS and step != "start_workers":
+        if step in self.decided and step != "start_workers":
             (seat,) = seats
             if self.down or seat.broken & {"crashed", "stalled", "partitioned"}:
                 raise Refused("the node does not act")

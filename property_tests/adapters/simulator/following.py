@@ -23,6 +23,7 @@ from trystate.impl.rendezvous.state import Settings, State
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.model.rendezvous.fields import written
 from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
 
 from ...harness.paths import explore_graph
@@ -33,10 +34,6 @@ from .swarm import run
 SILENT = (
     "heartbeat_ages", "heartbeat_expires", "last_call_passes", "exit_finish", "restart_workers",
     "lose_lease", "join_deadline_passes", "store_returns", "job_ends", "close_finish",
-)  # fmt: skip
-WRITES = (
-    "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
-    "keep_alive", "expel", "mark_closed",
 )  # fmt: skip
 FAULTS = {"worker_failure": "worker_fails", "outage": "store_stops"}
 KINDS = ("worker_failure", "crash", "outage", "success")
@@ -81,6 +78,7 @@ class Atlas:
         model = Rendezvous(
             node=2, min_nodes=low, max_nodes=2, rounds=1, edition=Edition.TRYSTATE, faults=sorted(MODELLED)
         )
+        self.writes = [t.name for t in written(model)]
         explored = explore_graph(model)
         instances = [(i.transition.name, i.indices) for i in Interpreter(model).kernel.instances]
         graph, positions = explored.graph, model.positions
@@ -135,7 +133,7 @@ def followed(map_: Atlas, states: frozenset[int], event: Event) -> frozenset[int
     before = map_.later(states)
     if event.state is not None:
         wanted = signature(event.state)
-        return frozenset(s for s in map_.taken(before, WRITES, node) if map_.signatures[s] == wanted)
+        return frozenset(s for s in map_.taken(before, map_.writes, node) if map_.signatures[s] == wanted)
     word = event.what.split()[0]
     if word == "returns:":
         assert node is not None

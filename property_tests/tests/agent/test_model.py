@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Stopping, Torch, Verdict, WorkerState
 from trystate.model.agent.environment import Environment
-from trystate.model.agent.findings import FINDINGS, PLAN
+from trystate.model.agent.findings import EVERY_FAULT, FINDINGS, PLAN
 from trystate.model.agent.seed import Seed
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
@@ -41,8 +41,7 @@ from trystate.search.plans import showcase
 
 S = SymbolicState
 SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
-EVERY_FAULT_BUT_FREEZE = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
-EVERY_FAULT = (*EVERY_FAULT_BUT_FREEZE, "freeze")
+EVERY_FAULT_BUT_FREEZE = tuple(fault for fault in EVERY_FAULT if fault != "freeze")
 
 
 def run(

@@ -23,7 +23,7 @@ from trystate.model.autograd.examples import (
     small_graphs,
     unused_call,
 )
-from trystate.model.autograd.findings import FINDINGS, PASSES
+from trystate.model.autograd.findings import ALL, FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeState, Part
 from trystate.model.checker.check import check
@@ -41,7 +41,6 @@ from trystate.property_tests.support.pinned import (
 )
 
 TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
-ALL = ("error", "late", "lose", "copy", "die", "leave")
 ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"
 TWICE = "inputs_are_counted a_send_runs_once a_part_is_done_when_all_has_run"
 MIXED = f"{TWICE} a_retry_is_not_disturbed answers_concern_their_pass"

@@ -14,6 +14,7 @@ import pytest
 from trystate.model.autograd.backward import Backward, Ours, Torch
 from trystate.model.autograd.engagement import Call, Cancel, Engagements, Pass
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, small_graphs
+from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.lemmas import Lemmas
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import Expr, SymbolicState, System, all_, any_, ite, transition
@@ -270,15 +271,14 @@ def test_a_pass_over_a_drawn_graph_refines_that_over_any_graph(seed: int) -> Non
         assert not pass_refinement(Backward.over(graph)(edition=edition, faults=("late",))).broken
 
 
-EVERY = ("error", "late", "lose", "copy", "die", "leave")
 FAULTY: tuple[tuple[Edition | Mode, str, tuple[str, ...], int], ...] = (
-    *((TRYSTATE, "joined", (fault,), 1) for fault in EVERY),
+    *((TRYSTATE, "joined", (fault,), 1) for fault in ALL),
     (SMART, "note", ("late",), 1), (TRYSTATE, "note", ("again",), 2), (TRYSTATE, "chain-2", ("late",), 2),
 )  # fmt: skip
 LARGE: tuple[tuple[Edition | Mode, str, tuple[str, ...], int], ...] = (
-    *((TRYSTATE, graph, (fault,), 1) for graph in ("diamond", "nested", "crossed") for fault in EVERY),
-    *((TRYSTATE, graph, EVERY, 1) for graph in ("fetched", "nested", "shared", "chain-3")),
-    (SMART, "note", EVERY, 1), (TRYSTATE, "note", EVERY, 2), (SMART, "note", EVERY, 2),
+    *((TRYSTATE, graph, (fault,), 1) for graph in ("diamond", "nested", "crossed") for fault in ALL),
+    *((TRYSTATE, graph, ALL, 1) for graph in ("fetched", "nested", "shared", "chain-3")),
+    (SMART, "note", ALL, 1), (TRYSTATE, "note", ALL, 2), (SMART, "note", ALL, 2),
     (TRYSTATE, "shared", ("error", "late"), 2), (TRYSTATE, "fetched", ("late", "lose"), 2),
 )  # fmt: skip
 
@@ -305,7 +305,7 @@ def test_a_mistake_about_the_end_breaks_the_refinement(
     assert broken(cls, edition, graph, faults, attempts)
 
 
-@pytest.mark.parametrize("fault", EVERY)
+@pytest.mark.parametrize("fault", ALL)
 def test_torchs_passes_refine_it_without_faults_and_not_with_one(fault: str) -> None:
     """With one they raise before the others have ended, or engage a worker of a failed pass again."""
     assert not broken(Torch, Edition.TORCH, "note", ())
@@ -314,5 +314,5 @@ def test_torchs_passes_refine_it_without_faults_and_not_with_one(fault: str) -> 
 
 def test_a_pass_with_every_fault_has_so_many_images() -> None:
     """A map that forgets more has fewer, and finds less."""
-    seen = pass_refinement(Ours(faults=EVERY, graph=NUMBER["note"]))
+    seen = pass_refinement(Ours(faults=ALL, graph=NUMBER["note"]))
     assert (seen.fine_states, seen.coarse_states, seen.visible_steps, seen.broken) == (4288, 77, 201, ())

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.property_tests.support.recorded import KEPT
-from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 from trystate import registry
 from trystate.exits import Exit
+from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.tests.command_line.setting import HERE, Command
+from trystate.report.page import contents
 
 BYTES_MAX = 2_000_000
 IDS = next(run for run in registry.plan() if run.system is registry.SYSTEMS["ids"])
@@ -124,3 +125,12 @@ def test_explain_writes_a_page_of_the_recorded_run(command: Command, tmp_path: P
     assert {"return_to_connect(1)", "crash(0)"} <= {*trace["steps"]}
     assert all("job.jsonl:" in note for note in trace["notes"])
     assert str(tmp_path) not in json.dumps(data)
+
+
+def test_a_page_knows_each_planned_system_by_a_name_that_a_command_takes() -> None:
+    for cls, name in registry.planned_names().items():
+        assert registry.system_class(name) is cls
+    run = next(run for run in registry.plan() if run.system not in registry.SYSTEMS.values())
+    row = {"system": run.system.__name__, "edition": "TRYSTATE", "sizes": run.sizes, "faults": {}, "max_faults": None}
+    report = {"runs": [{**row, "properties": []}], "summary": "", "conformance": []}
+    assert [result.choice.cls for result in contents(report).results] == [run.system]

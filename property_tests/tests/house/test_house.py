@@ -305,6 +305,18 @@ def test_declarations_hold_no_lambda() -> None:
     assert found == []
 
 
+def test_no_step_is_declared_outside_the_model() -> None:
+    """A system of which the product knows nothing else is in a test, or beside it in `support`."""
+    product = [m for m in MODULES if m.folder != "model" and room(m.name) not in ("support", "tests")]
+    found = [
+        f"{m.shown}:{n.lineno}" for m in product for n in ast.walk(m.tree)
+        if isinstance(n, ast.FunctionDef) for decorator in n.decorator_list
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name)
+        and decorator.func.id in ("transition", "environment", "fault")
+    ]  # fmt: skip
+    assert product and found == []
+
+
 def test_the_first_sentence_of_a_declaration_ends_on_its_line() -> None:
     """Reports and pictures show the first line alone."""
     declared = [

@@ -30,7 +30,7 @@ from trystate.report.walked import Watched, walked
 
 STATES = 200 if NIGHTLY else 6  # of each system
 SEARCHED_MAX = 100_000  # states of a search for each property of a system
-NAMES = {cls: name for name, cls in registry.SYSTEMS.items()}
+NAMES = registry.planned_names()
 
 Json = Any
 

@@ -45,7 +45,7 @@ STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search
 INITIAL_MAX = 16  # the page searches from one state: each initial one is asked
 AREAS = ("rendezvous", "agent", "store", "autograd", "groups")  # folders of model/, each a test of its own
-NAMES = {cls: name for name, cls in registry.SYSTEMS.items()}
+NAMES = registry.planned_names()
 
 Json = Any
 Claimed = tuple[Pair, Verdict]  # a property of liveness of a system, with the verdict of the checker

@@ -17,6 +17,7 @@ from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.checker.check import check
 from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.model.rendezvous.findings import EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN
 from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
@@ -29,10 +30,6 @@ from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 
 from trystate.testing import state_machine
-
-FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end",
-          "other_expiry")  # fmt: skip
-ALL = (*FAULTS, "other_min")
 
 
 @by_verify
@@ -50,7 +47,7 @@ def test_a_drained_node_beside_two_others(size: str) -> None:
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
-@pytest.mark.parametrize("faults", [*combinations(FAULTS, 3)], ids=" ".join)
+@pytest.mark.parametrize("faults", [*combinations(EVERY_FAULT_BUT_OTHER_MIN, 3)], ids=" ".join)
 def test_any_three_faults_together(faults: tuple[str, ...]) -> None:
     outcome = replay((("2 2:2", faults),), lambda _: None)
     assert not outcome.disagreements
@@ -89,12 +86,12 @@ def test_settings_that_no_round_can_meet_are_refused_with_their_name_and_the_rem
 
 
 def test_every_fault_has_a_slice() -> None:
-    assert {fault for _, faults in TWO for fault in faults} >= set(ALL)
+    assert {fault for _, faults in TWO for fault in faults} >= set(EVERY_FAULT)
 
 
 TestSteps = state_machine(
-    system("2 1:2", ALL),
-    lambda: EngineSteps(system("2 1:2", ALL)),
+    system("2 1:2", EVERY_FAULT),
+    lambda: EngineSteps(system("2 1:2", EVERY_FAULT)),
 ).TestCase
 TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 

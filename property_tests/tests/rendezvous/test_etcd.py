@@ -25,6 +25,7 @@ er = pytest.importorskip(  # older releases need python-etcd to import it
     "torch.distributed.elastic.rendezvous.etcd_rendezvous", exc_type=ModuleNotFoundError
 )
 from trystate.model.language import Expr, SymbolicState, arc, ite, transition
+from trystate.model.language.transitions import fault_bounds
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.vocabulary import Edition, EtcdNode, EtcdRound
 from trystate.property_tests.adapters.torch_rendezvous.conformance import ETCD_SLICES
@@ -163,7 +164,7 @@ MUTANTS = (
 
 # ---- torch's class
 
-EVERY_FAULT = ("crash", "restart", "worker_failure", "job_end", "late", "join_timeout")
+EVERY_FAULT = tuple(fault_bounds(EtcdRendezvous.declarations()))
 
 
 def replay(sizes: Mapping[str, int], faults: tuple[str, ...], stop_after: int = 5) -> Replayed:

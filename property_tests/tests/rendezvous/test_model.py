@@ -13,7 +13,7 @@ from trystate.model.errors import UsageError
 from trystate.model.language.expressions import Expr
 from trystate.model.language.transitions import Kind
 from trystate.model.rendezvous import Edition, Rendezvous
-from trystate.model.rendezvous.findings import EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN, PLAN
+from trystate.model.rendezvous.findings import CLOCKS, EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN, PLAN
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -75,9 +75,6 @@ def reads(expr: Expr) -> set[str]:
     """The fields that a tree reads."""
     inner = set[str]().union(*(reads(x) for x in expr.args if isinstance(x, Expr)))
     return inner | {expr.args[0]} if expr.op == "read" else inner
-
-
-CLOCKS = ("clock_skew", "clock_step")
 
 
 def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() -> None:
