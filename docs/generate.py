@@ -23,7 +23,6 @@ from typing import Any
 
 import steps
 
-from trystate import registry
 from trystate.model import releases
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts

@@ -196,7 +196,8 @@ def test_the_searches_that_run_at_a_time_share_the_cores(
 ) -> None:
     monkeypatch.setattr(machine, "available_cores", lambda: 8)
     monkeypatch.setattr("trystate.search.cores.Cores", lambda cores: cores)
-    assert machine.SearchOptions(searches=jobs, cores=asked).workers()[0] == each
+    shared: object = machine.SearchOptions(searches=jobs, cores=asked).workers()[0]
+    assert shared == each
 
 
 def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
