@@ -9,8 +9,9 @@ build fails on it.
 A chart in Mermaid is drawn by Graphviz while the site is built, so that a reader's browser fetches no script. Those of
 diagrams/generated stay text, which may be copied: their pictures are above them.
 
-Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models. The file that
-`trystate page` has written becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
+Generated pages are `command_line` from the parser, `bibliography` from the citations of the models, and a report below
+upstream/ from each script of a replay, to which a link to the script leads. The file that `trystate page` has written
+becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
 
 mkdocs calls each function `on_...` by its name.
 """
@@ -34,7 +35,9 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from trystate.diagrams import render
+from trystate.property_tests import replays
 
+from trystate import registry
 from trystate.cli import parser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +45,7 @@ TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CO
        "SECURITY.md": "security.md"}  # fmt: skip
 PICTURES = "diagrams/generated"
 MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
+SCRIPTS = "property_tests/replays"
 EMBEDDED = "page/models.html"  # its place in the site
 FRAME = """\
 [The page of all systems, on its own](page/models.html)
@@ -83,6 +87,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
     files.append(File.generated(config, "command-line.md", content=command_line()))
     files.append(File.generated(config, "bibliography.md", content=bibliography()))
+    for finding in registry.findings().values():
+        if (script := replays.script(finding)).is_file():
+            files.append(File.generated(config, f"upstream/{script.stem}.md", content=replays.report(finding)))
     if MODELS:
         files.append(File.generated(config, EMBEDDED, abs_src_path=str(ROOT / MODELS)))
     for path in sorted({path for file in files.documentation_pages() for path in _targets(file)}):
@@ -160,6 +167,8 @@ def _uri(path: str) -> str:
         return "index.md"
     if (ROOT / path).is_dir():
         return TOP["ARCHITECTURE.md"]  # says what lies in which folder
+    if path.startswith(f"{SCRIPTS}/"):
+        return f"upstream/{path.removeprefix(f'{SCRIPTS}/').removesuffix('.py')}.md"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"diagrams/{path.removeprefix(PICTURES + '/')}" if path.startswith(PICTURES) else f"source/{path}.txt"

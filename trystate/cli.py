@@ -380,6 +380,7 @@ def _export(p: Parser) -> None:
 def _replay(p: Parser) -> None:
     p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
     p.add_argument("--list", action="store_true", help="list the findings")
+    p.add_argument("--report", action="store_true", help="print the report for torch's maintainers, with the script")
 
 
 def _port(text: str) -> int:
