@@ -41,11 +41,12 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # A's worker still runs when B's fails
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
-WORKER = """
+WORKER = f"""
 # A's worker is done at once, B's fails in its first life.
-if [ $NAME = A ]; then exit 0; fi
+if [ $NAME = A ]; then sleep {5 if CONTROL else 0}; exit 0; fi
 if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then sleep 1; exit 1; fi
 """
 
@@ -88,7 +89,7 @@ with tempfile.TemporaryDirectory() as folder:
     for process in agents:
         process.start()
     ends = dict(ended.get() for _ in agents)
-print(f"A's worker succeeded, and the exit barrier is over: A ends with {ends['A']}")
+print(f"A's worker succeeded{'' if CONTROL else ', and the exit barrier is over'}: A ends with {ends['A']}")
 print(f"B's worker failed once, and may be restarted twice: B ends with {ends['B']}")
 shown = ends == {"A": "success", "B": "RendezvousClosedError"}
 print("reproduced: the agent that ended has closed the rendezvous" if shown else "not reproduced: B can restart")

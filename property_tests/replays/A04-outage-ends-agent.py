@@ -37,11 +37,13 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # the store pauses for less than read_timeout
 logging.disable()  # the log of the agents
+PAUSE = 0.5 if CONTROL else 4.0  # seconds
 fork = multiprocessing.get_context("fork")
-WORKER = """
+WORKER = f"""
 touch $1/runs
-exec sleep 30
+exec sleep {5 if CONTROL else 30}
 """
 
 
@@ -86,8 +88,8 @@ with tempfile.TemporaryDirectory() as folder:
     process.start()
     wait_for(Path(folder, "runs"))
     os.kill(server.pid, signal.SIGSTOP)
-    print("A's worker runs; the store answers nobody for 4 s, its connections stay open")
-    time.sleep(4)
+    print(f"A's worker runs; the store answers nobody for {PAUSE:g} s, its connections stay open")
+    time.sleep(PAUSE)
     os.kill(server.pid, signal.SIGCONT)
     end = ended.get()[1]
 print(f"the agent ends with {end}")

@@ -39,6 +39,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # the round has a seat for B
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 WORKER = """
@@ -58,7 +59,7 @@ def agent(name: str, folder: str, port: int, ended) -> None:
     os.environ.update(NAME=name, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     config = api.LaunchConfig(
         min_nodes=1,
-        max_nodes=1,
+        max_nodes=2 if CONTROL else 1,
         nproc_per_node=1,
         max_restarts=0,
         run_id="job",
@@ -90,9 +91,14 @@ with tempfile.TemporaryDirectory() as folder:
     wait_for(Path(folder, "runs"))
     fork.Process(target=agent, args=("B", *args)).start()
     backend = C10dRendezvousBackend(TCPStore("127.0.0.1", number), "job")
-    while not pickle.loads(backend.get_state()[0]).redundancy_list:
+    while True:
+        state = pickle.loads(backend.get_state()[0])
+        if len(state.participants) == 2 or state.redundancy_list:
+            break
         time.sleep(0.1)
-    print("A's worker runs, B is a spare: the round has one seat")
+    print(
+        f"A's worker runs, B is {'a member: the round has two seats' if CONTROL else 'a spare: the round has one seat'}"
+    )
     Path(folder, "end").touch()
     ends = dict(ended.get() for _ in "AB")
 print(f"the worker succeeds: A ends with {ends['A']}, B with {ends['B']}")

@@ -12,7 +12,7 @@ A ends at once with SignalException.
 Seen:
 A's worker is done: A waits for B in the exit barrier, and gets SIGTERM
 six seconds later A still waits
-B's worker is done: A ends with SignalException, B with success
+the worker of B is done: A ends with SignalException, B with success
 reproduced: the barrier delays the signal
 
 Cause:
@@ -37,11 +37,13 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # A's worker still runs when A gets SIGTERM
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
-WORKER = """
+WORKER = f"""
+touch $1/$NAME
 # A's worker is done at once, B's when the script says so.
-if [ $NAME = A ]; then exit 0; fi
+if [ $NAME = A ] && {str(not CONTROL).lower()}; then exit 0; fi
 until [ -e $1/end ]; do sleep 0.1; done
 """
 
@@ -83,15 +85,22 @@ with tempfile.TemporaryDirectory() as folder:
     agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
     for process in agents:
         process.start()
-    TCPStore("127.0.0.1", number).wait(["torch.rendezvous.job.0/torchelastic/agent/terminal_state/num_members"])
-    time.sleep(2)
-    print("A's worker is done: A waits for B in the exit barrier, and gets SIGTERM")
+    if CONTROL:
+        while not (Path(folder, "A").exists() and Path(folder, "B").exists()):
+            time.sleep(0.1)
+        print("the workers of A and B run, and A gets SIGTERM")
+    else:
+        TCPStore("127.0.0.1", number).wait(["torch.rendezvous.job.0/torchelastic/agent/terminal_state/num_members"])
+        time.sleep(2)
+        print("A's worker is done: A waits for B in the exit barrier, and gets SIGTERM")
     agents[0].terminate()
     agents[0].join(6)
     deaf = agents[0].is_alive()
     print(f"six seconds later A {'still waits' if deaf else 'has ended'}")
+    if CONTROL:
+        agents[1].terminate()  # it would wait for A in the exit barrier
     Path(folder, "end").touch()
     ends = dict(ended.get() for _ in agents)
-print(f"B's worker is done: A ends with {ends['A']}, B with {ends['B']}")
+print(f"{'B gets SIGTERM' if CONTROL else 'the worker of B is done'}: A ends with {ends['A']}, B with {ends['B']}")
 print("reproduced: the barrier delays the signal" if deaf else "not reproduced: A ends at once")
 sys.exit(int(deaf))

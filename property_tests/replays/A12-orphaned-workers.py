@@ -38,6 +38,7 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # A gets SIGTERM
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 WORKER = """
@@ -93,8 +94,9 @@ with tempfile.TemporaryDirectory() as folder:
     agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
     agents[0].start()
     wait_for(Path(folder, "A"))
-    agents[0].kill()
-    print("A's worker runs; A gets SIGKILL, as from the kernel that is out of memory, and B comes in its place")
+    (agents[0].terminate if CONTROL else agents[0].kill)()
+    sent = "SIGTERM" if CONTROL else "SIGKILL, as from the kernel that is out of memory"
+    print(f"A's worker runs; A gets {sent}, and B comes in its place")
     agents[1].start()
     wait_for(Path(folder, "B"))
     time.sleep(1)

@@ -40,13 +40,14 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # B's worker succeeds
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
-WORKER = """
-# A's worker is done at once, B's fails when the script says so.
+WORKER = f"""
+# A's worker is done at once, B's ends when the script says so.
 if [ $NAME = A ]; then exit 0; fi
 until [ -e $1/fail ]; do sleep 0.1; done
-exit 1
+exit {0 if CONTROL else 1}
 """
 
 
@@ -88,7 +89,10 @@ with tempfile.TemporaryDirectory() as folder:
     for process in agents:
         process.start()
     agents[0].join(40)
-    print(f"A's worker succeeded; A has ended: {not agents[0].is_alive()}; now B's worker fails")
+    print(
+        f"A's worker succeeded; A has ended: {not agents[0].is_alive()}; "
+        f"now B's worker {'succeeds' if CONTROL else 'fails'}"
+    )
     Path(folder, "fail").touch()
     ends = [ended.get() for _ in agents]
 for name, end in ends:

@@ -35,16 +35,18 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # both failures are of A's worker
 logging.disable()  # the log of the agents
+SECOND = "A" if CONTROL else "B"
 fork = multiprocessing.get_context("fork")
-WORKER = """
-# A's worker fails in its first life, B's in its second; the third one would succeed.
+WORKER = f"""
+# A's worker fails in its first life, {SECOND}'s in its second; the third one would succeed.
 echo >> $1/$NAME
 life=$(wc -l < $1/$NAME)
 if [ $life = 3 ]; then exit 0; fi
 touch $1/$NAME$life
 until [ -e $1/A$life ] && [ -e $1/B$life ]; do sleep 0.1; done
-if [ $NAME$life = A1 ] || [ $NAME$life = B2 ]; then exit 1; fi
+if [ $NAME$life = A1 ] || [ $NAME$life = {SECOND}2 ]; then exit 1; fi
 exec sleep 30
 """
 
@@ -85,9 +87,12 @@ with tempfile.TemporaryDirectory() as folder:
     agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
     for process in agents:
         process.start()
-    ends = dict(ended.get() for _ in agents)
+    ends = dict([ended.get()])
+    if CONTROL:
+        agents[1].terminate()  # A's second failure has ended A: B would wait for it in the exit barrier
+    ends |= [ended.get()]
     lives = max(Path(folder, name).read_text().count("\n") for name in "AB")
-print(f"max_restarts is 1; one worker of A has failed, then one of B: the job was started {lives} times")
+print(f"max_restarts is 1; one worker of A has failed, then one of {SECOND}: the job was started {lives} times")
 print(f"A ends with {ends['A']}, B with {ends['B']}")
 shown = lives == 3
 print("reproduced: the job restarts twice" if shown else "not reproduced: the second failure ends the job")

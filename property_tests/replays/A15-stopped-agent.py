@@ -38,6 +38,7 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # B's agent goes on before its heartbeats are missed
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 WORKER = """
@@ -82,8 +83,8 @@ def wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
-def alive(path: Path) -> bool:
-    status = Path(f"/proc/{path.read_text().strip()}/stat")
+def alive(pid: str) -> bool:
+    status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
@@ -99,12 +100,19 @@ with tempfile.TemporaryDirectory() as folder:
     wait_for(Path(folder, "B.0.2"))
     os.kill(agents[1].pid, signal.SIGSTOP)
     print("workers of A and B run, in a world of 2; B's agent is stopped, its worker is not")
-    time.sleep(5)  # B's heartbeat lives for three
+    time.sleep(1 if CONTROL else 5)  # B's heartbeat lives for three
+    old = Path(folder, "B.0.2").read_text().strip()
+    if CONTROL:
+        os.kill(agents[1].pid, signal.SIGCONT)
     Path(folder, "A.fail").touch()
-    wait_for(Path(folder, "A.1.1"))
+    world = 2 if CONTROL else 1
+    wait_for(Path(folder, f"A.1.{world}"))
     time.sleep(1)
-    both = alive(Path(folder, "A.1.1")) and alive(Path(folder, "B.0.2"))
-    print(f"A's worker failed and was restarted, in a world of 1; B's worker {'still runs' if both else 'has ended'}")
+    both = alive(Path(folder, f"A.1.{world}").read_text().strip()) and alive(old)
+    print(
+        f"A's worker failed and was restarted, in a world of {world}; "
+        f"B's worker {'still runs' if both else 'has ended'}"
+    )
     os.kill(agents[1].pid, signal.SIGCONT)
     for process in agents:
         process.terminate()

@@ -34,12 +34,15 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.agent.server import api as agents
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # B is killed when its worker runs
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 
@@ -57,7 +60,10 @@ def die(*_) -> None:
 def agent(name: str, folder: str, port: int, ended) -> None:
     """Do as torchrun does; B is killed once it has its round."""
     os.environ.update(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    if name == "B":
+    api.LocalElasticAgent = partial(LocalElasticAgent, exit_barrier_timeout=1)  # A's worker ends without B
+    if name == "B" and CONTROL:
+        LocalElasticAgent._monitor_workers = die
+    elif name == "B":
         agents.SimpleElasticAgent._assign_worker_ranks = die
     timeouts = {"read_timeout": 4, "last_call_timeout": 2, "keep_alive_interval": 1, "keep_alive_max_attempt": 2}
     config = api.LaunchConfig(
@@ -73,7 +79,7 @@ def agent(name: str, folder: str, port: int, ended) -> None:
         logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
     try:
-        api.launch_agent(config, "sleep", ["30"])
+        api.launch_agent(config, "sleep", ["5" if CONTROL else "30"])
         ended.put("success")
     except BaseException as error:
         ended.put(type(error).__name__)
@@ -86,7 +92,8 @@ with tempfile.TemporaryDirectory() as folder:
     number = port.get()
     for name in "AB":
         fork.Process(target=agent, args=(name, folder, number, ended)).start()
-    print("A and B have a round of 1 to 2 nodes; B is killed before it has told its number of workers")
+    when = "when its worker runs" if CONTROL else "before it has told its number of workers"
+    print(f"A and B have a round of 1 to 2 nodes; B is killed {when}")
     end = ended.get()
 print(f"A, which may run alone and has 3 restarts, ends with {end}")
 shown = end == "DistStoreError"

@@ -27,6 +27,7 @@ Call `RendezvousStoreInfo.build` in every round, with the port of the server tha
 worth caching; the address is one write for rank 0 and one read for the others.
 """
 
+import os
 import sys
 import threading
 import time
@@ -36,6 +37,8 @@ from torch.distributed import DistStoreError, HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # rank 0 publishes its address in each round
+os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = str(int(CONTROL))
 store = HashStore()
 store.set_timeout(timedelta(seconds=3))  # stands for --rdzv-conf read_timeout
 

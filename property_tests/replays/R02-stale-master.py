@@ -26,6 +26,7 @@ Call `RendezvousStoreInfo.build` in every round (as with TORCH_DISABLE_SHARE_RDZ
 happen). The server may be kept; the address belongs to the round.
 """
 
+import os
 import sys
 from datetime import timedelta
 
@@ -34,6 +35,8 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # each member reads the address in each round
+os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = str(int(CONTROL))
 store = HashStore()
 
 

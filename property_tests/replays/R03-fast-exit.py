@@ -35,6 +35,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # B polls before A's worker fails
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 
@@ -63,6 +64,8 @@ def meanwhile(seconds: object) -> None:
     if worlds:
         raise WaitsForTheNextRound
     join("A", a)
+    if CONTROL:
+        return
     with suppress(WaitsForTheNextRound):
         a.next_rendezvous()
 

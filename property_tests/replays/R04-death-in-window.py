@@ -38,6 +38,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # C polls at once
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 clock = timedelta(0)
@@ -80,7 +81,7 @@ def meanwhile(seconds: object) -> None:
         raise Ends  # C waits: it has not returned with another world
     clock = timedelta(seconds=14.5)
     join("A", a)  # the third of three: the round is complete
-    clock = timedelta(seconds=15.1)  # B's heartbeat is older than 3 x 5 s
+    clock = timedelta(seconds=14.5 if CONTROL else 15.1)  # B's heartbeat is older than 3 x 5 s
 
 
 dr._delay, dr.datetime = meanwhile, Clock

@@ -34,6 +34,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # B's clock is ahead by less than a heartbeat lives
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 clock = timedelta(0)
@@ -78,7 +79,7 @@ def meanwhile(seconds: object) -> None:
 
 dr._delay, dr.datetime = meanwhile, Clock
 dr.DynamicRendezvousHandler._start_heartbeats = lambda self: None  # this script beats by its own clock
-ahead = timedelta(seconds=20)  # of B's clock; a heartbeat lives for 3 x 5 s
+ahead = timedelta(seconds=0.25 if CONTROL else 20)  # of B's clock; a heartbeat lives for 3 x 5 s
 worlds: list[int] = []
 a, b = node("A"), node("B")
 clock = ahead

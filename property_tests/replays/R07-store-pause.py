@@ -39,6 +39,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # no call gets through for less than a heartbeat lives
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 clock = timedelta(0)
@@ -76,7 +77,7 @@ dr.datetime = Clock
 dr.DynamicRendezvousHandler._start_heartbeats = lambda self: None  # this script beats by its own clock
 a, b, c, d = node("A"), node("B"), node("C"), node("D")
 together(b, a)
-for seconds in (20, 26, 32):  # for 20 s no call got through
+for seconds in (14, 20, 26) if CONTROL else (20, 26, 32):  # until the first, no call got through
     clock = timedelta(seconds=seconds)
     before = C10dRendezvousBackend(store, "job").get_state()
     a._keep_alive()

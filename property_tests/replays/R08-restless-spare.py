@@ -40,6 +40,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # A's worker does not fail
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 
@@ -74,7 +75,7 @@ def in_the_sleep_of_the_spare(seconds: object) -> None:
         return  # the random delay of a first join
     polls += 1
     waiting = a.num_nodes_waiting()
-    if polls == 1:
+    if polls == 1 and not CONTROL:
         print(f"the spare has joined, num_nodes_waiting() is {waiting}; A's worker fails, A leaves to join again")
         leave(a)
     elif polls == 2:

@@ -38,12 +38,13 @@ from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, Rend
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
+CONTROL = "--control" in sys.argv  # the third node gives up without the launcher, which closes
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server of rank 0 is needed here
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def node(name: str) -> dr.DynamicRendezvousHandler:
-    timeout = dr.RendezvousTimeout(last_call=timedelta(seconds=1))
+def node(name: str, join_timeout: int = 600) -> dr.DynamicRendezvousHandler:
+    timeout = dr.RendezvousTimeout(join=timedelta(seconds=join_timeout), last_call=timedelta(seconds=1))
     settings = dr.RendezvousSettings("job", 2, 3, timeout, timedelta(seconds=5), 3)
     backend = C10dRendezvousBackend(store, "job")
     holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
@@ -83,6 +84,8 @@ config = LaunchConfig(
     logs_specs=DefaultLogsSpecs(),
 )
 try:
+    if CONTROL:
+        node("C", join_timeout=2).next_rendezvous()
     launch_agent(config, "true", [])  # as torchrun does
 except RendezvousTimeoutError:
     print("a third torchrun waits for the next round, and gets RendezvousTimeoutError after join_timeout")

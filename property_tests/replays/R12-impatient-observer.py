@@ -36,6 +36,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # C has the settings of A and B
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 
@@ -69,9 +70,13 @@ b.next_rendezvous()  # A joins in B's sleep
 print(f"participants: {participants()}; they beat every 60 s, and live for 180 s")
 time.sleep(2.5)
 dr._delay = waits
+interval, attempts = (60, 3) if CONTROL else (1, 2)
 with suppress(Waits):
-    node("C", 1, 2).next_rendezvous()
-print(f"participants: {participants()}; C joined 2.5 s later, with keep_alive_interval=1,keep_alive_max_attempt=2")
+    node("C", interval, attempts).next_rendezvous()
+print(
+    f"participants: {participants()}; C joined 2.5 s later, with keep_alive_interval={interval},"
+    f"keep_alive_max_attempt={attempts}"
+)
 shown = not {"A", "B"} & set(participants())
 print("reproduced: live members were removed" if shown else "not reproduced: A and B are still participants")
 sys.exit(int(shown))

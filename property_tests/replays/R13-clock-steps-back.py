@@ -31,6 +31,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # A's clock is set back by a second
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 clock = timedelta(0)
@@ -69,7 +70,7 @@ dr.DynamicRendezvousHandler._start_heartbeats = lambda self: None  # this script
 a, b = node("A"), node("B")
 together(b, a)
 for seconds in (6, 12, 18):
-    clock = timedelta(seconds=seconds - 60)  # A's, which has been set back by a minute
+    clock = timedelta(seconds=seconds - (1 if CONTROL else 60))  # A's, which has been set back
     a._keep_alive()
     clock = timedelta(seconds=seconds)
     b._keep_alive()

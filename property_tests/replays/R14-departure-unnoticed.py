@@ -35,6 +35,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # A lives
 os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
 store = HashStore()
 clock = timedelta(0)
@@ -75,6 +76,8 @@ together(b, a)
 for seconds in (6, 12, 18, 24):  # A has died; B's heartbeats go on
     clock = timedelta(seconds=seconds)
     b._keep_alive()
+    if CONTROL:
+        a._keep_alive()
 state = shared()
 print(f"at 24 s round {state.round} is complete: {state.complete}, with {len(state.participants)} of at least 2 nodes")
 print(f"at 24 s B sees num_nodes_waiting() = {b.num_nodes_waiting()}, is_closed() = {b.is_closed()}")

@@ -34,6 +34,7 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # no node beats in the pauses
 if not hasattr(dr.RendezvousSettings, "cas_backoff_max_seconds"):
     print("not reproduced: this torch has no cas_backoff_max_seconds")
     sys.exit(0)
@@ -63,7 +64,7 @@ def heartbeat() -> None:
 def pause(seconds: tuple[float, float]) -> None:
     """The pause after a lost write: the other node beats once in each of the first five."""
     pauses.append(seconds)
-    if len(pauses) <= 5:
+    if len(pauses) <= 5 and not CONTROL:
         heartbeat()
 
 

@@ -39,6 +39,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+CONTROL = "--control" in sys.argv  # no value without bytes
 KEY = "torch.rendezvous.job"
 ended = []
 threading.excepthook = lambda end: ended.append(end.exc_type.__name__)
@@ -63,7 +64,8 @@ def beats(seconds: float) -> bool:
 
 assert beats(2.5), "the node beats"
 raised = {}
-for name, value in (("bytes that are no pickle", "bm8gcGlja2xl"), ("no bytes", "")):
+VALUES = {"bytes that are no pickle": "bm8gcGlja2xl", **({} if CONTROL else {"no bytes": ""})}
+for name, value in VALUES.items():
     state = store.get(KEY)
     store.set(KEY, value)
     time.sleep(1.5)  # a heartbeat reads it
@@ -77,7 +79,7 @@ for name, value in (("bytes that are no pickle", "bm8gcGlja2xl"), ("no bytes", "
     print(f"{name}: with the state back, the node {'beats again' if going_on else 'does not beat any more'}")
 print(f"threads that ended with an error: {', '.join(ended) or 'none'}")
 node._stop_heartbeats()
-defect = not isinstance(raised["no bytes"], RendezvousError) and not going_on
+defect = not isinstance(raised[name], RendezvousError) and not going_on
 print(
     "reproduced: an error of reading the state is no RendezvousError, and ends the heartbeats"
     if defect

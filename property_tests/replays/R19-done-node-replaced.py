@@ -41,6 +41,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.launcher import api
 
+CONTROL = "--control" in sys.argv  # A's worker runs on
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 WORKER = """
@@ -94,14 +95,16 @@ with tempfile.TemporaryDirectory() as folder:
     while not pickle.loads(backend.get_state()[0]).redundancy_list:
         time.sleep(0.1)
     print("the workers of A and B run, and C is a spare: the round has two seats")
-    Path(folder, "A.end").touch()
+    if not CONTROL:
+        Path(folder, "A.end").touch()
     began = time.monotonic()
-    while not starts(folder, "C") and time.monotonic() - began < 20:
+    while not starts(folder, "C") and time.monotonic() - began < (6 if CONTROL else 20):
         time.sleep(0.1)
     time.sleep(1)
     again = starts(folder, "B") > 1
     print(
-        f"A's worker is done; after {time.monotonic() - began:.0f} s B's has been started {starts(folder, 'B')} times,"
+        f"A's worker {'runs on' if CONTROL else 'is done'}; after {time.monotonic() - began:.0f} s "
+        f"B's has been started {starts(folder, 'B')} times,"
     )
     print(f"and C's {starts(folder, 'C')} times; A's agent {'lives' if agents[0].is_alive() else 'has ended'}")
     for one in agents:

@@ -34,6 +34,8 @@ from typing import Any
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 
+CONTROL = "--control" in sys.argv  # the second job ends, which does not serve the store
+
 
 def node(job: str, endpoint: str, line: Any) -> None:
     """As torchrun makes the store of its rendezvous."""
@@ -57,14 +59,15 @@ for job in ("first", "second"):
     processes[job].start()
     print(f"the job {job!r}: {lines[job].recv()}", flush=True)
 
-lines["first"].send("end")
-processes["first"].join()
-print(f"the job 'first' has ended with exit code {processes['first'].exitcode}")
-lines["second"].send("look")
-answer = lines["second"].recv()
-processes["second"].kill()
-print(f"the job 'second': {answer}")
+ends, remains = ("second", "first") if CONTROL else ("first", "second")
+lines[ends].send("end")
+processes[ends].join()
+print(f"the job {ends!r} has ended with exit code {processes[ends].exitcode}")
+lines[remains].send("look")
+answer = lines[remains].recv()
+processes[remains].kill()
+print(f"the job {remains!r}: {answer}")
 if answer != "the store answers":
     print("reproduced: the end of the first job took the store from the second")
     sys.exit(1)
-print("not reproduced: the second job has its store")
+print(f"not reproduced: the {remains} job has its store")
