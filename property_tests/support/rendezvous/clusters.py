@@ -1,4 +1,4 @@
-"""Real nodes on a real store: what every scenario is made of.
+"""Real nodes on a real store: what every schedule of the rendezvous is made of.
 
 Rule: torch's handler, executor, state holder and operators run unmodified. A schedule is imposed only from
 below, by the backend a node talks to, and from beside, by the wall clock that dynamic_rendezvous.py reads.
@@ -11,10 +11,10 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -24,10 +24,9 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-from ...garbage import set_aside
-from ...replays import Say, ScheduleError
-from ...torch_release import back_off, serve_on, with_heartbeats
-from .observation import Seat
+from ...adapters.garbage import set_aside
+from ...adapters.replays import Say, ScheduleError
+from ...adapters.torch_release import serve_on, with_heartbeats
 
 T = TypeVar("T")
 
@@ -35,6 +34,20 @@ RUN_ID = "scenario"
 WAIT_S_MAX = 10.0  # a scenario takes seconds; a wait this long means that its schedule failed
 POLL_S = 0.01  # how often the scenario itself looks at the shared state
 SHARING_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # read by DynamicRendezvousHandler.next_rendezvous
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The result of `next_rendezvous` for one node."""
+
+    node: str
+    round: int
+    rank: int
+    world: int
+    master: str
+
+    def __str__(self) -> str:
+        return f"{self.node} returned rank {self.rank} of world {self.world} in round {self.round}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,6 @@ class Settings:
     beat_s: int = 1
     beats_missed_max: int = 10  # so that nobody expires unless the scenario is about expiry
     store_s: int = 4
-    back_off_s: float = 0.0  # `cas_backoff_max_seconds`, since torch 2.15
 
     @property
     def window_s(self) -> int:
@@ -206,7 +218,6 @@ class Node:
                 close=timedelta(seconds=self.settings.store_s),
                 heartbeat=timedelta(seconds=self.settings.store_s),
             ),
-            **back_off(self.settings.back_off_s),
         )
 
     def _descriptor(self) -> Any:
@@ -328,14 +339,6 @@ class Cluster:
         self._nodes.append(node)
         return node
 
-    def join_together(self, *nodes: Node) -> list[Seat]:
-        """All these nodes call next_rendezvous; returns when all have a seat."""
-        calls = [node.join() for node in nodes]
-        seats = [call.value() for call in calls]
-        for seat in seats:
-            self.say(f"{seat}, master {seat.master}")
-        return seats
-
     def raw(self) -> bytes:
         """The bytes under the rendezvous key, without looking at them."""
         found = self.observer.get_state()
@@ -383,49 +386,6 @@ def require(condition: bool, what: str) -> None:
     """Checks that the schedule is the wanted one; what torch makes of it is the scenario's to judge."""
     if not condition:
         raise ScheduleError(f"not so: {what}")
-
-
-def wait_for(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S_MAX) -> None:
-    """Waits for something that is not in the shared state."""
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline_s:
-            raise ScheduleError(f"waited {timeout_s} s for: {what}")
-        time.sleep(POLL_S)
-
-
-def wait_until_aged(beat: datetime, age_s: float) -> None:
-    """Waits until a heartbeat is older than `age_s` by the true wall clock."""
-    wait_for(lambda: datetime.now(UTC) - beat > timedelta(seconds=age_s), f"a heartbeat older than {age_s} s")
-
-
-@contextmanager
-def torch_log(node: Node) -> Iterator[list[str]]:
-    """Collects what dynamic_rendezvous.py logs about one node, debug messages included."""
-    messages: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            message = record.getMessage()
-            if f"'{node.descriptor}'" in message:
-                messages.append(message)
-
-    with _logging_to(Collector(), logging.DEBUG):
-        yield messages
-
-
-def is_oblivious(node: Node) -> tuple[list[str], bool]:
-    """Facts that a node learns from the three things an agent looks at."""
-    with torch_log(node) as messages:
-        # `_keep_alive` logs this after every run of _RendezvousKeepAliveOp that raised nothing.
-        wait_for(lambda: any("has sent a keep-alive" in text for text in messages), "a heartbeat")
-        failed = any("failed to send a keep-alive" in text for text in messages)
-    waiting, closed = node.nodes_waiting(), node.is_closed()
-    facts = [
-        f"{node} then logged a heartbeat as {'failed' if failed else 'sent'}",
-        f"{node} sees num_nodes_waiting() = {waiting} and is_closed() = {closed}",
-    ]
-    return facts, not failed and waiting == 0 and not closed
 
 
 def _client(port: int, timeout_s: float) -> TCPStore:
@@ -494,3 +454,24 @@ def _logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
         logger.removeHandler(handler)
         level_before, logger.propagate = before
         logger.setLevel(level_before)
+
+
+def disagree_on_world(seats: Iterable[Seat]) -> bool:
+    """Whether members of one round differ on its world size, share a rank, or hold a rank outside it."""
+    by_round: dict[int, list[Seat]] = {}
+    for seat in seats:
+        by_round.setdefault(seat.round, []).append(seat)
+    return any(
+        len({seat.world for seat in members}) > 1
+        or len({seat.rank for seat in members}) < len(members)
+        or any(seat.rank >= seat.world for seat in members)
+        for members in by_round.values()
+    )
+
+
+def disagree_on_master(seats: Iterable[Seat]) -> bool:
+    """Whether members of one round would meet at different stores."""
+    masters: dict[int, set[str]] = {}
+    for seat in seats:
+        masters.setdefault(seat.round, set()).add(seat.master)
+    return any(len(addresses) > 1 for addresses in masters.values())
