@@ -39,11 +39,12 @@ CONTROL = "--control" in sys.argv  # A gets no signal
 logging.disable()  # the log of the agents
 fork = multiprocessing.get_context("fork")
 WORKER = """
-# A's worker ends when the script says so, B's fails in its first life.
-touch $1/$NAME
-if [ $NAME$TORCHELASTIC_RESTART_COUNT = B1 ]; then exit 0; fi
+# A's worker runs until B's second one, and B's first one fails when the script says so.
+touch $1/$NAME$TORCHELASTIC_RESTART_COUNT
+if [ $NAME = A ]; then until [ -e $1/B1 ]; do sleep 0.1; done; exit 0; fi
+if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exit 0; fi
 until [ -e $1/end ]; do sleep 0.1; done
-[ $NAME = A ]
+exit 1
 """
 
 
@@ -83,7 +84,7 @@ with tempfile.TemporaryDirectory() as folder:
     agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
     for process in agents:
         process.start()
-    while not (Path(folder, "A").exists() and Path(folder, "B").exists()):
+    while not (Path(folder, "A0").exists() and Path(folder, "B0").exists()):
         time.sleep(0.1)
     ends = {}
     if not CONTROL:

@@ -39,6 +39,7 @@ import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 import torch.multiprocessing as mp
 
+CONTROL = "--control" in sys.argv  # the loss depends on the result
 WORLD, RPC_TIMEOUT_S = 2, 1
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 
@@ -52,8 +53,8 @@ def scenario() -> bool:
     """On A."""
     x = torch.tensor([2.0], requires_grad=True)
     with dist_autograd.context() as context:
-        rpc.rpc_sync("B", times_parameter, (x,), timeout=30)  # for instance for a metric
-        loss = x * 2
+        result = rpc.rpc_sync("B", times_parameter, (x,), timeout=30)  # for instance for a metric
+        loss = result if CONTROL else x * 2
         backward = threading.Thread(target=dist_autograd.backward, args=(context, [loss]), daemon=True)
         backward.start()
         backward.join(10)

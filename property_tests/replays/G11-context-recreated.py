@@ -12,7 +12,7 @@ The context stays released on both workers; the call runs outside of any context
 
 Seen:
 contexts when A has left its only one: A 0, B 0
-contexts 3 s after the late call: A 1, B 1
+contexts 3 s after the end of the call: A 1, B 1
 reproduced: a context that was released on all workers exists again, and nothing will release it
 
 Cause:
@@ -40,6 +40,7 @@ import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 import torch.multiprocessing as mp
 
+CONTROL = "--control" in sys.argv  # B answers before A leaves the context
 WORLD, RPC_TIMEOUT_S = 2, 60
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 
@@ -86,6 +87,9 @@ def scenario() -> tuple[int, int, int, int]:
         late = rpc.rpc_async("B", times_parameter, (x, SlowToRead()))
         while not rpc.rpc_sync("B", has_arrived):
             pass
+        if CONTROL:
+            rpc.rpc_sync("B", let_go_on)
+            late.wait()
     while rpc.rpc_sync("B", contexts):
         pass  # until the clean-up has reached B
     before = contexts(), rpc.rpc_sync("B", contexts)
@@ -120,7 +124,7 @@ def run() -> Any:
 
 a_before, b_before, a_after, b_after = run()
 print(f"contexts when A has left its only one: A {a_before}, B {b_before}")
-print(f"contexts 3 s after the late call: A {a_after}, B {b_after}")
+print(f"contexts 3 s after the end of the call: A {a_after}, B {b_after}")
 if a_before == b_before == 0 and (a_after or b_after):
     print("reproduced: a context that was released on all workers exists again, and nothing will release it")
     sys.exit(1)

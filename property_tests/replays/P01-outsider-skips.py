@@ -26,12 +26,14 @@ the prefix, and compare.
 
 import multiprocessing
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+CONTROL = "--control" in sys.argv  # rank 2 calls it too
+TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def join(rank: int, size: int, port: int) -> Any:
@@ -52,7 +54,7 @@ def created(make: Any) -> str:
 def member(rank: int, line: Any) -> None:
     port = line.recv()
     join(rank, 3, port)
-    if rank < 2:  # rank 2 is not in it
+    if rank < 2 or CONTROL:  # rank 2 is not in it
         dist.new_group([0, 1], timeout=TIMEOUT)
     line.send(created(lambda: dist.new_group([0, 1, 2], timeout=TIMEOUT)))
     line.recv()

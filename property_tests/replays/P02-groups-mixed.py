@@ -27,6 +27,7 @@ the group.
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -35,7 +36,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+CONTROL = "--control" in sys.argv  # the order is the same on each rank
+TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def join(rank: int, size: int, port: int) -> Any:
@@ -54,7 +56,7 @@ def member(rank: int, line: Any) -> None:
         groups[name] = dist.new_group([0, 1], timeout=TIMEOUT)
 
     threads = []
-    for name in ("a", "b") if rank == 0 else ("b", "a"):
+    for name in ("a", "b") if rank == 0 or CONTROL else ("b", "a"):
         before = dist.distributed_c10d._world.group_count
         threads.append(threading.Thread(target=make, args=(name,)))
         threads[-1].start()

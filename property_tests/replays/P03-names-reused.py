@@ -26,12 +26,14 @@ Delete the keys of a group when it is destroyed, or put a number that rank 0 dra
 
 import multiprocessing
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+CONTROL = "--control" in sys.argv  # the second group is below another prefix, and both ranks begin at once
+TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def join(rank: int, size: int, port: int) -> Any:
@@ -56,7 +58,8 @@ def member(rank: int, line: Any) -> None:
     dist.destroy_process_group()
     line.send("destroyed")
     line.recv()
-    options: dict[str, Any] = {"store": store, "rank": rank, "world_size": 2, "timeout": TIMEOUT}
+    below = dist.PrefixStore("second", store) if CONTROL else store
+    options: dict[str, Any] = {"store": below, "rank": rank, "world_size": 2, "timeout": TIMEOUT}
     line.send(created(lambda: dist.init_process_group("gloo", **options)))
     line.recv()
 
@@ -71,9 +74,13 @@ for ours, _ in lines:
     ours.send(server.port)
 for ours, _ in lines:
     ours.recv()
+if CONTROL:
+    for ours, _ in lines:
+        ours.send("begin again")
 said = []
 for ours, _ in lines:  # rank 1 is slower than rank 0
-    ours.send("begin again")
+    if not CONTROL:
+        ours.send("begin again")
     said.append(ours.recv())
 for process in processes:
     process.kill()

@@ -27,12 +27,14 @@ Count only the groups of the same ranks in place of `len(_world.pg_names)`.
 
 import multiprocessing
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+CONTROL = "--control" in sys.argv  # without use_local_synchronization, and rank 2 calls it too
+TIMEOUT = timedelta(seconds=30 if CONTROL else 2)  # the default of gloo is 30 minutes
 
 
 def join(rank: int, size: int, port: int) -> Any:
@@ -53,9 +55,10 @@ def created(make: Any) -> str:
 def member(rank: int, line: Any) -> None:
     port = line.recv()
     join(rank, 3, port)
-    if rank < 2:  # with use_local_synchronization only members call
-        dist.new_group([0, 1], timeout=TIMEOUT, use_local_synchronization=True)
-    line.send(created(lambda: dist.new_group([0, 1, 2], timeout=TIMEOUT, use_local_synchronization=True)))
+    how: dict[str, Any] = {"timeout": TIMEOUT, "use_local_synchronization": not CONTROL}
+    if rank < 2 or CONTROL:  # with use_local_synchronization only members call
+        dist.new_group([0, 1], **how)
+    line.send(created(lambda: dist.new_group([0, 1, 2], **how)))
     line.recv()
 
 

@@ -24,24 +24,33 @@ Write who has opened the file (process id, start time, host), and begin anew whe
 
 import multiprocessing
 import os
+import sys
 import tempfile
+from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the first job closes its file
 path = os.path.join(tempfile.mkdtemp(), "store")
 context = multiprocessing.get_context("fork")
 ours, theirs = context.Pipe()
 
 
 def first() -> None:
-    store = dist.FileStore(path, 2)
+    store = dist.FileStore(path, 1 if CONTROL else 2)
     store.set("address", "of the first job")
+    if CONTROL:
+        del store
     os._exit(1)  # as if killed
 
 
 def second() -> None:
     stores = [dist.FileStore(path, 2), dist.FileStore(path, 2)]  # both users of the second job
-    theirs.send(stores[0].get("address").decode())
+    stores[0].set_timeout(timedelta(seconds=1))
+    try:
+        theirs.send(stores[0].get("address").decode())
+    except RuntimeError as error:
+        theirs.send(type(error).__name__)
     del stores
     theirs.send(os.path.exists(path))
 

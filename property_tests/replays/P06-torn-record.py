@@ -28,10 +28,12 @@ of a record.
 import multiprocessing
 import os
 import resource
+import sys
 import tempfile
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the disk has room
 path = os.path.join(tempfile.mkdtemp(), "store")
 context = multiprocessing.get_context("fork")
 ours, theirs = context.Pipe()
@@ -40,9 +42,11 @@ ours, theirs = context.Pipe()
 def write() -> None:
     store = dist.FileStore(path, 2)
     limit = os.path.getsize(path) + 40  # as a full disk, or a quota
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    if not CONTROL:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         store.set("address", "x" * 100)
+        theirs.send("returned")
     except dist.DistStoreError as error:
         theirs.send(str(error))
     os._exit(1)

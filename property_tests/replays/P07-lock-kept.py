@@ -10,6 +10,7 @@ Expected:
 set raises DistStoreError after about 1 s.
 
 Seen:
+another process has the file locked
 set('key', 'value') with a timeout of 1 s, after 10 s: still waiting
 reproduced: set() with a timeout of 1 s had not returned after 10 s
 
@@ -23,6 +24,7 @@ Ask with `LOCK_NB` again and again until the store's timeout is over.
 import fcntl
 import multiprocessing
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +32,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the other process has let go of the lock
 path = os.path.join(tempfile.mkdtemp(), "store")
 context = multiprocessing.get_context("fork")
 ours, theirs = context.Pipe()
@@ -38,8 +41,10 @@ ours, theirs = context.Pipe()
 def lock() -> None:  # as a process that is stopped within set or get
     with open(path, "rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        theirs.send("locked")
-        time.sleep(60)
+        if not CONTROL:
+            theirs.send("locked")
+            time.sleep(60)
+    theirs.send("unlocked")
 
 
 store = dist.FileStore(path, 1)
@@ -47,7 +52,7 @@ store.set_timeout(timedelta(seconds=1))
 store.set("before", "1")
 other = context.Process(target=lock, daemon=True)
 other.start()
-ours.recv()
+print(f"another process has the file {ours.recv()}")
 operation = threading.Thread(target=store.set, args=("key", "value"), daemon=True)
 operation.start()
 operation.join(10)

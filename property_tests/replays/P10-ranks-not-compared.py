@@ -27,12 +27,14 @@ Write the group's ranks below the prefix, and compare those of all members.
 
 import multiprocessing
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # each rank makes both groups
 TIMEOUT = timedelta(seconds=20)  # the default of gloo is 30 minutes
 PAIRS = {0: [0, 1], 3: [2, 3]}
 
@@ -41,10 +43,11 @@ def member(rank: int, line: Any) -> None:
     port = line.recv()
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=4, timeout=TIMEOUT)
-    if rank in PAIRS:  # ranks 1 and 2 would call new_group for their pairs a little later
-        group = dist.new_group(PAIRS[rank], timeout=TIMEOUT)
+    if rank in PAIRS or CONTROL:  # ranks 1 and 2 would call new_group for their pairs a little later
+        groups = [dist.new_group(pair, timeout=TIMEOUT) for pair in PAIRS.values() if rank in pair or CONTROL]
         total = torch.tensor([10.0**rank])
-        dist.all_reduce(total, group=group)
+        for group in groups:  # no effect on a group without this rank
+            dist.all_reduce(total, group=group)
         line.send(total.item())
     line.recv()
 

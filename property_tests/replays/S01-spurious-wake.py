@@ -31,6 +31,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the compare_set stores its value
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -44,7 +45,7 @@ got: list[bytes] = []
 waiter = threading.Thread(target=lambda: got.append(a.get("k")))
 waiter.start()
 time.sleep(0.5)  # A waits for k
-b.compare_set("k", "expected", "desired")  # k is absent: nothing is stored
+b.compare_set("k", "" if CONTROL else "expected", "desired")  # k is absent: "expected" stores nothing
 exists = b.check(["k"])
 time.sleep(0.5)
 early = list(got)

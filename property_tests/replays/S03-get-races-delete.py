@@ -31,6 +31,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the key is not deleted while A reads it
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -54,7 +55,8 @@ for number in range(TRIES):
     reader.start()
     time.sleep(0.05)  # A waits for the key
     b.set(key, "v")  # wakes A, which now asks for the value
-    b.delete_key(key)
+    if not CONTROL:
+        b.delete_key(key)
     reader.join(0.5)
     if not got:  # A did not see the key at all: let it end
         b.set(key, "v")

@@ -11,7 +11,8 @@ Expected:
 A goes on waiting for x.
 
 Seen:
-A popped b'1'; after a second push to q its get of x returned [b'']
+A popped b'1' after a wait
+after a second push to q A's get of x returned [b'']
 reproduced: queue_push('q') ended get('x'), which returned b'' while x was never set
 
 Cause:
@@ -31,6 +32,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # A does not wait for its first element
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -42,9 +44,13 @@ def client(seconds: float = 5) -> dist.TCPStore:
 a, b = client(), client()
 popped: list[bytes] = []
 popper = threading.Thread(target=lambda: popped.append(a.queue_pop("q")))
+if CONTROL:
+    b.queue_push("q", "1")
+    b.queue_len("q")  # the push has arrived
 popper.start()
 time.sleep(0.5)  # A waits for q
-b.queue_push("q", "1")
+if not CONTROL:
+    b.queue_push("q", "1")
 popper.join()
 
 got: list[bytes] = []
@@ -57,7 +63,8 @@ early = list(got)
 b.set("x", "v")  # so that A ends in any case
 reader.join()
 
-print(f"A popped {popped[0]!r}; after a second push to q its get of x returned {early}")
+print(f"A popped {popped[0]!r} {'at once' if CONTROL else 'after a wait'}")
+print(f"after a second push to q A's get of x returned {early}")
 if early == [b""]:
     print("reproduced: queue_push('q') ended get('x'), which returned b'' while x was never set")
     sys.exit(1)

@@ -11,6 +11,7 @@ Expected:
 C returns with the element.
 
 Seen:
+A has popped the first element, and waits for x; C waits for q; B pushes an element
 C's queue_pop with a timeout of 3 s raised wait timeout after 3000ms, keys: /q; elements in q: 1
 reproduced: queue_pop('q') timed out while q held an element
 
@@ -30,6 +31,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # A does not wait for its first element
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -40,9 +42,13 @@ def client(seconds: float = 5) -> dist.TCPStore:
 
 a, b, c = client(), client(), client(seconds=3)
 popper = threading.Thread(target=a.queue_pop, args=("q",))
+if CONTROL:
+    b.queue_push("q", "1")
+    b.queue_len("q")  # the push has arrived
 popper.start()
 time.sleep(0.5)  # A waits for q
-b.queue_push("q", "1")
+if not CONTROL:
+    b.queue_push("q", "1")
 popper.join()
 reader = threading.Thread(target=a.get, args=("x",))
 reader.start()
@@ -68,6 +74,7 @@ left = b.queue_len("q")
 b.set("x", "v")
 reader.join()
 
+print("A has popped the first element, and waits for x; C waits for q; B pushes an element")
 print(f"C's queue_pop with a timeout of 3 s {result}; elements in q: {left}")
 if left == 1 and "timeout" in result:
     print("reproduced: queue_pop('q') timed out while q held an element")

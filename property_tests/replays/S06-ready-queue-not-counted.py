@@ -30,6 +30,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the queue gets its element later
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -39,8 +40,9 @@ def client(seconds: float = 5) -> dist.TCPStore:
 
 
 a, b = client(seconds=3), client()
-b.queue_push("q", "1")
-b.queue_len("q")  # the push has arrived
+if not CONTROL:
+    b.queue_push("q", "1")
+    b.queue_len("q")  # the push has arrived
 result = "returned"
 
 
@@ -55,6 +57,8 @@ def wait_for_both() -> None:
 waiter = threading.Thread(target=wait_for_both)
 waiter.start()
 time.sleep(0.5)  # A waits for q, which is ready, and m, which is not
+if CONTROL:
+    b.queue_push("q", "1")
 b.set("m", "1")
 ready = b.check(["q", "m"])
 waiter.join()

@@ -10,7 +10,7 @@ Expected:
 The second try times out as well.
 
 Seen:
-alone at a barrier of two: first try timed out, second try passed
+A, alone at a barrier of two: first try timed out, second try passed
 reproduced: the second try of one client passed a barrier of two alone
 
 Cause:
@@ -31,6 +31,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the second try is at another barrier
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -41,14 +42,14 @@ def client(seconds: float = 5) -> dist.TCPStore:
 
 a = client()
 tries = []
-for _ in range(2):
+for name in ("b", "c" if CONTROL else "b"):
     try:
-        a.barrier("b", 2, timedelta(seconds=1))
+        a.barrier(name, 2, timedelta(seconds=1))
         tries.append("passed")
     except dist.DistStoreError:
         tries.append("timed out")
 
-print(f"alone at a barrier of two: first try {tries[0]}, second try {tries[1]}")
+print(f"A, alone at a barrier of two: first try {tries[0]}, second try {tries[1]}")
 if tries[1] == "passed":
     print("reproduced: the second try of one client passed a barrier of two alone")
     sys.exit(1)

@@ -29,12 +29,15 @@ https://github.com/pytorch/pytorch/issues/129367.
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+
+CONTROL = "--control" in sys.argv  # the server's process is not stopped
 
 
 def serve(line: Any) -> None:
@@ -50,7 +53,8 @@ port = ours.recv()
 
 client = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False)
 
-os.kill(process.pid, signal.SIGSTOP)  # as a debugger, a suspended VM, a cgroup freezer
+if not CONTROL:
+    os.kill(process.pid, signal.SIGSTOP)  # as a debugger, a suspended VM, a cgroup freezer
 time.sleep(0.5)
 operation = threading.Thread(target=client.add, args=("n", 1), daemon=True)
 operation.start()

@@ -31,13 +31,15 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the peer writes another key
+
 
 def blob(data: bytes) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
-SET_INIT = b"\x01" + blob(b"init/") + blob(b"3")  # keys of users begin with "/", this one does not
+SET_INIT = b"\x01" + blob(b"/other" if CONTROL else b"init/") + blob(b"3")  # keys of users begin with "/"
 
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

@@ -23,12 +23,14 @@ Keep what has arrived for each connection, and read without blocking. Or retire 
 
 import os
 import socket
+import sys
 import threading
 import time
 from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # the peer sends nothing
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False)
 
 
@@ -42,7 +44,7 @@ def client(seconds: float = 5) -> dist.TCPStore:
 b = client()
 assert not b.check(["k"])
 stranger = socket.create_connection(("127.0.0.1", server.port))
-stranger.sendall(b"\x00")  # the first byte of VALIDATE, and no more
+stranger.sendall(b"" if CONTROL else b"\x00")  # the first byte of VALIDATE, and no more
 time.sleep(0.5)
 operation = threading.Thread(target=b.check, args=(["k"],), daemon=True)
 operation.start()

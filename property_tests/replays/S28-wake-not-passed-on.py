@@ -33,6 +33,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+CONTROL = "--control" in sys.argv  # A pops its element, and B pushes another one
 server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
@@ -47,6 +48,7 @@ def blob(data: bytes) -> bytes:
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 WAIT = b"\x06" + struct.pack("<Q", 1) + blob(b"/q")  # the first half of queue_pop("q")
+POP = b"\x0f" + blob(b"/q")  # the second half
 
 a = socket.create_connection(("127.0.0.1", server.port))
 a.sendall(VALIDATE)
@@ -71,6 +73,10 @@ consumer.start()
 time.sleep(0.5)  # C waits for q too
 b.queue_push("q", "1")
 woken = a.recv(1) == b"\x00"
+if CONTROL:
+    a.sendall(POP)
+    a.recv(64)
+    b.queue_push("q", "2")
 a.close()  # A dies before it has popped
 consumer.join()
 left = b.queue_len("q")
