@@ -234,7 +234,8 @@ def replayed(place: Place, finding: Finding) -> str:
         return f"lacking: {absence}"
     for _ in range(ATTEMPTS):
         code, said = place.run(place.python, str(script), seconds=REPLAY_SECONDS)
-        last = said.strip().rpartition("\n")[2]
+        lines = [line for line in said.splitlines() if line.startswith(("reproduced: ", "not reproduced: "))]
+        last = lines[-1] if lines else said.strip().rpartition("\n")[2]  # an interpreter that ends may print more
         reproduced = replays.outcome(code, last)
         if reproduced is not None:
             saw = "reproduced" if reproduced else "held"
