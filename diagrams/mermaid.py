@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from trystate.model.checker.story import REPEATS, RESTS, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, Machine, System
+from trystate.model.language.lifelines import SHARED
 
 from .moves import Move, control_states, initial_states, moves
 
 _ARROWS = {Kind.PROTOCOL: "->>", Kind.ENVIRONMENT: "-->>", Kind.FAULT: "--x"}
-SHARED = "shared"
 _SPECIAL = re.compile(r'[#;:<>&"{}|`\\]')
 
 
@@ -57,8 +57,9 @@ def sequence_mermaid(system: System, run: Counterexample, notes: Sequence[str] =
     story = tell(system, run, notes=notes)
     lines = ["sequenceDiagram"]
     lines += [f"    participant m{k} as {escape_mermaid(name)}" for k, name in enumerate(story.members)]
-    known_as = "" if story.shared == SHARED else f" as {escape_mermaid(story.shared)}"
-    lines.append(f"    participant {SHARED}{known_as}")
+    if story.shared in story.heads:
+        known_as = "" if story.shared == SHARED else f" as {escape_mermaid(story.shared)}"
+        lines.append(f"    participant {SHARED}{known_as}")
     for step in story.steps:
         if step.number - 1 == story.loop:
             lines.append(f"    loop {REPEATS}")
@@ -94,4 +95,5 @@ def _who(member: int | None) -> str:
 
 
 def _span(story: Story) -> str:
-    return f"m0,{SHARED}" if story.members else SHARED
+    last = SHARED if story.shared in story.heads else _who(len(story.members) - 1)
+    return f"m0,{last}" if story.members else SHARED

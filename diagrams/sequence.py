@@ -23,7 +23,7 @@ CHANGES_MAX = 8  # lines in one box; the plain text has all of them
 LINE, PADDING, GAP = 13.0, 14.0, 12.0  # points, for Arial at 10 points
 COLUMN_MIN, COLUMN_GAP = 96.0, 26.0  # points
 POINTS_PER_INCH = 72.0
-MESSAGES = "a thick arrow: a message, from the step that sends it to the step that takes it; × lost; … on its way"
+MESSAGES = "a thick arrow: from the step that sends it to the step that takes it; × lost; … on its way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def story_dot(story: Story, title_text: str = "", ends: Property | None = None) 
     ys = _heights(story, rows)
     below = [font(line, colour=MUTED) for line in wrap(system.label, TITLE_WIDTH)]
     below.append(legend(step.kind for step in story.steps))
-    below += [font(MESSAGES, colour=MUTED)] if story.messages else []
+    below += [font(f"{story.counts}; {MESSAGES}", colour=MUTED)] if story.messages else []
     label = title(title_text or "A run", *below)
     lines = [
         f"digraph {quote(title_text or system.name)} {{",
@@ -80,7 +80,7 @@ def story_dot(story: Story, title_text: str = "", ends: Property | None = None) 
     for step, boxes, y in zip(story.steps, rows, ys, strict=False):
         lines += _row(step, boxes, xs, y)
     for k, flight in enumerate(story.messages):
-        lines += _message(story, k, flight, xs, ys)
+        lines += _message(story, k, flight, rows, xs, ys)
     if ends is not None:
         words = [font(f"{ends.name} is true", size=11, bold=True), *map(font, wrap(ends.doc, TITLE_WIDTH))]
         lines.append(f'  "ends" [{at(sum(xs) / len(xs), ys[-1])}, label=<{panel(words, INK)}>];')
@@ -138,7 +138,7 @@ def _changes(changes: list[Change], width: int) -> list[str]:
 
 def _columns(story: Story, rows: list[list[Box]]) -> tuple[list[float], float]:
     """The x of each lifeline, far enough apart that boxes do not touch, and how wide all of it is."""
-    names = [*story.members, story.shared]
+    names = story.heads
     widths = [max(COLUMN_MIN, 8 * len(name)) for name in names]
     for box in (b for boxes in rows for b in boxes):
         widths[box.column] = max(widths[box.column], box.width)
@@ -182,7 +182,7 @@ def _frame(story: Story, rows: list[list[Box]], xs: list[float], ys: list[float]
 
 
 def _lifelines(story: Story, xs: list[float], bottom: float) -> list[str]:
-    names = zip([*story.members, story.shared], xs, strict=True)
+    names = zip(story.heads, xs, strict=True)
     return [line for k, (name, x) in enumerate(names) for line in lifeline(k, name, x, bottom)]
 
 
@@ -213,17 +213,28 @@ def _row(step: Step, boxes: list[Box], xs: list[float], y: float) -> list[str]:
     return lines
 
 
-def _message(story: Story, k: int, flight: Flight, xs: list[float], ys: list[float]) -> list[str]:
-    """The arrow of a message; one that is not taken ends between the lifelines."""
-    source, dest = _column(story, flight.source), _column(story, flight.dest)
-    look = f'[color="{INK}", penwidth=2.4'
+def _message(
+    story: Story, k: int, flight: Flight, rows: list[list[Box]], xs: list[float], ys: list[float]
+) -> list[str]:
+    """The arrow of a message, from side to side of its boxes.
+
+    One that is lost ends between the lifelines, beside the step that loses it; one on its way beside its sender.
+    """
+    source, dest = _column(story, story.steps[flight.sent - 1].actor), _column(story, flight.dest)
     if flight.taken and flight.ended is not None:
-        there = _column(story, story.steps[flight.ended - 1].actor)
-        return [f'  "{flight.sent} {source}" -> "{flight.ended} {there}" {look}];']
-    y = ys[-1] + GAP if flight.ended is None else ys[flight.ended - 1]
-    end = font("…" if flight.ended is None else "×", size=14, bold=True)
+        dest = _column(story, story.steps[flight.ended - 1].actor)
+    out, into = ("e", "w") if source < dest else ("w", "e")
+    look = f'[color="{INK}", penwidth=2.4, tailport={out}'
+    if flight.taken and flight.ended is not None:
+        return [f'  "{flight.sent} {source}" -> "{flight.ended} {dest}" {look}, headport={into}];']
+    x, y, mark = (xs[source] + xs[dest]) / 2, ys[(flight.ended or 1) - 1], "×"
+    if flight.ended is None:
+        beside = sum((f.sent, f.ended, f.dest) == (flight.sent, None, flight.dest) for f in story.messages[:k])
+        x = xs[source] + (1 if source < dest else -1) * (rows[flight.sent - 1][0].width / 2 + 1.5 * GAP)
+        y, mark = ys[flight.sent - 1] - GAP * (1 + beside), "…"
+    end = font(mark, size=14, bold=True)
     return [
-        f'  "message {k}" [{at((xs[source] + xs[dest]) / 2, y)}, label=<{end}>];',
+        f'  "message {k}" [{at(x, y)}, label=<{end}>];',
         f'  "{flight.sent} {source}" -> "message {k}" {look}, arrowhead=none];',
     ]
 

@@ -1,10 +1,11 @@
 """Classes of the runtime and what holds what, read from their source: nothing is imported, and nothing placed by hand.
 
 Theory of operation. A declaration names classes and the files that have them. The source of each is parsed; an
-attribute is a field of a dataclass, or what `__init__` sets: its type is the annotation, that of the parameter, or the
-class that is called. torch's classes are declared (`torch_classes.py`). A solid arrow goes from an attribute to the
-class that its type names; a hollow one from a class to one that it derives from, or to the protocol whose methods it
-all has; a dashed one to a class that it only mentions, where no other arrows lead. A class, attribute or file that is
+attribute is a field of a dataclass, a slot, or what `__init__` sets: its type is the annotation, that of the parameter,
+or the class that is called. torch's classes are declared (`torch_classes.py`). A solid arrow goes from an attribute to
+the class that its type names; a hollow one from a class to one that it derives from, or to the protocol whose methods
+it all has; a dashed one to a class that it only mentions, where no other arrows lead. A thick one is a flow, which is
+declared: from a class or attribute to the one that its decision or value leads to. A class, attribute or file that is
 not there is refused: a picture cannot outlive its code.
 """
 
@@ -25,7 +26,6 @@ from .style import BODY, FONT, HEAD, INK, LOOKS, MUTED, PAPER, RULE, font, left,
 ROOT = Path(__file__).parents[1] / "impl"
 LINE_MAX = 38  # characters of an attribute and its type; a longer type stands below, and what is too long there is cut
 SOLID, MESSAGE = (look.colour for look in [*LOOKS.values()][::2])
-CAPTION = "attribute → class · hollow: is one · dashed: mentions it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Structure:
     ends: tuple[str, str] | None = None
     joined: tuple[str, ...] = ()  # the attributes that both ends have
     message: str = ""  # the name of the id of a message, if no attribute of an end has it
+    flows: tuple[tuple[str, str], ...] = ()  # from and to `Class` or `Class.attribute`, drawn from left to right
 
 
 @dataclass(slots=True)
@@ -69,16 +70,24 @@ class Link(enum.Enum):
     HOLDS = f'color="{SOLID}"'
     IS_ONE = f'color="{INK}", dir=back, arrowtail=onormal'  # drawn from the other end: what others are stands above
     MENTIONS = f'color="{MUTED}", style=dashed'
+    FLOWS = f'color="{MESSAGE}", penwidth=2'
+
+
+CAPTIONS = {
+    Link.HOLDS: "attribute → class", Link.IS_ONE: "hollow: is one", Link.MENTIONS: "dashed: mentions it",
+    Link.FLOWS: "thick: leads to",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From a class, or an attribute of it, to a class."""
+    """From a class, or an attribute of it, to a class, or an attribute of it."""
 
     source: str
     attribute: str
     dest: str
     link: Link
+    to: str = ""
 
 
 def shapes(structure: Structure) -> dict[str, Shape]:
@@ -98,6 +107,10 @@ def shapes(structure: Structure) -> dict[str, Shape]:
         if name not in mentioned:
             raise DeclarationError(f"{structure.name}: no class mentions {name}")
         found[name] = Shape(name, "torch", "")
+    for end in {end for flow in structure.flows for end in flow}:
+        name, _, attribute = end.partition(".")
+        if name not in found or (attribute and attribute not in found[name].attributes):
+            raise DeclarationError(f"{structure.name}: a flow begins or ends at {end}, which is not there")
     return found
 
 
@@ -129,6 +142,8 @@ def _attributes(node: ast.ClassDef, begins: ast.FunctionDef | None) -> Iterator[
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             yield line.target.id, ast.unparse(line.annotation)
+        elif isinstance(line, ast.Assign) and _last(line.targets[0]) == "__slots__":
+            yield from ((name, "") for name in ast.literal_eval(line.value))
     if begins is None:
         return
     given = {a.arg: ast.unparse(a.annotation) for a in (*begins.args.args, *begins.args.kwonlyargs) if a.annotation}
@@ -158,11 +173,15 @@ def _is_own(target: ast.expr) -> bool:
 
 
 def _type(value: ast.expr, given: Mapping[str, str]) -> str:
-    """The type of what is assigned: that of a parameter, or the class that is called."""
+    """The type of what is assigned: of a parameter, or the class that is called, or whose member it is."""
     if isinstance(value, ast.Name):
         return given.get(value.id, "")
     if isinstance(value, ast.Call) and _last(value.func).lstrip("_")[:1].isupper():
         return _last(value.func)
+    if isinstance(value, ast.ListComp):
+        return f"list[{kind}]" if (kind := _type(value.elt, given)) else ""
+    if isinstance(value, ast.Attribute) and _last(value.value)[:1].isupper() and value.attr.isupper():
+        return _last(value.value)  # a member of an enum
     return ""
 
 
@@ -173,12 +192,15 @@ def _last(expr: ast.expr) -> str:
     return expr.attr if isinstance(expr, ast.Attribute) else expr.id if isinstance(expr, ast.Name) else ""
 
 
-def arrows(found: Mapping[str, Shape]) -> list[Arrow]:
+def arrows(found: Mapping[str, Shape], flows: Iterable[tuple[str, str]] = ()) -> list[Arrow]:
     """The arrows between the classes."""
     drawn: list[Arrow] = []
+    for begin, end in flows:
+        (source, _, attribute), (dest, _, to) = begin.partition("."), end.partition(".")
+        drawn.append(Arrow(source, attribute, dest, Link.FLOWS, to))
     for shape in found.values():
         for attribute, text in shape.attributes.items():
-            names = set(_held(ast.parse(text, mode="eval").body))
+            names = set(_held(ast.parse(text, mode="eval").body)) if text else set[str]()
             drawn += [Arrow(shape.name, attribute, other, Link.HOLDS) for other in found if other in names]
         for other in found.values():
             implements = other.is_protocol and other is not shape and other.methods <= shape.methods
@@ -222,12 +244,13 @@ def structure_name(structure: Structure) -> str:
 def structure_dot(structure: Structure) -> str:
     """The classes as boxes with their attributes, and arrows between them; with hosts, on each of them."""
     found = shapes(structure)
-    drawn = arrows(found)
-    caption = font(CAPTION, colour=MUTED)
+    drawn = arrows(found, structure.flows)
+    towards = "LR" if structure.flows else "TB"
+    caption = " · ".join(words for link, words in CAPTIONS.items() if any(arrow.link is link for arrow in drawn))
     lines = [
         f"digraph {quote(structure.name)} {{",
-        f'  graph [rankdir=TB, nodesep=0.25, ranksep=0.6, bgcolor=white, pad=0.25, fontname="{FONT}", labelloc=t, '
-        f"newrank=true, label={title(structure.title, caption)}];",
+        f'  graph [rankdir={towards}, nodesep=0.25, ranksep=0.6, bgcolor=white, pad=0.25, fontname="{FONT}", '
+        f"labelloc=t, newrank=true, label={title(structure.title, font(caption, colour=MUTED))}];",
         f'  node [shape=plain, fontname="{FONT}", fontsize=11, fontcolor="{INK}"];',
         f'  edge [fontname="{FONT}", fontsize=10, arrowsize=0.8, penwidth=1.3];',
     ]
@@ -250,8 +273,10 @@ def structure_dot(structure: Structure) -> str:
 
 
 def _arrow(arrow: Arrow, host: int) -> str:
-    port = f":{quote(arrow.attribute)}:_" if arrow.attribute else ""
-    ends = [f'"{arrow.source} {host}"{port}', f'"{arrow.dest} {host}"']
+    side = "e" if arrow.link is Link.FLOWS else "_"
+    port = f":{quote(arrow.attribute)}:{side}" if arrow.attribute else ""
+    to = f":{quote(arrow.to)}:w" if arrow.to else ""
+    ends = [f'"{arrow.source} {host}"{port}', f'"{arrow.dest} {host}"{to}']
     return f"  {' -> '.join(reversed(ends) if arrow.link is Link.IS_ONE else ends)} [{arrow.link.value}];"
 
 
@@ -271,8 +296,9 @@ def _box(shape: Shape, drawn: Iterable[Arrow]) -> str:
     heads = left([font(shape.name, size=12, bold=True), font(where, size=9, colour=MUTED)])
     rows = [f'<tr><td bgcolor="{HEAD}">{heads}</td></tr>']
     held = {arrow.attribute for arrow in drawn if arrow.source == shape.name}
+    held |= {arrow.to for arrow in drawn if arrow.dest == shape.name}
     for name, text in shape.attributes.items():
-        lines = [f"{name}: {text}"]
+        lines = [f"{name}: {text}" if text else name]
         if len(lines[0]) > LINE_MAX:
             kind = text if len(text) < LINE_MAX else text[: LINE_MAX - 2] + "…"
             lines = [f"{name}:", f"\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}{kind}"]
@@ -288,11 +314,13 @@ def structure_page(structure: Structure) -> str:
     """A page for one structure: the picture, its classes, and each arrow in words."""
     found = shapes(structure)
     source = "As torch 2.13 has them." if structure.torch else "Read from the source of the classes."
-    words = {Link.HOLDS: "holds", Link.IS_ONE: "is one", Link.MENTIONS: "mentions it"}
+    words = {Link.HOLDS: "holds", Link.IS_ONE: "is one", Link.MENTIONS: "mentions it", Link.FLOWS: "leads to"}
     classes = ((code(s.name), code(s.file), prose(s.doc) or "torch's") for s in found.values())
     lines = (
-        (code(a.source), code(a.attribute) if a.attribute else "", words[a.link], code(a.dest)) for a in arrows(found)
-    )
+        (code(a.source), code(a.attribute) if a.attribute else "", words[a.link],
+         code(f"{a.dest}.{a.to}" if a.to else a.dest))
+        for a in arrows(found, structure.flows)
+    )  # fmt: skip
     return (
         f"# {prose(structure.title)}\n\n{source}\n\n"
         f"![structure]({structure_name(structure)}.svg)\n\n## Classes\n\n"

@@ -1,4 +1,4 @@
-"""torch's own classes of the rendezvous and of distributed autograd, under its names, as structures to draw.
+"""torch's own classes of rendezvous, agent and distributed autograd, under its names, as structures to draw.
 
 Rule: torch is not read here, so that a picture needs none. A test reads the source and the headers of torch 2.13 and
 finds each class, base, attribute and type that stands here, and no other attribute of a class of Python.
@@ -6,9 +6,14 @@ finds each class, base, attribute and type that stands here, and no other attrib
 
 from __future__ import annotations
 
+from trystate.model.rendezvous import OPERATORS, Edition
+from trystate.model.rendezvous.holder import WRITES
+from trystate.model.rendezvous.vocabulary import Action
+
 from .structure import Shape, Structure
 
 RENDEZVOUS = "elastic/rendezvous/dynamic_rendezvous.py"
+AGENT = "elastic/agent/server"
 C10D = "elastic/rendezvous/c10d_rendezvous_backend.py"
 AUTOGRAD = "csrc/distributed/autograd"
 
@@ -18,6 +23,7 @@ TORCH_RENDEZVOUS = Structure(
     torch=(
         Shape(
             "DynamicRendezvousHandler", RENDEZVOUS, "Meets other nodes for the agent: next_rendezvous.",
+            ("RendezvousHandler",),
             attributes={
                 "_this_node": "_NodeDesc", "_settings": "RendezvousSettings", "_backend_name": "str",
                 "_store": "Store", "_state_holder": "_RendezvousStateHolder",
@@ -123,3 +129,94 @@ TORCH_CONTEXTS = Structure(
     ends=("SendRpcBackward", "RecvRpcBackward"),
     message="autogradMessageId",
 )  # fmt: skip
+
+
+def _layers() -> Structure:
+    """The operators with the actions that their tables decide on, and the function for each action that has one."""
+    tables = OPERATORS[Edition.TORCH]
+    decided = {name: [a for a in table.outcomes() if isinstance(a, Action)] for name, table in tables.items()}
+    operators = {name: f"_Rendezvous{name.title().replace('-', '')}Op" for name in tables}
+    actions = [action for action in Action if any(action in its for its in decided.values())]
+    functions = {action: f"_{action.name.lower()}" for action in actions if action in WRITES}
+    return Structure(
+        "torch-layers",
+        "The three layers of torch's engine: operators, actions, functions (rendezvous-engine 1.3, 3)",
+        torch=(
+            *(Shape(operators[name], RENDEZVOUS, table.doc) for name, table in tables.items()),
+            Shape("_Action", RENDEZVOUS, "A decision of an operator.", attributes={a.name: "" for a in actions}),
+            Shape(
+                "_DistributedRendezvousOpExecutor", RENDEZVOUS, "The functions that change the state.",
+                attributes=dict.fromkeys(functions.values(), ""),
+            ),
+        ),
+        flows=(
+            *((operators[name], f"_Action.{a.name}") for name, its in decided.items() for a in its),
+            *((f"_Action.{a.name}", f"_DistributedRendezvousOpExecutor.{name}") for a, name in functions.items()),
+        ),
+    )  # fmt: skip
+
+
+TORCH_LAYERS = _layers()
+TORCH_WORKERS = Structure(
+    "torch-workers",
+    "torch's agent, the group of its workers and their specification (rendezvous-engine 1.2)",
+    torch=(
+        Shape(
+            "LocalElasticAgent", f"{AGENT}/local_elastic_agent.py", "Starts the workers of its host as processes.",
+            ("SimpleElasticAgent",),
+            attributes={
+                "_pcontext": "PContext | None", "_log_line_prefix_template": "str | None",
+                "_worker_watchdog": "timer.FileTimerServer | None", "_logs_specs": "LogsSpecs",
+                "_health_check_server": "HealthCheckServer | None", "_uninterruptible_state_timeout": "float",
+                "_uninterruptible_state_first_seen": "dict[int, float]",
+            },
+        ),
+        Shape(
+            "SimpleElasticAgent", f"{AGENT}/api.py", "Monitors the workers of one role, and restarts them.",
+            ("ElasticAgent",),
+            attributes={
+                "_worker_group": "WorkerGroup", "_exit_barrier_timeout": "float", "_shutdown_timeout": "int",
+                "_in_exit_barrier": "bool",
+            },
+        ),
+        Shape(
+            "WorkerGroup", f"{AGENT}/api.py", "The workers of the agent, as they are in the round.",
+            attributes={
+                "spec": "WorkerSpec", "workers": "list[Worker]", "store": "", "group_rank": "",
+                "group_world_size": "", "state": "WorkerState", "master_addr": "", "master_port": "",
+            },
+        ),
+        Shape(
+            "WorkerSpec", f"{AGENT}/api.py", "The specification of the workers of a role.",
+            attributes={
+                "role": "str", "local_world_size": "int", "rdzv_handler": "rdzv.RendezvousHandler",
+                "fn": "Callable | None", "entrypoint": "Callable | str | None", "args": "tuple",
+                "max_restarts": "int", "monitor_interval": "float", "master_port": "int | None",
+                "master_addr": "str | None", "local_addr": "str | None", "event_log_handler": "str",
+                "numa_options": "NumaOptions | None", "duplicate_stdout_filters": "list[str] | None",
+                "duplicate_stderr_filters": "list[str] | None", "virtual_local_rank": "bool",
+            },
+        ),
+        Shape(
+            "Worker", f"{AGENT}/api.py", "A worker, and its ranks in the round.",
+            attributes={
+                "id": "Any", "local_rank": "int", "global_rank": "int", "role_rank": "int", "world_size": "int",
+                "role_world_size": "int",
+            },
+        ),
+        Shape("RendezvousHandler", "elastic/rendezvous/api.py", "Meets other nodes: next_rendezvous.", ("ABC",)),
+        TORCH_RENDEZVOUS.torch[0],
+    ),
+)  # fmt: skip
+_CONTAINER, _, _CONTEXT, _, _RECV, _METADATA = TORCH_CONTEXTS.torch
+TORCH_IDS = Structure(
+    "torch-ids",
+    "torch's ids: from a worker's counters to the metadata of a message (distributed-autograd-contexts 2.2, 4.4.1)",
+    torch=(_CONTAINER, _CONTEXT, _METADATA, _RECV),
+    flows=(
+        ("DistAutogradContainer.next_context_id_", "DistAutogradContext.contextId_"),
+        ("DistAutogradContext.contextId_", "AutogradMetadata.autogradContextId"),
+        ("DistAutogradContainer.next_autograd_message_id_", "DistAutogradContext.sendAutogradFunctions_"),
+        ("DistAutogradContext.sendAutogradFunctions_", "AutogradMetadata.autogradMessageId"),
+    ),
+)

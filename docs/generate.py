@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import steps
+
+from trystate import registry
 from trystate.model import releases
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
@@ -38,8 +40,6 @@ from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
 from trystate.property_tests.tests.rendezvous.test_model import ONLY_NIGHTLY
-
-from trystate import registry
 from trystate.report.results import natural
 from trystate.testing import Deviation
 
@@ -58,7 +58,6 @@ class Checked:
 
     run: Run
     found: dict[str, Any]
-    report: Path
 
     @property
     def claims(self) -> dict[str, dict[str, Any]]:
@@ -86,11 +85,6 @@ class Checked:
     def witnesses(self) -> dict[str, str]:
         return {each.name: each.witness for each in self.run.build().properties}
 
-    def story(self, prop: str) -> str:
-        """The shortest run that violates it, as text, without the title."""
-        file = next(name for name in self.claims[prop]["counterexample"]["files"] if name.endswith(".txt"))
-        return (self.report / file).read_text(encoding="utf-8").partition("\n\n")[2]
-
 
 def read_report(report: Path) -> dict[str, Any]:
     try:
@@ -105,7 +99,7 @@ def checked_plan(found: dict[str, Any], report: Path) -> list[Checked]:
     labels = [run.build().label for run in registry.plan()]
     if found["exit"] or [each["label"] for each in found["runs"]] != labels:
         raise SystemExit(f"{report}: not the whole plan, or not as expected: run trystate verify --all --out {report}")
-    return [Checked(run, each, report) for run, each in zip(registry.plan(), found["runs"], strict=True)]
+    return [Checked(run, each) for run, each in zip(registry.plan(), found["runs"], strict=True)]
 
 
 def larger() -> list[Checked]:
@@ -113,7 +107,7 @@ def larger() -> list[Checked]:
     found = json.loads((HERE / "larger.json").read_text(encoding="utf-8"))
     if [each["label"] for each in found] != [run.build().label for run in LARGER]:
         raise SystemExit("larger.json: other searches than findings.LARGER: run python docs/larger.py")
-    return [Checked(run, each, HERE) for run, each in zip(LARGER, found, strict=True)]
+    return [Checked(run, each) for run, each in zip(LARGER, found, strict=True)]
 
 
 def row(*cells: str) -> str:
@@ -198,7 +192,7 @@ UNMODELLED: dict[str, str] = {
 def findings(plan: list[Checked]) -> str:
     text = NOTE + "# Findings of the checker\n\n" + overview()
     text += (
-        "\nEach finding is a property that an edition violates, with the shortest run that shows it. "
+        "\nEach finding is a property that an edition violates. "
         "`trystate replay NAME` prints the run, and lets the installed torch do it again on its own classes, "
         "with a real `TCPStore` on 127.0.0.1. Each names the first and the last release of torch that is known to have "
         "it; [releases.md](releases.md) has them side by side.\n"
@@ -256,8 +250,7 @@ def _finding(finding: Finding, plan: list[Checked]) -> str:
     return (
         f"## {finding.number} {finding.name}\n\n{finding.title}\n\n"
         f"Violates {properties}; editions {editions}. {known}\n"
-        f"`{prop}`: {shown.claims[prop]['doc']} ([picture](../diagrams/generated/{finding.name}.svg))\n\n"
-        f"```text\n{shown.story(prop).rstrip()}\n```\n"
+        f"`{prop}`: {shown.claims[prop]['doc']} `trystate diagram {finding.name}` draws the shortest run.\n"
     )
 
 
@@ -310,7 +303,7 @@ def contexts(plan: list[Checked]) -> str:
 
 
 def counts(_: list[Checked]) -> str:
-    """How many gradients each node of the design note's two examples waits for."""
+    """How many gradients each node of the design note's examples waits for."""
     return "\n".join(f"{graph.doc[:1].upper()}{graph.doc[1:]}:\n\n{_waits(graph)}" for graph in registry.GRAPHS)
 
 

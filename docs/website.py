@@ -1,17 +1,19 @@
 """The hooks of mkdocs.yml: the pages that docs/ does not hold itself.
 
 Theory of operation. A page of docs/ is written to be read in the repository too, so that its links are relative paths
-in the repository. `on_files` adds to the site the pages at the top of the repository (`TOP`), the pages and pictures of
-diagrams/generated, and each other file that a page links to, as text below source/. `on_page_markdown` then rewrites
-each link that leaves docs/ to the place in the site. A link to a file that is not there stays as it is, and the strict
-build fails on it.
+in the repository. `on_files` adds to the site the pages at the top of the repository (`TOP`), all that
+`trystate diagram` draws, and each other file that a page links to, as text below source/. `on_page_markdown` then
+rewrites each link that leaves docs/ to the place in the site, and makes a link of each `trystate diagram NAME`. A link
+to a file that is not there stays as it is, and the strict build fails on it.
 
 A chart in Mermaid is drawn by Graphviz while the site is built, so that a reader's browser fetches no script. Those of
-diagrams/generated stay text, which may be copied: their pictures are above them.
+the pictures' pages stay text, which may be copied: their pictures are above them.
 
-Generated pages are `command_line` from the parser, `bibliography` from the citations of the models, and a report below
-upstream/ from each script of a replay, to which a link to the script leads. The file that `trystate page` has written
-becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
+Generated pages are `command_line` from the parser, `bibliography` from the citations of the models, the page of the
+articles, and a report below upstream/ from each script of a replay, to which a link to the script leads. The pictures
+are drawn into build/pictures, which takes a minute, unless the environment variable TRYSTATE_PICTURES names the folder
+of a `trystate diagram --out`. The file that `trystate page` has written becomes a part of the site, where
+TRYSTATE_PAGE names it.
 
 mkdocs calls each function `on_...` by its name.
 """
@@ -24,6 +26,9 @@ import base64
 import os
 import posixpath
 import re
+import runpy
+import subprocess
+import sys
 import tempfile
 from collections.abc import Container, Iterator
 from functools import cache
@@ -34,16 +39,17 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from trystate.diagrams import render
-from trystate.property_tests import replays
 
 from trystate import registry
 from trystate.cli import parser
+from trystate.diagrams import render
+from trystate.property_tests import replays
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
        "SECURITY.md": "security.md"}  # fmt: skip
 PICTURES = "diagrams/generated"
+DRAWN = os.environ.get("TRYSTATE_PICTURES", "")  # a folder of `trystate diagram --out`
 MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
 SCRIPTS = "property_tests/replays"
 EMBEDDED = "page/models.html"  # its place in the site
@@ -67,6 +73,7 @@ SHAPES = {  # lines of a chart -> DOT: those of a flowchart, then of a chart of 
     r"(\w+(?: --> \w+)*)": "{0}",
     r"(?:flowchart \w+|stateDiagram-v2)": "",
 }
+DRAWS = re.compile(r"`trystate diagram ([\w-]+)`")
 OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
 NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
 
@@ -82,7 +89,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files from outside of docs/."""
     for path, uri in TOP.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
-    for picture in sorted((ROOT / PICTURES).glob("*")):
+    for picture in sorted(_pictures().glob("*")):
         if picture.suffix in (".md", ".svg"):
             files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
     files.append(File.generated(config, "command-line.md", content=command_line()))
@@ -90,6 +97,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for finding in registry.findings().values():
         if (script := replays.script(finding)).is_file():
             files.append(File.generated(config, f"upstream/{script.stem}.md", content=replays.report(finding)))
+    articles = runpy.run_path(str(ROOT / "docs" / "articles.py"))["page"]()
+    files.append(File.generated(config, "articles.md", content=articles))
     if MODELS:
         files.append(File.generated(config, EMBEDDED, abs_src_path=str(ROOT / MODELS)))
     for path in sorted({path for file in files.documentation_pages() for path in _targets(file)}):
@@ -99,13 +108,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+@cache  # the server of mkdocs builds the site again and again
+def _pictures() -> Path:
+    """The folder with all pictures."""
+    if DRAWN:
+        return ROOT / DRAWN
+    folder = ROOT / "build" / "pictures"
+    folder.parent.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, "-m", "trystate", "diagram", "--out", folder], check=True, cwd=ROOT)
+    return folder
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the links of a page that leave docs/."""
     if NOT_SEARCHED.match(page.file.src_uri):
         page.meta["search"] = {"exclude": True}
     if not page.file.src_uri.startswith("diagrams/"):
         markdown = MERMAID.sub(lambda chart: picture(dot(chart[1])), markdown)
-    text = rewritten(markdown, page.file.src_uri, files.src_uris)
+    text = rewritten(_with_pictures(markdown, files.src_uris), page.file.src_uri, files.src_uris)
     return text.replace(PLACE_OF_MODELS, FRAME) if MODELS and page.file.src_uri == "page.md" else text
 
 
@@ -137,6 +157,16 @@ def picture(graph: str) -> str:
         render(graph, path)
         data = base64.b64encode(path.read_bytes()).decode()
     return f'<img alt="chart" src="data:image/svg+xml;base64,{data}">'
+
+
+def _with_pictures(markdown: str, uris: Container[str]) -> str:
+    """The text, in which the command that draws a picture leads to the picture."""
+
+    def linked(command: re.Match[str]) -> str:
+        there = f"diagrams/{command[1]}.md" in uris
+        return f"[{command[0]}](../{PICTURES}/{command[1]}.md)" if there else command[0]
+
+    return DRAWS.sub(linked, markdown)
 
 
 def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:

@@ -19,7 +19,6 @@ each release.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .agent.vocabulary import Edition as Agent
@@ -165,11 +164,6 @@ def absence(version: str, finding: Finding) -> str:
         is_known = last >= OLDEST.series and fixed is not None
         why = f"fixed in {fixed.name}.0" if fixed is not None and is_known else f"last seen in {finding.until}"
     return f"{finding.number} is not in torch {version.partition('+')[0]}: {why}"
-
-
-def findings_of(version: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those that a version has."""
-    return tuple(finding for finding in findings if has(version, finding))
 
 
 def _came(finding: Finding) -> Series:

@@ -32,12 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trystate import registry
 from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.model.releases import RELEASES, Release
 from trystate.property_tests import replays
-
-from trystate import registry
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "tools" / "releases.json"

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
         StalePassError,
         UnusedSendError,
     )
-    from trystate.impl.autograd.messages import Backward, Cancel, Clean, Done, Forward, Mark, Unused, unpack_outcome
+    from trystate.impl.autograd.messages import (
+        Backward,
+        Cancel,
+        Clean,
+        Done,
+        Forward,
+        Kept,
+        Mark,
+        Unused,
+        unpack_outcome,
+    )
     from trystate.impl.autograd.observer import Event
     from trystate.impl.autograd.optimizer import DistributedOptimizer
     from trystate.impl.autograd.recorder import Recorder
@@ -42,7 +52,7 @@ else:
 
 __all__ = [
     "AutogradError", "Backward", "Cancel", "Clean", "ContextError", "ContextReleasedError", "DistributedOptimizer",
-    "Done", "Event", "Failure", "Forward", "FreedError", "GraphFreedError", "IdsExhaustedError", "Mark", "Mode",
+    "Done", "Event", "Failure", "Forward", "FreedError", "GraphFreedError", "IdsExhaustedError", "Kept", "Mark", "Mode",
     "PassError", "PassPeerLostError", "PassRunningError", "PassTimeoutError", "Recorder", "StalePassError", "Unused",
     "UnusedSendError", "backward", "context", "get_gradients", "observe", "record_to", "unpack_outcome",
 ]  # fmt: skip

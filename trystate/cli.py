@@ -284,11 +284,6 @@ def _prove(p: Parser) -> None:
         "--only", action="append", default=[], metavar="PROPERTY",
         help="the steps of a proof of this property, where all others are assumed; may be repeated",
     )  # fmt: skip
-    p.add_argument(
-        "--infer", action="store_true",
-        help="look for lemmas first, and show those that the proof needs: two or three conditions on flags and enums "
-        "that never hold together; for protocols of a few fields",
-    )  # fmt: skip
     p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
     p.add_argument(
         "--max-seconds", type=positive, default=600.0, metavar="S",
@@ -325,7 +320,8 @@ def _diagram(p: Parser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a system, one of their machines, module:Class, a table, a walk, a structure, or a finding (default: all)",
+        help="a system, one of their machines, module:Class, a table, a walk, a graph, a structure, or a finding "
+        "(default: all)",
     )
     p.add_argument(
         "--witness",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         ord_,
         row,
         sequence,
+        served,
         sometimes,
         step,
         terminal,
@@ -75,6 +76,6 @@ __all__ = [
     "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System",
     "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
     "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
-    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "sometimes", "step", "terminal",
-    "transition",
+    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
+    "terminal", "transition",
 ]  # fmt: skip

@@ -144,7 +144,7 @@ reachable. Liveness is not asked: trystate verify searches for that.
   trystate prove rendezvous
   trystate prove waits --with cvc5
   trystate prove rendezvous --only at_most_max
-  trystate prove mypackage.protocol:Mine --infer
+  trystate prove mypackage.protocol:Mine
 """,
         exits={
             Exit.OK: "all properties are proved; with --only, those that were asked are kept by each step",
@@ -195,10 +195,10 @@ trystate verify --all has written.
         summary="draw systems, tables, walks, findings and witnesses",
         description="""\
 Write the pictures (.dot, .svg) and pages (.md) of the named things, or of every
-system, table, walk, structure and known finding. A walk is the sequence of an
-article's figure, as steps of a model; a structure has the classes of the
-runtime, read from their source. The findings' counterexamples are searched for
-anew, which takes some minutes.
+system, table, walk, graph, structure and known finding. A walk is the sequence
+of an article's figure, as steps of a model; a graph is of a backward pass; a
+structure has the classes of the runtime, read from their source. The findings'
+counterexamples are searched for again, which takes some minutes.
 
 With --witness: the shortest run to a state that a `sometimes` of a system asks
 for. If no edition and faults are given, those that the `sometimes` needs are

@@ -13,7 +13,13 @@ import traceback
 from collections.abc import Iterable, Mapping
 
 from trystate.diagrams.structure import Structure
-from trystate.diagrams.torch_classes import TORCH_CONTEXTS, TORCH_RENDEZVOUS
+from trystate.diagrams.torch_classes import (
+    TORCH_CONTEXTS,
+    TORCH_IDS,
+    TORCH_LAYERS,
+    TORCH_RENDEZVOUS,
+    TORCH_WORKERS,
+)
 from trystate.model.agent import Agents
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.agent.ranks import Ranks
@@ -22,7 +28,7 @@ from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.engagement import Engagements
-from trystate.model.autograd.examples import local, note, unused_call
+from trystate.model.autograd.examples import end_to_end, local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.autograd.meeting import Meetings
@@ -78,7 +84,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
 }
 # The runs that are drawn, beside those of the findings: the examples of the articles.
 WALKS = RENDEZVOUS_WALKS + ROUNDS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
-GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
+GRAPHS = (local(), note(), unused_call(), end_to_end())  # the graphs that are drawn: the examples of the design note
 STRUCTURES = (  # the classes of the runtime that are drawn
     Structure(
         "agent-and-rendezvous",
@@ -110,8 +116,28 @@ STRUCTURES = (  # the classes of the runtime that are drawn
         ends=("Send", "Recv"),
         joined=("message",),
     ),
+    Structure(
+        "ids",
+        "Our ids: from a worker's counters to the metadata of a message (distributed-autograd-contexts 2.2, 4.4.1)",
+        {
+            "autograd/container.py": ("Container",),
+            "autograd/ids.py": ("Ids",),
+            "autograd/contexts.py": ("Context", "Send", "Recv"),
+            "autograd/messages.py": ("Forward",),
+        },
+        flows=(
+            ("Container._context_ids", "Context.number"),
+            ("Container._message_ids", "Send.message"),
+            ("Context.number", "Forward.context"),
+            ("Send.message", "Forward.message"),
+            ("Forward.message", "Recv.message"),
+        ),
+    ),
     TORCH_RENDEZVOUS,
+    TORCH_LAYERS,
+    TORCH_WORKERS,
     TORCH_CONTEXTS,
+    TORCH_IDS,
 )
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 

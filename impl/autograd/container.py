@@ -6,13 +6,16 @@ so that a call that comes late never brings one back (property S6).
 Theory of operation. A context is open here from `create`, or from the first call that brings it (`heard`), until it is
 buried: this worker leaves it (`release`), a CLEAN says that it is over (`clean`), or its creator is lost (`lost`). From
 then on it is in `dead`. CLEAN spreads along the calls: a worker that buries a context sends CLEAN to the workers which
-it has called in it, and answers its own CLEAN when they have answered (`_Telling`).
+it has called in it, and answers its own CLEAN when they have answered (`_Telling`). CLEAN is believed from the creator
+and from a worker whose call has brought the context (`_believes`). The creator's low-water mark comes from it alone: a
+worker that only others have called sends KEPT to the creator, which then sends it the mark too (`_behind`).
 
 Of a pass the container only finds the local pass that a message belongs to (`local_pass_for`), and refuses passes that
 are over; local_pass.py does the rest. Every method is called under the lock of the driver, or by the simulator.
 
-Two things can go wrong. A worker gives no answer to CLEAN, so that those behind it may not have heard: CLEAN then goes
-to all workers. A pass ends without all workers hearing how: the context is `spoiled`, and its gradients are refused.
+Two things can go wrong. A worker gives no answer to CLEAN, so that those behind it may not have received it: CLEAN then
+goes to the creator, which sends it to all workers. A pass ends without all workers hearing how: the context is
+`spoiled`, and its gradients are refused.
 """
 
 from __future__ import annotations
@@ -31,13 +34,13 @@ from .effects import Answer, Effect, Request, Watch
 from .errors import AutogradError, ContextError, ContextReleasedError, PassError, PassRunningError, StalePassError
 from .ids import Ids, count_of, worker_of
 from .local_pass import Begin, LocalPass, Observe
-from .messages import CLEAN, Clean
+from .messages import CLEAN, KEPT, Clean, Kept
 from .tombstones import Tombstones
 
 MAX_CONTEXTS = 65_536  # that are open here at once
-# So far a worker's low-water mark may rise until it tells all others of it, and not only those that it has told of a
-# context: a worker that is reached through another remembers at most so many ranges of contexts that are over.
-MARK_STEP = 1_024
+# A worker that is reached through another sends KEPT to the creator each time that it remembers so many more ranges of
+# contexts that are over: few messages, and few ranges.
+KEPT_EACH = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -53,8 +56,9 @@ class _Telling:
 class Container:
     """One worker's contexts. Its methods are called under one lock; effects are performed after its release."""
 
-    def __init__(self, me: int, workers: int) -> None:
+    def __init__(self, me: int, workers: int, kept_each: int = KEPT_EACH) -> None:
         self.me = me
+        self._kept_each = kept_each
         self.observe: Observe | None = None
         self._others = [worker for worker in range(workers) if worker != me]
         self.contexts: dict[int, Context] = {}
@@ -62,8 +66,8 @@ class Container:
         self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
         self._gone: set[int] = set()  # workers that are lost
-        self._mark_of_all = 0  # the count of the low-water mark that all others were told of
-        self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they were told is over
+        self._early: dict[int, Tombstones] = {}  # by worker, CLEANs of it that came before its calls
+        self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they remember as over
         self._ending: list[LocalPass] = []  # of contexts that are over, in which a node may still run
         self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
@@ -98,14 +102,18 @@ class Container:
         context = self.contexts[number] = Context(number)
         return context
 
-    def heard(self, number: int) -> Context | None:
-        """The context of a call that has arrived, which begins here if it is new; None if it is over.
+    def heard(self, number: int, peer: int) -> Context | None:
+        """The context of a call of `peer` that has arrived, which begins here if it is new; None if it is over.
 
         A context of this worker begins here by no call.
         """
+        if number in self._early.get(peer, ()):
+            return None
         context, creator = self.contexts.get(number), worker_of(number)
         if context is None and number not in self.dead and creator not in self._gone and creator != self.me:
             context = self._open(number)
+        if context is not None:
+            context.through.add(peer)
         return context
 
     def release(self, number: int) -> list[Effect]:
@@ -127,36 +135,47 @@ class Container:
         if local_pass is not None and local_pass.running:
             self._ending.append(local_pass)
         telling = self._telling[number] = _Telling(number, told_by)
-        known = self._others if context.known & self._gone else sorted(context.known | self._behind(number, before))
+        known = sorted(context.known - {worker_of(number)} | self._behind(number, before))
+        if context.known & self._gone:
+            known = [*known, *self._rest(number)]
         context.sends, context.recvs, context.gradients = {}, {}, {}
         context.by_node.clear()
         return [*effects, *self._tell(telling, known), *self._told(telling)]
 
     def _behind(self, number: int, mark: int) -> set[int]:
         """Those that remember something above the old mark, if it has risen: untold, they would do so for ever."""
-        low = self._low_water(number)
-        rises = low > mark
-        if rises and count_of(low) - self._mark_of_all >= MARK_STEP:
-            self._mark_of_all = count_of(low)
-            return set(self._others)
+        rises = self._low_water(number) > mark
         return {peer for peer, last in self._last_told.items() if last >= mark} if rises else set()
+
+    def _rest(self, number: int) -> list[int]:
+        """The workers to send CLEAN to when one that was to receive it is lost: all of them, but by the creator alone.
+
+        Another worker sends it to the creator, since a worker that was reached through the lost one believes no other.
+        """
+        creator = worker_of(number)
+        return self._others if creator == self.me else [creator]
 
     def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
         """CLEAN to these workers, except those that had it, that sent it, or that are lost."""
-        first = telling.asker.peer if telling.asker is not None else self.me
-        new = [peer for peer in peers if peer not in telling.told and peer != first and peer not in self._gone]
+        number = telling.context
+        sender = telling.asker.peer if telling.asker is not None else self.me
+        had = telling.told | self._gone | ({sender} - {worker_of(number)})  # the creator may have to tell all others
+        new = [peer for peer in dict.fromkeys(peers) if peer not in had]
         telling.told.update(new)
         telling.waits_for.update(new)
-        number = telling.context
         if worker_of(number) == self.me:
-            self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in new})
+            self._remember(number, new)
         clean = Clean(number, self._low_water(number))  # it may have risen since
         return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
 
+    def _remember(self, number: int, peers: Iterable[int]) -> None:
+        """These workers remember that this context of this worker is over."""
+        self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in peers})
+
     def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
-        """An answer to CLEAN. A worker without an answer may not have passed it on: CLEAN then goes to all workers."""
+        """An answer to CLEAN. A worker without an answer may not have passed it on: CLEAN then goes to the rest."""
         telling.waits_for.discard(peer)
-        effects = self._tell(telling, self._others) if isinstance(answer, BaseException) else []
+        effects = self._tell(telling, self._rest(telling.context)) if isinstance(answer, BaseException) else []
         return effects + self._told(telling)
 
     def _told(self, telling: _Telling) -> list[Effect]:
@@ -175,14 +194,21 @@ class Container:
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
         """CLEAN: a context is over, and so are its creator's older ones, if it is the creator that says so.
 
-        The creator alone knows that, and is told by nobody that a context of its own is over.
+        Sent to the creator itself: not all workers have received CLEAN of a context that it has left.
+
+        Raises:
+            AutogradError: this worker remembers too many contexts that are over.
         """
         creator = worker_of(clean.context)
         if creator == self.me:
+            return [*self._tell_all(clean.context, asker), Answer(asker, b"")]
+        if not self._believes(clean.context, asker.peer):
             return [Answer(asker, b"")]
         low = clean.low if asker.peer == creator == worker_of(clean.low) else clean.context - count_of(clean.context)
-        self.dead.below(low)  # first: it makes room for what is over now
+        for tombstones in (self.dead, *self._early.values()):
+            tombstones.below(low)  # first: it makes room for what is over now
         effects: list[Effect] = []
+        ranges = self.dead.ranges_of(creator)
         if clean.context in self.contexts:
             effects += self._bury(self.contexts[clean.context], asker)
         else:
@@ -192,7 +218,43 @@ class Container:
         for number in sorted(n for n in self.contexts if worker_of(n) == creator and n < low):
             effects += self._bury(self.contexts[number])
         self.dead.bury(clean.context)
+        more = self.dead.ranges_of(creator)
+        if asker.peer != creator and creator not in self._gone and more > ranges and more % self._kept_each == 0:
+            effects.append(Request(creator, KEPT, Kept(self.dead.last_of(creator)), (), _nothing_follows, None))
         return effects
+
+    def kept(self, kept: Kept, asker: Asker) -> list[Effect]:
+        """KEPT: a worker remembers contexts of this one. It gets the low-water mark, at once or when that has risen.
+
+        Raises:
+            AutogradError: this worker has not begun the context.
+        """
+        number = kept.context
+        if worker_of(number) != self.me or number >= self._context_ids.next:
+            raise AutogradError(f"KEPT of context {number}, which worker {self.me} has not begun")
+        self._remember(number, (asker.peer,))
+        clean = Clean(number, self._low_water(number))
+        late = [Request(asker.peer, CLEAN, clean, (), _nothing_follows, None)] if clean.low > number else []
+        return [*late, Answer(asker, b"")]
+
+    def _tell_all(self, number: int, asker: Asker) -> list[Effect]:
+        """CLEAN of an own context that is over to all workers but the sender."""
+        if number in self.contexts or number not in self.dead:
+            return []
+        telling = self._telling.setdefault(number, _Telling(number, None))
+        return [*self._tell(telling, [peer for peer in self._others if peer != asker.peer]), *self._told(telling)]
+
+    def _believes(self, number: int, peer: int) -> bool:
+        """Whether `peer` may end a context here: it is the creator, or has called this worker in it.
+
+        CLEAN may overtake the call on its way out of `peer`: it is remembered, and that call runs outside of the
+        context.
+        """
+        context = self.contexts.get(number)
+        if peer == worker_of(number) or number in self.dead or (context is not None and peer in context.through):
+            return True
+        self._early.setdefault(peer, Tombstones()).bury(number)
+        return False
 
     # Forward.
 
@@ -242,6 +304,20 @@ class Container:
         local_pass = self._local_pass(context, self._pass_ids.take(), mode, retain, deadline, roots)
         return local_pass, local_pass.begin()
 
+    def check_sender(self, message: messages.Backward | messages.Mark, peer: int) -> None:
+        """A message of a pass has come from `peer`.
+
+        Raises:
+            AutogradError: it is for a send whose tensors went to another worker; or `peer` has no part in the context.
+        """
+        context = self.contexts.get(message.context)
+        if context is None:
+            return
+        sends = [context.sends.get(number) for number in message.sends]
+        takes_part = peer in context.known or peer in context.through
+        if not all(takes_part if send is None else send.peer == peer for send in sends):
+            raise AutogradError(f"worker {peer} sends a message of pass {message.number:#x} that is not its to send")
+
     def local_pass_for(
         self, number: int, context_number: int, mode: Mode, retain: bool, deadline: float
     ) -> tuple[LocalPass | PassError, list[Effect]]:
@@ -277,7 +353,14 @@ class Container:
         return local_pass
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
-        """CANCEL: a pass is over, whether or not it has come here."""
+        """CANCEL: a pass is over, whether or not it has come here.
+
+        Raises:
+            AutogradError: the sender is not the root of the pass.
+        """
+        root = worker_of(cancel.number)
+        if asker.peer != root:
+            raise AutogradError(f"worker {asker.peer} cancels pass {cancel.number:#x}, whose root is worker {root}")
         for ending in self._ending:
             if ending.number == cancel.number:
                 return ending.cancel(cancel, asker)
@@ -287,7 +370,6 @@ class Container:
         local_pass = context.local_pass
         if local_pass is not None and local_pass.number == cancel.number:
             return local_pass.cancel(cancel, asker)
-        root = worker_of(cancel.number)
         context.ended[root] = max(context.ended.get(root, -1), cancel.number)
         return [Answer(asker, b"")]
 
@@ -331,6 +413,7 @@ class Container:
     def lost(self, peer: int, reason: str) -> list[Effect]:
         """A worker is no longer there: neither are its contexts, nor the passes that it takes part in."""
         self._gone.add(peer)
+        self._early.pop(peer, None)
         effects: list[Effect] = []
         for context in list(self.contexts.values()):
             if worker_of(context.number) == peer:
@@ -342,3 +425,8 @@ class Container:
     def passes(self) -> Iterable[LocalPass]:
         """The parts that run or wait."""
         return [c.local_pass for c in self.contexts.values() if c.local_pass is not None and not c.local_pass.is_over]
+
+
+def _nothing_follows(answer: bytes | BaseException, *_: object) -> list[Effect]:
+    """KEPT, or a mark, without an answer: KEPT is sent again when there are more ranges."""
+    return []

@@ -72,6 +72,7 @@ class Context:
     recvs: dict[int, Recv] = field(default_factory=dict)
     by_node: dict[Node, Recv] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)  # workers that got a call with this context from here
+    through: set[int] = field(default_factory=set)  # workers whose calls have brought this context here
     gradients: dict[Any, Any] = field(default_factory=dict)  # tensor to gradient
     ended: dict[int, int] = field(
         default_factory=dict

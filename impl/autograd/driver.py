@@ -8,7 +8,8 @@ Theory of operation. The core (`Container`, `LocalPass`) is sans-I/O. Every even
 
 Which thread does what:
 
-- *Threads that read RPC* handle BACKWARD, MARK, CANCEL, CLEAN (`_handle`) and answers (`_done`). They never run nodes.
+- *Threads that read RPC* handle BACKWARD, MARK, CANCEL, CLEAN, KEPT (`_handle`) and answers (`_done`). They never run
+  nodes.
 - *One thread for each running local pass*: a thread of the agent's pool runs it (`run`). At the root it is the thread
   in `backward()` itself, which also waits there (`_run_until_over`), and reads the connection of its only peer
   meanwhile.
@@ -52,7 +53,7 @@ from .effects import Answer, Effect, Request, Run, Watch
 from .errors import ContextError, PassError
 from .ids import worker_of
 from .local_pass import Begin, LocalPass
-from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
+from .messages import BACKWARD, CANCEL, CLEAN, KEPT, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
 from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
@@ -91,6 +92,7 @@ class Driver:
             (MARK, self._mark),
             (CANCEL, self._cancel),
             (CLEAN, self._clean),
+            (KEPT, self._kept),
         ):
             agent.handle(kind, partial(self._handle, take))
 
@@ -256,6 +258,7 @@ class Driver:
     def _backward(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Backward.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
+        self.container.check_sender(said, asker.peer)
         local_pass, effects = self._local_pass(said.number, said.context, said.mode, said.retain, said.budget)
         if isinstance(local_pass, PassError):
             return [Answer(asker, messages.failed(local_pass))]
@@ -264,6 +267,7 @@ class Driver:
     def _mark(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Mark.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
+        self.container.check_sender(said, asker.peer)
         local_pass, effects = self._local_pass(said.number, said.context, Mode.SMART, said.retain, said.budget)
         if isinstance(local_pass, PassError):
             return [Answer(asker, messages.failed(local_pass))]
@@ -281,8 +285,18 @@ class Driver:
 
     def _clean(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Clean.unpack(body)
+        self._check_creator(said.context, "CLEAN")
         self._noticed("heard", said, peer=asker.peer)
         return self.container.clean(said, asker)
+
+    def _kept(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
+        said = messages.Kept.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
+        return self.container.kept(said, asker)
+
+    def _check_creator(self, context: int, what: str) -> None:
+        if worker_of(context) not in self.agent.workers:
+            raise ContextError(f"{what} in context {context}, of which no worker is the creator")
 
     # The agent's interceptor: the metadata of calls.
 
@@ -310,10 +324,9 @@ class Driver:
         if not metadata:
             return Scope(self.current, None)  # also of one that an earlier function has left open in the thread
         forward = Forward.unpack(metadata)
-        if worker_of(forward.context) not in self.agent.workers:
-            raise ContextError(f"a call in context {forward.context}, of which no worker is the creator")
+        self._check_creator(forward.context, "a call")
         with self._lock:
-            context = self.container.heard(forward.context)
+            context = self.container.heard(forward.context, peer)
         if context is None:
             return Scope(self.current, None)
         self._arrived(context, peer, forward, tensors)
@@ -323,12 +336,17 @@ class Driver:
         forward = Forward.unpack(metadata)
         with self._lock:
             context = self.container.contexts.get(forward.context)
-        if context is not None:
-            self._arrived(context, peer, forward, tensors)
+        if context is None:
+            return
+        if peer != self.agent.me and peer not in context.known:
+            raise ContextError(f"an answer in context {forward.context}, in which worker {peer} was not called")
+        self._arrived(context, peer, forward, tensors)
 
     def _arrived(self, context: Context, peer: int, forward: Forward, tensors: list[Tensor]) -> None:
         if forward.message == NO_MESSAGE:
             return
+        if worker_of(forward.message) != peer:
+            raise ContextError(f"message {forward.message:#x} comes from worker {peer}, which gives out no such id")
         wanting = [tensor for tensor, need in zip(tensors, forward.needs, strict=True) if need]
         node = attach_recv(forward.context, peer, wanting)
         with self._lock:

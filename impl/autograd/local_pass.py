@@ -254,11 +254,13 @@ class LocalPass:
 
     def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients, at_once: bool = False) -> list[Effect]:
         self._sent.add(peer)
-        request = Request(peer, kind, message, gradients, self.answered, self.deadline)
+        request = Request(peer, kind, message, gradients, partial(self.answered, peer=peer), self.deadline)
         return [*self.deficit.send(request, at_once)]
 
-    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
-        """A message of this worker has its answer, perhaps with a message piggybacked on it, or an error instead."""
+    def answered(
+        self, answer: bytes | BaseException, gradients: Gradients = (), peer: int | None = None
+    ) -> list[Effect]:
+        """A message of this worker has its answer from `peer`, perhaps with a piggybacked message, or an error."""
         self.deficit.signalled()
         if self.is_over:
             return []
@@ -270,7 +272,11 @@ class LocalPass:
         if isinstance(outcome, PassError):
             return self.fail(outcome)
         self.deficit.unreported += outcome.change
-        effects = self._take_piggybacked(outcome.piggybacked, gradients)
+        carried = outcome.piggybacked
+        sends = [self.context.sends.get(message) for message in carried.sends] if carried is not None else []
+        if any(send is not None and send.peer != peer for send in sends):
+            return self.fail(self._error(PassError, f"an answer of worker {peer} carries what is not its to send"))
+        effects = self._take_piggybacked(carried, gradients)
         return effects if self.is_over else [*effects, *self._settle()]
 
     def _take_piggybacked(self, told: Backward | Mark | None, gradients: Gradients) -> list[Effect]:

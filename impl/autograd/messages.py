@@ -1,7 +1,7 @@
 """The messages of backward passes and of contexts, and their bytes. Tensors travel beside them.
 
-Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED; CANCEL and CLEAN are acknowledged. A
-BACKWARD or a MARK may be piggybacked on DONE: it has no answer of its own.
+Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED; CANCEL, CLEAN and KEPT are
+acknowledged. A BACKWARD or a MARK may be piggybacked on DONE: it has no answer of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .dependencies import UNDEFINED
 from .errors import BY_FAILURE, AutogradError, PassError
 
 # Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
-BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)
+BACKWARD, MARK, CANCEL, CLEAN, KEPT = range(64, 69)
 
 MAX_TEXT = 65_536  # characters of an error that travels; a longer one is cut
 MAX_MARKS = 1 << 20  # sends that one MARK may name
@@ -28,6 +28,7 @@ _BACKWARD = struct.Struct("!QQQd??")
 _MARK = struct.Struct("!QQd?I")
 _PASS = struct.Struct("!QQ?")
 _CLEAN = struct.Struct("!QQ")
+_KEPT = struct.Struct("!Q")
 _DONE = struct.Struct("!?q")
 _KIND = struct.Struct("!B")
 _FORWARD = struct.Struct("!QQH")
@@ -79,6 +80,11 @@ class Backward(NamedTuple):
         return found
 
     @property
+    def sends(self) -> tuple[int, ...]:
+        """The messages whose sends it is for."""
+        return (self.message,)
+
+    @property
     def mode(self) -> Mode:
         return Mode.SMART if self.smart else Mode.FAST
 
@@ -103,6 +109,11 @@ class Mark(NamedTuple):
         if not 0 < count <= MAX_MARKS or len(body) != _MARK.size + 8 * count:
             raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each")
         return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
+
+    @property
+    def sends(self) -> tuple[int, ...]:
+        """The messages whose sends it is for."""
+        return self.messages
 
 
 class Cancel(NamedTuple):
@@ -137,6 +148,20 @@ class Clean(NamedTuple):
     def unpack(cls, body: bytes) -> Clean:
         context, low = _parse(_CLEAN, body)
         return cls(context, low)
+
+
+class Kept(NamedTuple):
+    """To the creator of contexts: the sender remembers one by one that some are over, of which this is the last."""
+
+    context: int
+
+    def pack(self) -> bytes:
+        return _KEPT.pack(*self)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Kept:
+        (context,) = _parse(_KEPT, body)
+        return cls(context)
 
 
 class Unused(NamedTuple):

@@ -34,14 +34,14 @@ from trystate.model.autograd.vocabulary import Part
 from trystate.model.errors import UsageError
 
 from . import messages
-from .messages import Backward, Cancel, Clean, Done, Mark
+from .messages import Backward, Cancel, Clean, Done, Kept, Mark
 from .observer import Event
 
 VARIABLE = "TRYSTATE_AUTOGRAD_RECORD"  # a folder: each worker writes worker-N.jsonl there
 FORMAT = 1
 BYTES_MAX = 1 << 28  # a million events
 OVER = (Part.DONE, Part.CANCELLED)
-KINDS: dict[type, str] = {Backward: "BACKWARD", Mark: "MARK", Cancel: "CANCEL", Clean: "CLEAN"}
+KINDS: dict[type, str] = {Backward: "BACKWARD", Mark: "MARK", Cancel: "CANCEL", Clean: "CLEAN", Kept: "KEPT"}
 
 
 class Recorder:

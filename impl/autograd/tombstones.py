@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from .errors import AutogradError
-from .ids import count_of, worker_of
+from .ids import COUNTER_BITS, count_of, worker_of
 
 MAX_RANGES = 65_536  # of one creator: as many contexts that a later one outlived, and are open still
 
@@ -32,6 +32,14 @@ class Tombstones:
     def __len__(self) -> int:
         """How many ranges are kept."""
         return sum(map(len, self._begins.values()))
+
+    def ranges_of(self, worker: int) -> int:
+        """How many ranges of this creator are kept."""
+        return len(self._ends.get(worker, ()))
+
+    def last_of(self, worker: int) -> int:
+        """The last context of this creator that is over; only after one of them was buried."""
+        return worker << COUNTER_BITS | self._ends[worker][-1]
 
     def bury(self, context: int) -> None:
         """A context is over.

@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine, may
+from ..language.lifelines import Lifelines, served
 from ..rendezvous.vocabulary import Membership
 from .vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
@@ -67,6 +68,12 @@ class Fields(System):
     final = flag(per="node", doc="its worker ended with an exit code that is not restarted")
     failed_for_good = flag(doc="such a failure has closed the rendezvous")
     orphans = flag(per="node", doc="workers of an agent that died run beside those of its successor")
+
+    def lifelines(self) -> Lifelines:
+        """The store has the shared state."""
+        restarts = dict.fromkeys(("spent", "own"), self.sizes["max_restarts"])
+        truth = "current spent failed_for_good broken"
+        return served("store", "member succeeded arrived", here=truth, totals=restarts)
 
     @machine(WorkerState, each="node")
     def worker_group(self, s: SymbolicState, node: Expr) -> Any:

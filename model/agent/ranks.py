@@ -43,6 +43,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Assignment, Ranking, Role
 
 S = SymbolicState
@@ -86,6 +87,10 @@ class Ranks(System):
     world = integer(0, RANKS_MAX, per="node", doc="workers of the round")
     role_base = integer(0, RANKS_MAX, per="node", doc="the rank of its first worker in its role")
     role_world = integer(0, RANKS_MAX, per="node", doc="workers of its role")
+
+    def lifelines(self) -> Lifelines:
+        """The store has the members of each round, and what they tell each other."""
+        return served("store", "member told told_role assigned base_of world_of role_base_of role_world_of")
 
     @machine(Ranking, each="node")
     def ranking(self, s: S, node: Expr) -> Any:

@@ -47,6 +47,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition
 
 S = SymbolicState
@@ -105,6 +106,10 @@ class Engagements(System):
     sent_to = flag(per=("call", "worker"), doc="the worker takes the call")
     cancel = choice(Cancel, per="worker", doc="the CANCEL to this worker")
     unsure = flag(doc="a CANCEL was given up: a worker may hold on to the pass")
+
+    def lifelines(self) -> Lifelines:
+        """The calls are drawn at one lifeline: a call has a sender and a receiver only while it is under way."""
+        return Lifelines("calls", here=("unsure",))
 
     @machine(Pass)
     def the_pass(self, s: S) -> Any:

@@ -52,8 +52,18 @@ def trip() -> Graph:
 def fetched() -> Graph:
     """Two parameters of worker 1 are fetched, as in the end-to-end example."""
     p = Program()
-    one, two = (p.send(0, f"to_here {name}", p.leaf(1, name)) for name in ("r1", "r2"))
-    return p.backward("fetched", "two parameters are fetched and added", p.op("add", one, two))
+    return p.backward("fetched", "two parameters are fetched and added", _fetched(p, "r1", "r2"))
+
+
+def end_to_end() -> Graph:
+    """A worker's pass of the end-to-end example, whose root is the sum of the elements."""
+    p = Program()
+    total = p.op("sum", _fetched(p, "rref1", "rref2"))
+    return p.backward("end-to-end", "the design note's end-to-end example: two parameters are fetched", total)
+
+
+def _fetched(p: Program, *names: str) -> Value:
+    return p.op("add", *(p.send(0, f"to_here {name}", p.leaf(1, name)) for name in names))
 
 
 def chain(workers: int) -> Graph:

@@ -211,7 +211,8 @@ CONTEXTS: tuple[Run, ...] = (
     _contexts(TRYSTATE, *LOSSES[:3], c=3),
     _contexts(TRYSTATE, "crash", w=4, c=3),
     _run(Tombstones, TORCH, released_is_for_good="G11", after_exit_and_quiet_nobody_has_it="G11"),
-    _run(Tombstones, TRYSTATE, sizes={"context": 4}),
+    _run(Tombstones, TRYSTATE),
+    _run(Tombstones, TRYSTATE, sizes={"context": 4, "peer": 1}),
     _run(Ids, TORCH, an_id_says_whose_it_is="G9", no_id_means_none="G10", every_id_is_given_out="G10"),
     _run(Ids, TRYSTATE),
 )

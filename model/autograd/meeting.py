@@ -58,6 +58,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import LAST, Lifelines, Message, Place, Value
 from .vocabulary import Delivery, Edition, WorkerState
 
 S = SymbolicState
@@ -97,6 +98,17 @@ class Meetings(System):
 
     came = flag(per="worker", doc="has called shutdown, gracefully")
     expired = flag(per="worker", doc="the timeout of its shutdown has passed")
+
+    def lifelines(self) -> Lifelines:
+        """A call goes to the next worker; entries and numbers are in the store."""
+
+        def to_next(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+            return indices[0], (indices[0] + 1) % self.sizes["worker"]
+
+        numbers = ("shown_sent", "shown_received", "before_sent", "before_received", "round", "rounds")
+        call = Message(to_next, sent=(D.SENT,), taken=(D.RUNNING,), answered=(D.ANSWERED,), heard=(D.OVER,))
+        places = {**dict.fromkeys(("entry", "wrote", *numbers)), "answer": LAST}
+        return Lifelines("store", places, ("runs", "ends"), messages={"call": call})
 
     @machine(WorkerState, each="worker")
     def worker_state(self, s: S, worker: Expr) -> Any:

@@ -50,6 +50,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, Message, Place, Value
 from .vocabulary import Edition, OwnerState, OwnerStep, StepState
 
 S = SymbolicState
@@ -82,6 +83,16 @@ class Optimizers(System):
 
     applied = integer(0, 2, per=BOTH, doc="the truth: how often the step's gradients were applied; 2 stands for more")
     alien = flag(per="owner", doc="the truth: a step has applied a gradient that is not of its context")
+
+    def lifelines(self) -> Lifelines:
+        """The optimizers have one lifeline, beside those of the owners to which they send their steps."""
+
+        def to_owner(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
+            return None, indices[1]
+
+        callers = dict.fromkeys(("done", "failed", "missing", "call_times_out", "notice"))
+        sent = Message(to_owner, sent=(P.SENT,), taken=(P.WAITING,))
+        return Lifelines("optimizers", callers, ("applied", "alien"), messages={"place": sent})
 
     @machine(StepState, each="optimizer")
     def step_state(self, s: S, optimizer: Expr) -> Any:

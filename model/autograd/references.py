@@ -46,6 +46,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Handle, News
 
 S = SymbolicState
@@ -79,6 +80,11 @@ class References(System):
 
     dead = flag(per="worker")
     noticed = flag(per=("worker", "worker"), doc="the first has noticed that the second is lost")
+
+    def lifelines(self) -> Lifelines:
+        """The value, and what is known of forks, is at the owner."""
+        at = ("asked", "made", "let_go", "gone", "known", "make", "owner_lets_go", "register", "forget")
+        return Lifelines(places=dict.fromkeys(at, 0))
 
     @machine(Handle, each="worker")
     def handle_state(self, s: S, worker: Expr) -> Any:

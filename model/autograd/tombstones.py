@@ -1,11 +1,15 @@
-"""A worker's memory of another's contexts that are over, and how it comes to forget them.
+"""Workers' memory of another's contexts that are over, and how they come to forget them.
 
 The creator's ids rise, so that most contexts that are over lie below its low-water mark: the oldest context that is
-open, or the next one if none is. CLEAN carries the mark; the contexts below it are over, and need not be remembered one
-by one. When the mark rises, the creator also tells those that remember something above the old one, although they may
-never have heard of the context that it just left: else they would remember it for ever.
+open, or the next one if none is. CLEAN of the creator carries the mark; the contexts below it are over, and need not be
+remembered one by one. When the mark rises, the creator also sends it to those that remember something above the old
+one, although a call may never have taken the context that it just left to them: else they would remember it for ever.
 
-torch remembers nothing. Abstractions: two workers; a context is taken to the other at most once.
+A mark is believed from the creator alone. A worker that is reached through another gets CLEAN from that other one,
+without a mark, and the creator does not know of it: so it tells the creator, by KEPT, that it remembers something.
+
+torch remembers nothing. Abstractions: the workers are a chain, each called by the one before it; a context is taken to
+each at most once.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Record
 
 S = SymbolicState
@@ -40,31 +45,40 @@ Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 
 
 class Tombstones(System):
-    """The contexts of one creator, and what one peer keeps of them."""
+    """The contexts of one creator, and what the workers that it reaches keep of them."""
 
     title = "Tombstones"
     Edition = (Edition.TORCH, Edition.TRYSTATE)
 
     context = index(3, "in the order of their ids")
+    peer = index(2, "the creator calls the first, and each calls the next")
 
     opened = integer(0, "context", doc="how many have begun")
     left = flag(per="context", doc="its creator has left it")
-    told = flag(per="context", doc="the creator has sent CLEAN of it to the peer")
-    known = flag(per="context", doc="the creator has taken it to the peer")
-    request = flag(per="context", doc="the call that takes it there is on its way")
-    clean = flag(per="context", doc="CLEAN of it is on its way")
-    carried = integer(0, "context", per="context", doc="... with this mark")
+    told = integer(0, "context", per="peer", doc="1 + the last that the creator knows that this peer remembers, or 0")
+    known = flag(per=("peer", "context"), doc="the one before has taken it to the peer")
+    request = flag(per=("peer", "context"), doc="the call that takes it there is on its way")
+    passed = flag(per=("peer", "context"), doc="CLEAN of it from the one before, which is another peer, is on its way")
+    clean = flag(per=("peer", "context"), doc="CLEAN of it from the creator is on its way")
+    carried = integer(0, "context", per=("peer", "context"), doc="... with this mark")
+    kept = flag(per=("peer", "context"), doc="KEPT is on its way to the creator: this is the last that is remembered")
 
-    has = flag(per="context", doc="the peer has it")
-    buried = flag(per="context", doc="the peer remembers that it is over")
-    ended = flag(per="context", doc="the truth: the peer was told that it is over")
-    mark = integer(0, "context", doc="the creator's low-water mark, as the peer knows it")
+    has = flag(per=("peer", "context"), doc="the peer has it")
+    buried = flag(per=("peer", "context"), doc="the peer remembers that it is over, above its mark")
+    ended = flag(per=("peer", "context"), doc="the truth: the peer was told that it is over")
+    mark = integer(0, "context", per="peer", doc="all below are over, as the peer knows")
+
+    def lifelines(self) -> Lifelines:
+        """Each context has a lifeline, and the two workers the last one."""
+        return Lifelines("workers")
 
     @machine(Record, each="context")
     def record(self, s: S, context: Expr) -> Any:
-        """The peer's record of a context."""
-        kept = ite(s.has[context], Record.HELD, ite(s.buried[context], Record.BURIED, Record.UNHEARD))
-        return ite(~s.has[context] & (ord_(context) < s.mark), Record.BELOW, kept)
+        """The last peer's record of a context."""
+        last = self.sizes["peer"] - 1
+        has = s.has[last, context]
+        kept = ite(has, Record.HELD, ite(s.buried[last, context], Record.BURIED, Record.UNHEARD))
+        return ite(~has & (ord_(context) < s.mark[last]), Record.BELOW, kept)
 
     # ---- the creator
 
@@ -78,59 +92,67 @@ class Tombstones(System):
         s.when(s.opened < self.sizes["context"])
         s.opened = s.opened + 1
 
-    @transition(each="context", fair=False)
-    def ask(self, s: S, context: Expr) -> None:
-        """A call takes it to the peer."""
-        s.when(self.is_open(s, context), ~s.known[context])
-        s.known[context] = True
-        s.request[context] = True
+    def is_first(self, peer: Expr) -> Condition:
+        return ord_(peer) == 0
+
+    @transition(each=("peer", "context"), fair=False)
+    def ask(self, s: S, peer: Expr, context: Expr) -> None:
+        """A call takes it to the next peer: of the creator, or of a peer that has it."""
+        before = any_((ord_(j) + 1 == ord_(peer)) & s.has[j, context] for j in s.peer)
+        s.when((self.is_first(peer) & self.is_open(s, context)) | before, ~s.known[peer, context])
+        s.known[peer, context] = True
+        s.request[peer, context] = True
 
     def is_open(self, s: S, context: Expr) -> Condition:
         return (ord_(context) < s.opened) & ~s.left[context]
 
     def leaves(self, s: S, context: Expr) -> tuple[Any, Any]:
-        """The creator leaves a context: the mark after it, and whether a peer lags behind that mark."""
+        """The creator leaves a context: the marks before it and after it."""
         s.when(self.is_open(s, context))
         before = self.low(s)
         s.left[context] = True
-        after = self.low(s)
-        return after, (after > before) & any_(s.told[j] & (ord_(j) >= before) for j in s.context)
+        return before, self.low(s)
 
-    def sends_clean_up(self, s: S, context: Expr, when: Any) -> None:
-        s.told[context] = when
-        s.clean[context] = when
+    def sends_clean_up(self, s: S, peer: Expr, context: Expr, when: Any) -> None:
+        s.told[peer] = ite(when & (s.told[peer] <= ord_(context)), ord_(context) + 1, s.told[peer])
+        s.clean[peer, context] = s.clean[peer, context] | when
 
-    # ---- the peer
+    # ---- the peers
 
     @transition(
-        each="context",
+        each=("peer", "context"),
         moves=[arc(Record.UNHEARD, Record.HELD)],
         cite="distributed-autograd-contexts 5.2: getOrCreateContext",
     )
-    def take_request(self, s: S, context: Expr) -> None:
+    def take_request(self, s: S, peer: Expr, context: Expr) -> None:
         """The call arrives; a context that is over does not come back."""
-        s.when(s.request[context])
-        s.request[context] = False
-        s.has[context] = not_(self.is_over(s, context))
+        s.when(s.request[peer, context])
+        s.request[peer, context] = False
+        s.has[peer, context] = not_(self.is_over(s, peer, context))
 
-    def is_over(self, s: S, context: Expr) -> Condition:
-        return s.buried[context] | (ord_(context) < s.mark)
+    def is_over(self, s: S, peer: Expr, context: Expr) -> Condition:
+        return s.buried[peer, context] | (ord_(context) < s.mark[peer])
 
-    def takes_clean_up(self, s: S, context: Expr) -> None:
-        """CLEAN arrives: the context is over."""
-        s.when(s.clean[context])
-        s.clean[context] = False
-        s.carried[context] = 0
-        s.has[context] = False
-        s.ended[context] = True
+    def releases(self, s: S, peer: Expr, context: Expr, when: Any) -> None:
+        """It is over: who has it drops it, and passes that on to the next."""
+        for next_one in s.peer:
+            goes_on = s.has[peer, context] & s.known[next_one, context] & (ord_(next_one) == ord_(peer) + 1)
+            s.passed[next_one, context] = s.passed[next_one, context] | (when & goes_on)
+        s.has[peer, context] = s.has[peer, context] & not_(when)
+        s.ended[peer, context] = s.ended[peer, context] | when
 
     # ---- what must hold
 
     def is_quiet(self, s: S) -> Condition:
-        return ~any_(s.request[j] | s.clean[j] for j in s.context)
+        ways = (s.request, s.passed, s.clean, s.kept)
+        return ~any_(any_(way[p, j] for way in ways) for p in s.peer for j in s.context)
 
     def is_idle(self, s: S) -> Condition:
         return self.is_quiet(s) & ~any_(self.is_open(s, j) for j in s.context)
+
+    def somewhere(self, s: S, *what: Any) -> Condition:
+        """One peer has all of this of one context."""
+        return any_(all_(each[p, j] for each in what) for p in s.peer for j in s.context)
 
     @terminal
     def at_rest(self, s: S) -> Condition:
@@ -140,27 +162,27 @@ class Tombstones(System):
     @sometimes()
     def clean_up_comes_first(self, s: S) -> Condition:
         """CLEAN has overtaken the call."""
-        return any_(s.ended[j] & s.request[j] for j in s.context)
+        return self.somewhere(s, s.ended, s.request)
 
     @always(witness="clean_up_comes_first")
     def released_is_for_good(self, s: S) -> Condition:
         """Where a context was released it never exists again."""
-        return ~any_(s.has[j] & s.ended[j] for j in s.context)
+        return ~self.somewhere(s, s.has, s.ended)
 
     @always(witness="clean_up_comes_first")
     def after_exit_and_quiet_nobody_has_it(self, s: S) -> Condition:
-        """When nothing is on its way, the peer has no context that its creator has left."""
-        return implies(self.is_quiet(s), ~any_(s.has[j] & s.left[j] for j in s.context))
+        """When nothing is on its way, no peer has a context that its creator has left."""
+        return implies(self.is_quiet(s), ~any_(s.has[p, j] & s.left[j] for p in s.peer for j in s.context))
 
     @always(witness="clean_up_comes_first")
     def what_is_open_is_not_over(self, s: S) -> Condition:
-        """The peer takes no context for over that is open."""
-        return ~any_(self.is_open(s, j) & self.is_over(s, j) for j in s.context)
+        """No peer takes a context for over that is open."""
+        return ~any_(self.is_open(s, j) & self.is_over(s, p, j) for p in s.peer for j in s.context)
 
     @always(witness="clean_up_comes_first")
     def nothing_is_remembered_for_ever(self, s: S) -> Condition:
-        """When no context is open, and nothing is on its way, the peer remembers none of them."""
-        return implies(self.is_idle(s), ~any_(s.buried[j] for j in s.context))
+        """When no context is open, and nothing is on its way, the mark has reached all: no peer remembers any."""
+        return implies(self.is_idle(s), ~self.somewhere(s, s.buried))
 
 
 # ---- the editions
@@ -171,54 +193,110 @@ class Torch(Tombstones, edition=Edition.TORCH):
 
     @transition(each="context")
     def leave(self, s: S, context: Expr) -> None:
-        """The creator leaves it, and tells the peer if that knows it."""
+        """The creator leaves it, and tells the first peer if that knows it."""
         self.leaves(s, context)
-        self.sends_clean_up(s, context, s.known[context])
+        for p in s.peer:
+            self.sends_clean_up(s, p, context, self.is_first(p) & s.known[p, context])
 
-    @transition(each="context", moves=[arc(Record.HELD, Record.UNHEARD)], cite="container.cpp: releaseContextIfPresent")
-    def take_clean_up(self, s: S, context: Expr) -> None:
+    @transition(
+        each=("peer", "context"),
+        moves=[arc(Record.HELD, Record.UNHEARD)],
+        cite="container.cpp: releaseContextIfPresent",
+    )
+    def take_clean_up(self, s: S, peer: Expr, context: Expr) -> None:
         """CLEAN arrives: the context is dropped."""
-        self.takes_clean_up(s, context)
+        s.when(s.clean[peer, context] | s.passed[peer, context])
+        s.clean[peer, context] = False
+        s.passed[peer, context] = False
+        self.releases(s, peer, context, True)
 
 
 class Ours(Tombstones, edition=Edition.TRYSTATE):
-    """Ours: the peer remembers what is over, down to the creator's low-water mark."""
+    """Ours: the peers remember what is over, down to the creator's low-water mark."""
 
     @transition(each="context")
     def leave(self, s: S, context: Expr) -> None:
-        """The creator leaves it, and tells each peer that knows it or lags behind the mark."""
-        mark, behind = self.leaves(s, context)
-        tells = s.known[context] | self.tells_who_lags(behind)
-        self.sends_clean_up(s, context, tells)
-        s.carried[context] = ite(tells, mark, 0)
+        """The creator leaves it, and tells each peer that it has called in it, or that lags behind the mark."""
+        before, mark = self.leaves(s, context)
+        for p in s.peer:
+            lags = (mark > before) & (s.told[p] > before)
+            tells = (self.is_first(p) & s.known[p, context]) | self.tells_who_lags(p, lags)
+            self.sends_mark(s, p, context, tells)
 
-    def tells_who_lags(self, behind: Any) -> Any:
-        return behind
+    def sends_mark(self, s: S, peer: Expr, context: Expr, when: Any) -> None:
+        self.sends_clean_up(s, peer, context, when)
+        s.carried[peer, context] = ite(when, self.low(s), s.carried[peer, context])
+
+    def tells_who_lags(self, peer: Expr, lags: Any) -> Any:
+        return lags
 
     @transition(
-        each="context",
+        each=("peer", "context"),
         moves=[
             arc((Record.UNHEARD, Record.HELD), Record.BURIED),
-            arc((Record.UNHEARD, Record.HELD), Record.BELOW),
+            arc((Record.UNHEARD, Record.HELD, Record.BURIED), Record.BELOW),
             arc((Record.UNHEARD, Record.HELD, Record.BURIED), Record.BELOW, of="others"),
         ],
     )
-    def take_clean_up(self, s: S, context: Expr) -> None:
-        """CLEAN arrives: the context is over, and so is all that is below the mark."""
-        mark = self.read_mark(s, s.carried[context])
-        self.takes_clean_up(s, context)
-        s.buried[context] = True
-        s.mark = ite(mark > s.mark, mark, s.mark)
+    def take_clean_up(self, s: S, peer: Expr, context: Expr) -> None:
+        """CLEAN of the creator arrives: the context is over, and so is all that is below the mark."""
+        s.when(s.clean[peer, context])
+        mark = self.read_mark(s, s.carried[peer, context])
+        s.clean[peer, context] = False
+        s.carried[peer, context] = 0
+        self.buries(s, peer, context, mark)
+
+    def buries(self, s: S, peer: Expr, context: Expr, mark: Any) -> None:
+        """A context, and all below the mark, are over; what is over without a gap lies below the peer's own mark."""
         for j in s.context:
-            below = ord_(j) < s.mark
-            s.has[j] = s.has[j] & ~below
-            s.buried[j] = s.buried[j] & ~below
-            s.ended[j] = s.ended[j] | below
+            now = (ord_(j) == ord_(context)) | (ord_(j) < mark)
+            self.releases(s, peer, j, now)
+            s.buried[peer, j] = s.buried[peer, j] | now
+        s.mark[peer] = count(all_(self.is_over(s, peer, k) | (ord_(k) > ord_(j)) for k in s.context) for j in s.context)
+        for j in s.context:
+            s.buried[peer, j] = s.buried[peer, j] & (ord_(j) >= s.mark[peer])
 
     def read_mark(self, s: S, carried: Any) -> Any:
         return carried
 
+    @transition(
+        each=("peer", "context"),
+        moves=[
+            arc(Record.HELD, Record.BURIED),
+            arc(Record.HELD, Record.BELOW),
+            arc(Record.BURIED, Record.BELOW, of="others"),
+        ],
+    )
+    def take_passed_on(self, s: S, peer: Expr, context: Expr) -> None:
+        """CLEAN of another peer arrives, behind its call: KEPT goes to the creator, if one more gap is remembered."""
+        s.when(s.passed[peer, context], ~s.request[peer, context] | self.is_over(s, peer, context))
+        s.passed[peer, context] = False
+        before = self.ranges(s, peer)
+        self.buries(s, peer, context, 0)
+        more = self.tells_the_creator(self.ranges(s, peer) > before)
+        for j in s.context:
+            later = any_(self.is_over(s, peer, k) & (ord_(k) > ord_(j)) for k in s.context)
+            s.kept[peer, j] = s.kept[peer, j] | (more & self.is_over(s, peer, j) & ~later)
+
+    def ranges(self, s: S, peer: Expr) -> Any:
+        """How many ranges of contexts that are over the peer remembers."""
+        return count(
+            self.is_over(s, peer, j) & ~any_(self.is_over(s, peer, k) & (ord_(k) + 1 == ord_(j)) for k in s.context)
+            for j in s.context
+        )
+
+    def tells_the_creator(self, more: Any) -> Any:
+        return more
+
+    @transition(each=("peer", "context"))
+    def take_kept(self, s: S, peer: Expr, context: Expr) -> None:
+        """KEPT arrives: the creator sends the mark at once, if that is above what the peer remembers, or else later."""
+        s.when(s.kept[peer, context])
+        s.kept[peer, context] = False
+        s.told[peer] = ite(s.told[peer] <= ord_(context), ord_(context) + 1, s.told[peer])
+        self.sends_mark(s, peer, context, self.low(s) > ord_(context))
+
     @sometimes()
     def something_is_remembered(self, s: S) -> Condition:
         """A context is over, and an older one is not."""
-        return any_(s.buried[j] for j in s.context)
+        return self.somewhere(s, s.buried)

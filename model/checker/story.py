@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..language import Cell, Kind, State, System
-from ..language.lifelines import Lifelines, Place
+from ..language import Cell, Kind, State, SymbolicState, System
+from ..language.expressions import lift
+from ..language.lifelines import LAST, SHARED, Lifelines, Place
 from ..language.sorts import Sort
 from .interpret import Interpreter
-from .kernel import Instance, Kernel
+from .kernel import Instance
 from .verdicts import Counterexample
 
 RESTS = "rests here for ever: nothing that must happen can"
@@ -22,7 +23,10 @@ TEXT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A cell that a step gave another value. `member` is None where it is at the shared lifeline."""
+    """A cell that a step gave another value. `member` is None where it is at the shared lifeline.
+
+    Without `old`, a message that the step sends, takes or loses: `cell` says that, and `new` is the message.
+    """
 
     cell: str
     member: int | None
@@ -30,7 +34,7 @@ class Change:
     new: str
 
     def __str__(self) -> str:
-        return f"{self.cell}: {self.old} → {self.new}"
+        return f"{self.cell}: {self.old} → {self.new}" if self.old else f"{self.cell}: {self.new}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,25 @@ class Story:
     initial: State
     steps: tuple[Step, ...]
     loop: int | None
-    shared: str = "shared"
+    shared: str = SHARED
     messages: tuple[Flight, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The names of the lifelines that are drawn: the shared one only where something is at it."""
+        places = [step.actor for step in self.steps] + [change.member for step in self.steps for change in step.changes]
+        places += [end for flight in self.messages for end in (flight.source, flight.dest)]
+        return (*self.members, self.shared) if None in places or not self.members else self.members
+
+    @property
+    def counts(self) -> str:
+        """How many messages there are, and how many of them are not taken."""
+        lost = sum(not flight.taken and flight.ended is not None for flight in self.messages)
+        left = sum(flight.ended is None for flight in self.messages)
+        words = [f"{len(self.messages)} messages" if len(self.messages) > 1 else "1 message"]
+        words += [f"{lost} lost"] if lost else []
+        words += [f"{left} on their way at the end" if left > 1 else "1 on its way at the end"] if left else []
+        return ", ".join(words)
 
     @property
     def rests(self) -> bool:
@@ -90,20 +111,21 @@ class Story:
 def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budget: bool = False) -> Story:
     """Work out who did what in a run, with a note for each step if there are any.
 
-    With `budget`, also how often a fault may still happen.
+    With `budget`, also how often a fault may still happen, and messages of a sequence cell by cell.
     """
-    kernel = Kernel(system)
+    interpreter = Interpreter(system)
     main, lifelines = main_index(system), system.lifelines()
     states = run.path.states
-    hidden = frozenset() if budget else frozenset(map(system.fault_counter, system.faults))
     fleet = _Fleet(system, lifelines)
+    hidden = frozenset() if budget else fleet.records | {*map(system.fault_counter, system.faults)}
     steps = []
     for number, taken in enumerate(run.path.steps, 1):
-        instance = kernel.instances[taken]
-        ends = fleet.move(number, instance, states[number - 1 : number + 1])
+        instance = interpreter.kernel.instances[taken]
+        ends, said = fleet.move(number, instance, states[number - 1 : number + 1])
         actor = _actor(main, lifelines, instance, ends)
-        steps.append(_step(system, main, lifelines, hidden, Step(
-            number, instance.label, instance.transition.kind, instance.transition.doc, actor, (),
+        messages = () if budget else tuple(Change(cell, actor, "", text) for cell, text in said)
+        steps.append(_step(interpreter, main, lifelines, hidden, Step(
+            number, instance.label, instance.transition.kind, instance.transition.doc, actor, messages,
             notes[number - 1] if notes else "",
         ), states[number - 1 : number + 1]))  # fmt: skip
     members = tuple(f"{main.name} {k}" for k in range(main.size)) if main is not None else ()
@@ -111,8 +133,9 @@ def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budg
 
 
 def main_index(system: System) -> Sort | None:
-    """The index whose members are drawn as lifelines: the one that most fields have a value per."""
-    sorts = list(system.index_sorts.values())
+    """The index whose members are drawn as lifelines: the one that the system names, or that most fields have."""
+    members = system.lifelines().members
+    sorts = [sort for sort in system.index_sorts.values() if members in ("", sort.name)]
     fields = {sort.name: sum(sort in slot.dims for slot in system.slots.values()) for sort in sorts}
     return max(sorts, key=lambda sort: fields[sort.name], default=None)
 
@@ -127,42 +150,57 @@ def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...], 
 
 
 def _actor(main: Sort | None, lifelines: Lifelines, taken: Instance, ends: Sequence[tuple[Place, bool]]) -> Place:
-    """The lifeline that takes a step: the receiver of its messages, its own index, or the sender of its messages."""
-    if taken.transition.name in lifelines.steps:
-        return lifelines.steps[taken.transition.name]
+    """The lifeline that takes a step: the receiver of its messages, or else their sender, or that of its own index."""
+    if taken.transition.name in lifelines.places:
+        place = lifelines.places[taken.transition.name]
+        return taken.indices[LAST] if place == LAST else place
     receivers = {place for place, received in ends if received}
-    if len(receivers) == 1:
-        return receivers.pop()
-    own = _owner(main, tuple(p.sort for p in taken.transition.params), taken.indices, lifelines)
     senders = {place for place, received in ends if not received}
-    return senders.pop() if own is None and len(senders) == 1 else own
+    for places in (receivers, senders):
+        if len(places) == 1:
+            return places.pop()
+    return _owner(main, tuple(p.sort for p in taken.transition.params), taken.indices, lifelines)
 
 
 def _step(
-    system: System, main: Sort | None, lifelines: Lifelines, hidden: frozenset[str], step: Step, around: Sequence[State]
+    interpreter: Interpreter,
+    main: Sort | None,
+    lifelines: Lifelines,
+    hidden: frozenset[str],
+    step: Step,
+    around: Sequence[State],
 ) -> Step:
     """The step with its changes; what is on its way is changed at the lifeline of the step."""
-    in_flight = _fields_of(system, lifelines)
+    system = interpreter.system
+    at_step = {*lifelines.messages, *lifelines.here, *_records(system, lifelines)}
+    after = SymbolicState(system, frozen="the total of a count")
 
     def member(cell: Cell) -> Place:
-        if cell.slot.name in in_flight:
+        name = cell.slot.name
+        if name in at_step:
             return step.actor
-        return None if cell.slot.name in lifelines.kept else _owner(main, cell.slot.dims, cell.indices, lifelines)
+        own = _owner(main, cell.slot.dims, cell.indices, lifelines)
+        return lifelines.places.get(name, own)
+
+    def total(cell: Cell) -> str:
+        """Of a count that rises, where it is to come."""
+        total = lifelines.totals.get(cell.slot.name)
+        if callable(total):
+            total = interpreter.value(lift(total(after, *cell.indices)), around[1])
+        return "" if total is None else f" of {total}"
 
     changes = tuple(
-        Change(cell.name, member(cell), cell.sort.show(a), cell.sort.show(b))
+        Change(cell.name, member(cell), cell.sort.show(a), cell.sort.show(b) + (total(cell) if b > a else ""))
         for cell, a, b in zip(system.cells, *around, strict=True)
         if a != b and cell.slot.name not in hidden
     )
-    return replace(step, changes=changes)
+    return replace(step, changes=(*step.changes, *changes))
 
 
-def _fields_of(system: System, lifelines: Lifelines) -> frozenset[str]:
-    """The fields of all messages: those of a sequence are its length and its components."""
-    found = {name for name in lifelines.messages if name not in system.sequences}
-    for name in lifelines.messages.keys() & system.sequences.keys():
-        found |= {field for field, _ in system.sequences[name].fields(name)}
-    return frozenset(found)
+def _records(system: System, lifelines: Lifelines) -> frozenset[str]:
+    """The fields of the sequences that are messages: their lengths and components."""
+    names = lifelines.messages.keys() & system.sequences.keys()
+    return frozenset(field for name in names for field, _ in system.sequences[name].fields(name))
 
 
 class _Fleet:
@@ -170,15 +208,22 @@ class _Fleet:
 
     def __init__(self, system: System, lifelines: Lifelines) -> None:
         self.flights: list[Flight] = []
+        self.records = _records(system, lifelines)
         self._system = system
         self._lengths = {f"{name}_length": name for name in system.sequences}
         names = [self._lengths.get(cell.slot.name, cell.slot.name) for cell in system.cells]
         self._cells = [(k, cell) for k, cell in enumerate(system.cells) if names[k] in lifelines.messages]
         self._messages = {cell.name: lifelines.messages[names[k]] for k, cell in self._cells}
 
-    def move(self, number: int, taken: Instance, around: Sequence[State]) -> list[tuple[Place, bool]]:
-        """Follow a step; returns the places that took a message in it, and, with False, those that sent one."""
+    def move(
+        self, number: int, taken: Instance, around: Sequence[State]
+    ) -> tuple[list[tuple[Place, bool]], list[tuple[str, str]]]:
+        """Follow a step; returns the places that took a message in it, and, with False, those that sent one.
+
+        Also, of each record: that it is sent, taken or lost, and what it says.
+        """
         ends: list[tuple[Place, bool]] = []
+        said: list[tuple[str, str]] = []
         for k, cell in self._cells:
             old, new = around[0][k], around[1][k]
             message = self._messages[cell.name]
@@ -186,16 +231,39 @@ class _Fleet:
             for back, (values, after) in enumerate(ways[: 2 if message.answered else 1]):
                 more = self._on_way(cell, values, new) - self._on_way(cell, values, old)
                 received = more == -1 and (not after or new in _ordinals(after))
-                received = received and taken.transition.kind is not Kind.FAULT
-                for at in self._in_flight(cell.name, bool(back))[: max(0, -more)]:
+                received = received and taken.transition.kind is Kind.PROTOCOL
+                shown = self._shown(cell)
+                for place, at in enumerate(self._in_flight(shown, bool(back))[: max(0, -more)]):
                     self.flights[at] = replace(self.flights[at], ended=number, taken=received)
                     ends += [(self.flights[at].dest, True)] if received else []
-                for _ in range(more):
+                    said += self._record("takes" if received else "loses", cell, place, around[0])
+                for place in range(old, old + more):
                     way = message.ends(cell.indices, lambda name: around[1][self._system.positions[name]])
                     source, dest = way[::-1] if back else way
-                    self.flights.append(Flight(cell.name, bool(back), source, dest, number))
+                    self.flights.append(Flight(shown, bool(back), source, dest, number))
                     ends.append((source, False))
-        return ends
+                    said += self._record("sends", cell, place, around[1])
+        return ends, sorted(said, key=lambda record: record[0].startswith("sends"))
+
+    def _shown(self, cell: Cell) -> str:
+        """The name of what a cell is of, such as that of the sequence which has this length."""
+        name = cell.slot.name
+        return self._lengths.get(name, name) + cell.name.removeprefix(name)
+
+    def _record(self, verb: str, cell: Cell, place: int, state: State) -> Iterator[tuple[str, str]]:
+        """Of a record at a place of a sequence: its components that are not the lowest, and each enumeration."""
+        name = self._lengths.get(cell.slot.name)
+        if name is None:
+            return
+        at, values = cell.name.removeprefix(cell.slot.name), list[str]()
+        for component, sort in self._system.sequences[name].components:
+            k = self._system.positions[f"{name}_{place}_{component}{at}"]
+            text = self._system.cells[k].sort.show(state[k])
+            if isinstance(sort, type) and issubclass(sort, enum.Enum):
+                values.append(text)
+            elif state[k]:
+                values.append(f"{component} {text}")
+        yield f"{verb} {name}{at}", ", ".join(values)
 
     def _on_way(self, cell: Cell, values: Collection[enum.Enum], value: int) -> int:
         """How many messages a value stands for: of a sequence its length, of a number one unless it is 0."""

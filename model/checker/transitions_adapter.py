@@ -6,7 +6,7 @@ a trigger that is refused raises and changes neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ class Running:
     """The model that a machine moves: `state` names the control state, `data` is the whole system's state."""
 
     state: str
+    trigger: Callable[[str], bool]  # of the library
 
     def __init__(self, interpreter: Interpreter, machine: Machine, indices: Mapping[str, int]) -> None:
         self.data: State = machine.system.initial_states[0]
@@ -103,6 +104,15 @@ def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.M
         send_event=True,
         name=machine.name,
     )
+
+
+def taken(model: Running, instance: Instance) -> State | None:
+    """The system's state after the step; None where the library refuses it, or moves to another control state."""
+    try:
+        model.trigger(trigger_name(instance))
+    except transitions.MachineError:
+        return None
+    return model.data if model.state == model._name(model.data) else None
 
 
 def trigger_name(instance: Instance) -> str:

@@ -2,21 +2,26 @@
 
 Rule: a walk names its steps by the transitions of its system, and the state that it comes to by a `sometimes`, its
 witness. A step that is not enabled where it stands is refused, and so is a walk that does not come to its witness.
+The states of a walk are those to which the `transitions` library moves the machines of its system.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
 from ..language import State, System
 from ..language.properties import Claim, Form, Property, trace_property
 from .expectations import Run
 from .interpret import Interpreter
-from .kernel import Path
+from .kernel import Instance, Path
 from .verdicts import Counterexample
+
+if TYPE_CHECKING:
+    from .transitions_adapter import Running
 
 LABEL = re.compile(r"\w+(?:\([^)]*\))?")
 
@@ -71,7 +76,7 @@ def walked(walk: Walk, system: System | None = None) -> Counterexample:
     """
     system = system or walk.run.build()
     labels = [taken.step for taken in walk.all_steps]
-    path, begin = _follow(system, labels, f"{walk.name}: "), len(labels) - len(walk.steps)
+    path, begin = _follow(system, labels, f"{walk.name}: ", _on_library(system)), len(labels) - len(walk.steps)
     witness, interpreter = shown_by(walk, system), Interpreter(system)
     if interpreter.holds(witness.exprs[0], path.states[begin]):
         raise DeclarationError(f"{walk.name}: {witness.name} is true where the walk begins: begin earlier")
@@ -104,13 +109,24 @@ def after(system: System, steps: str) -> State:
     return _follow(system, LABEL.findall(steps)).states[-1]
 
 
-def _follow(system: System, steps: Iterable[str], whose: str = "") -> Path:
+def _on_library(system: System) -> tuple[Running, ...]:
+    """Each machine of the system, of the first members of its indices, run by the `transitions` library."""
+    from .transitions_adapter import to_transitions  # here, so that the library is loaded for a walk alone
+
+    return tuple(
+        to_transitions(each, **{p.args[0]: p.sort.low for p in each.params})[0] for each in system.machines.values()
+    )
+
+
+def _follow(system: System, steps: Iterable[str], whose: str = "", machines: Sequence[Running] = ()) -> Path:
+    """The path of the steps: the library's machines take them, or the interpreter if there is no machine."""
     interpreter = Interpreter(system)
     instances = {instance.label: instance for instance in interpreter.kernel.instances}
     states, numbers, labels = [system.initial_states[0]], list[int](), list[str]()
     for label in steps:
-        instance = instances.get(label)
-        reached = None if instance is None else interpreter.step(instance, states[-1])
+        reached = None
+        if (instance := instances.get(label)) is not None:
+            reached = _moved(machines, instance) if machines else interpreter.step(instance, states[-1])
         if instance is None or reached is None:
             behind = " ".join(labels) or "none"
             at = interpreter.kernel.decode(states[-1])
@@ -119,3 +135,11 @@ def _follow(system: System, steps: Iterable[str], whose: str = "") -> Path:
         numbers.append(instance.number)
         labels.append(label)
     return Path(tuple(states), tuple(numbers))
+
+
+def _moved(machines: Sequence[Running], instance: Instance) -> State | None:
+    """The state to which the library moves the machines, or None where one of them refuses the step."""
+    from .transitions_adapter import taken
+
+    found = {taken(machine, instance) for machine in machines}
+    return found.pop() if len(found) == 1 else None

@@ -47,6 +47,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Creation, Edition
 
 S = SymbolicState
@@ -79,6 +80,10 @@ class Groups(System):
         per=("process", "group"), doc="an address of its first life is in the store, under the name so numbered"
     )
     mixed = flag(per=("process", "group"), doc="it is connected to a process that has another group in mind")
+
+    def lifelines(self) -> Lifelines:
+        """An address that a process has left in the store is there."""
+        return served("store", "left", here="mixed")
 
     @machine(Creation, each="process")
     def creation(self, s: S, process: Expr) -> Any:

@@ -41,6 +41,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Edition, User
 
 S = SymbolicState
@@ -77,6 +78,10 @@ class Files(System):
     stopped = flag(per="process", doc="does not go on")
     stale = flag(per="process", doc="has read an address of the job before")
     second = flag(doc="the second job runs")
+
+    def lifelines(self) -> Lifelines:
+        """The records are in the file, which the next job finds."""
+        return served("file", "address", here="stale")
 
     @machine(User, each="process")
     def user(self, s: S, process: Expr) -> Any:

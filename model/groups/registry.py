@@ -35,6 +35,7 @@ from ..language import (
     ord_,
     sometimes,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Entry
 
 S = SymbolicState
@@ -59,6 +60,10 @@ class Registry(System):
     ranked = flag(per="group", doc="is in _pg_group_ranks")
     used = flag(per="number", doc="a group of this life has, or had, the name")
     reused = flag(doc="a group got the name that another one of this life had")
+
+    def lifelines(self) -> Lifelines:
+        """All is one process's."""
+        return Lifelines("process", here=("used", "reused"))
 
     @machine(Entry, each="group")
     def registered(self, s: S, group: Expr) -> Any:

@@ -2,7 +2,7 @@
 
 from .expressions import Expr, and_, as_int, implies, ite, named, not_, or_, ord_
 from .fields import Cell, Slot, choice, constant, flag, index, integer
-from .lifelines import Lifelines, Message
+from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine
 from .properties import Form, Property, always, leads_to, sometimes, step
 from .quantifiers import all_, any_, count
@@ -17,6 +17,6 @@ __all__ = [
     "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine", "Message",
     "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_",
     "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault", "flag", "implies", "index",
-    "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "sometimes",
-    "step", "terminal", "transition",
+    "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served",
+    "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

@@ -319,26 +319,6 @@ class Prover:
         model = solver.model().translate(load().main_ctx()) if answer is Answer.MODEL else None
         return Question(condition, answer, self._clock() - begin, smt2, laws, model)
 
-    def core(self, condition: Condition, kept: dict[str, Expr]) -> frozenset[str]:
-        """The names among `kept` that the solver needs to prove a condition; all of them if it gives up."""
-        z3 = load()
-        known = {} if condition.where == INIT else kept
-        put = self.base(condition, {}, ()).with_(not_(condition.goal), *known.values())
-        named = dict(zip(known, put.given[len(put.given) - len(known) :], strict=True))
-        rest = put.given[: len(put.given) - len(known)]
-        for without in (FEW_LAWS, frozenset[str]()):
-            context = z3.Context()
-            solver = z3.Solver(ctx=context)
-            left = self._until - self._clock()
-            solver.set(unsat_core=True, rlimit=self._effort, timeout=max(1, int(left * 1000)))
-            laws = (law for name, law in put.formulas.laws if name not in without)
-            solver.add(*(term.translate(context) for term in (*rest, *laws)))
-            for name, term in named.items():
-                solver.assert_and_track(term.translate(context), name)
-            if Answer(str(solver.check())) is Answer.REFUTED:
-                return frozenset(map(str, solver.unsat_core()))
-        return frozenset(known)
-
     def _say(self, settled: bool) -> None:
         """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
         good = Status.KEPT if self._part else Status.PROVED

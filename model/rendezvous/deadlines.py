@@ -10,6 +10,8 @@ So a thread that syncs in the middle of the other's sync can leave an old copy w
 undoes what another node has written. `_heartbeat_lock` prevents that: `set_closed`, `is_closed`, `num_nodes_waiting`
 and the timer hold it for the whole of a call, and `next_rendezvous` and `shutdown` end the timer before.
 
+The article has the same calls, and prints no caller of `_close`: those of the edition SEED are torch 1.10's.
+
 Ours. Each thread has a copy of its own, and no lock. The deadlines of `set_closed`, `is_closed` and `shutdown` are the
 driver's: it sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join. A
 heartbeat has no deadline of its own, since it has the lease: when that is over, the agent stops its workers.
@@ -52,6 +54,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .operators import OPERATORS
 from .vocabulary import Action, AgentPhase, Call, CallError, CallStep, Edition, Stored, Timer
 
@@ -59,13 +62,13 @@ S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 P, E = CallStep, CallError
 AGENT, TIMER = 0, 1  # the two threads
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 OPERATOR = {Call.EXIT: "exit", Call.SHUTDOWN: "close", Call.SET_CLOSED: "close", Call.KEEP_ALIVE: "keep-alive"}
 BEGIN = [arc(P.IDLE, P.SYNCING)]
 STOP = [
     *BEGIN,
     arc(Timer.BEATING, Timer.STOPPED),
-    arc(Timer.DEAD, Timer.STOPPED, editions=[TORCH]),
+    arc(Timer.DEAD, Timer.STOPPED, editions=[SEED, TORCH]),
     arc((P.SYNCING, P.ACTING, P.RETURNED, P.RAISED), P.IDLE, of="others", editions=[TRYSTATE]),
 ]
 CITE = "dynamic_rendezvous.py: "
@@ -75,7 +78,7 @@ class Deadlines(System):
     """One node with its two threads, on a store that others write to."""
 
     title = "Operations beside heartbeats: deadlines, the heartbeat lock, a corrupt state"
-    Edition = (TORCH, TRYSTATE)
+    Edition = (SEED, TORCH, TRYSTATE)
 
     thread = index(2, "0 is the agent's, 1 the timer's")
 
@@ -94,6 +97,12 @@ class Deadlines(System):
     got_closed = flag(per="thread", doc="in the thread's own hands: what it has read, or is about to write")
     got_member = flag(per="thread", doc="as above")
     got_good = flag(per="thread", doc="... and it is the store's")
+
+    def lifelines(self) -> Lifelines:
+        """The store has the shared state; the node's copy and its lock are of both threads."""
+        agent, timer = ("phase", "join", "join_fails", "cache_ends"), ("timer", "lease", "lease_ends")
+        copy = ("lock", "copy_closed", "copy_member", "copy_due", "token_good", "dirty", "cached", "got_good")
+        return Lifelines("store", {**dict.fromkeys(agent, AGENT), **dict.fromkeys(timer, TIMER)}, copy)
 
     @machine(CallStep, each="thread")
     def call_step(self, s: S, thread: Expr) -> Any:
@@ -198,7 +207,7 @@ class Deadlines(System):
 
     @transition(
         each="thread",
-        moves=[arc((P.RETURNED, P.RAISED), P.IDLE), arc(Timer.BEATING, Timer.DEAD, editions=[TORCH])],
+        moves=[arc((P.RETURNED, P.RAISED), P.IDLE), arc(Timer.BEATING, Timer.DEAD, editions=[SEED, TORCH])],
         cite="rendezvous-engine 3.2.1.2",
     )
     def end(self, s: S, thread: Expr) -> None:
@@ -580,6 +589,10 @@ class Torch(Deadlines, edition=TORCH):
         syncing = any_(s.at[t] == P.LOADED for t in s.thread)
         same = (s.copy_closed == s.closed) & (s.copy_member == s.member)
         return implies(s.token_good & ~s.dirty & ~syncing & ~any_(s.at[t] == P.ACTING for t in s.thread), same)
+
+
+class Torch110(Torch, edition=SEED):
+    """torch 1.10, as the article has it: one copy, a lock, and deadlines that the operators look at."""
 
 
 class Ours(Deadlines, edition=TRYSTATE):

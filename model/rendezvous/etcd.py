@@ -57,6 +57,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Edition, EtcdNode, EtcdRound
 
 S = SymbolicState
@@ -92,6 +93,11 @@ class EtcdRendezvous(System):
     confirmed = flag(per="node", doc="the active round lists a lease of the node")
     lease = flag(per="node", doc="... and the lease is there")
     close_lost = flag(doc="a node closed, and there was no key")
+
+    def lifelines(self) -> Lifelines:
+        """The key and the leases are etcd's."""
+        at, totals = "confirmed lease lease_expires lease_expires_early", {"joined": self.sizes["max_nodes"]}
+        return served("etcd", at, here="current close_lost", totals=totals)
 
     @machine(EtcdRound)
     def etcd_round(self, s: S) -> Any:

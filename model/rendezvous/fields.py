@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine, ord_
+from ..language.lifelines import Lifelines, served
 from .operators import OPERATORS
 from .vocabulary import AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership, Round
 
@@ -72,6 +73,12 @@ class Fields(System):
 
     def sizes_allowed(self) -> tuple[Condition, ...]:
         return self.min_nodes >= 1, self.min_nodes <= self.max_nodes, self.rounds >= 1
+
+    def lifelines(self) -> Lifelines:
+        """The store has the shared state, where heartbeats age; with a round, what nodes have of it is over."""
+        state = "member rank heartbeat_age stamp_behind told predecessor_listed drained"
+        steps = "heartbeat_ages heartbeat_expires drain"
+        return served("store", f"{state} {steps}", here="returned saw_rank saw interrupted token")
 
     @machine(Round)
     def round_state(self, s: SymbolicState) -> Any:

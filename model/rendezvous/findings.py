@@ -405,6 +405,8 @@ PLAN: tuple[Run, ...] = (
         deadline_iff_last_call="R9", agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
     holders(SEED, 2, 2, 2, ("worker_failure",)),
     holders(SEED, 2, 1, 2, ("job_end", "join_timeout"), lost_writes_are_reported="R11"),
+    calls(SEED, ()),
+    calls(SEED, ("corrupt", "foreign", "restored"), corruption_is_named="R18", the_timer_lives="R18"),
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, idle=("somebody_waits",)),
     run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end")),
     run(TRYSTATE, 2, 1, 1, ("worker_failure", "crash", "restart", "stall"),

@@ -367,6 +367,7 @@ _QUEUES = (
 _WATCHES = (
     _run(Watches, SEED, sizes=SMALL, idle=NO_CUT),
     _run(Watches, SEED, sizes=TWO_KEYS, idle=NO_CUT),
+    _run(Watches, SEED, "another", sizes=TWO_KEYS, idle=NO_CUT),
     _run(Watches, SEED, "leave", "newcomer", sizes=WATCH,
         once_and_in_order="S20", callbacks_skip_nothing="S20", no_event_for_a_stranger="S20",
         nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", every_change_is_on_its_way="S20"),
@@ -386,6 +387,7 @@ _WATCHES = (
     _run(Watches, TRYSTATE, "drop", sizes=LARGE),
     _run(Watches, TRYSTATE, "slow", "newcomer", sizes=LARGE),
     _run(Watches, TRYSTATE, "cancel", "leave", "newcomer", sizes=TWO_KEYS),
+    _run(Watches, TRYSTATE, "another", "cancel", "drop", sizes={**TWO_KEYS, "client": 1}),
     _run(Watches, TRYSTATE, "cancel", "drop", "slow", sizes=WATCH),
     _run(Watches, TRYSTATE, "again", "drop", "newcomer", sizes=WATCH),
     _run(Watches, TRYSTATE, "slow", "wait", sizes=WATCH),

@@ -35,6 +35,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Connection, Edition, Fragment, Serving
 
 S = SymbolicState
@@ -76,6 +77,11 @@ class Frames(System):
     wronged = flag(doc="the server closed a connection that broke no rule")
     left_over = flag(doc="the server still holds a fragment of a closed connection")
     serving = choice(Serving)
+
+    def lifelines(self) -> Lifelines:
+        """The server reads and writes; what arrives in pieces is in its hands at once."""
+        truth = "done shown undone intruded wronged left_over"
+        return served("server", "at validated held serve clean_up", requests="asked", here=truth)
 
     @machine(Serving)
     def server(self, s: S) -> Any:

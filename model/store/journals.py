@@ -34,6 +34,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Keeping, Snapshot
 
 S = SymbolicState
@@ -59,6 +60,10 @@ class Journals(System):
     begun = integer(0, "change", doc="changes that the last start has found")
     torn = flag(doc="the journal ends with a part of a record")
     dropped = flag(doc="a snapshot has taken the journal's place")
+
+    def lifelines(self) -> Lifelines:
+        """All is the server's."""
+        return Lifelines("server")
 
     @machine(Keeping)
     def keeping(self, s: S) -> Any:

@@ -38,6 +38,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines, served
 from .vocabulary import Edition
 
 S = SymbolicState
@@ -90,6 +91,11 @@ class Registers(System):
     untrue = flag(doc="an answer about one key was not what the moment called for")
     overstated = flag(doc="an answer was the desired value, not the expected, and the key did not hold it")
     torn = flag(doc="a multi_get read what no whole requests had made")
+
+    def lifelines(self) -> Lifelines:
+        """The server has the keys, and half of a MULTI_SET."""
+        truth = "meant won renewed untrue overstated torn"
+        return served("server", "held", requests="requests", answers="answers", here=truth)
 
     @machine(Call, each="client")
     def caller(self, s: S, client: Expr) -> Any:

@@ -35,6 +35,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, Registration
 
 S = SymbolicState
@@ -55,6 +56,10 @@ class Registrations(System):
     requests = sequence(THREADS, thread=(0, "thread"))  # on their way to the server, + 1
     answers = sequence(THREADS, thread=(0, "thread"))  # on their way back: whose request it was, which 1.9 does not say
     listed = flag(per="thread", doc="the server has the watch of its key")
+
+    def lifelines(self) -> Lifelines:
+        """The mutex and the flag are those of the client's process, whose daemon thread reads the acknowledgements."""
+        return Lifelines("daemon and server", dict.fromkeys(("listed", "register")))
 
     @machine(Registration, each="thread")
     def registration(self, s: S, thread: Expr) -> Any:

@@ -36,6 +36,7 @@ from ..language import (
     terminal,
     transition,
 )
+from ..language.lifelines import Lifelines
 from .vocabulary import Edition, StartUp
 
 S = SymbolicState
@@ -59,6 +60,10 @@ class StartUps(System):
     counted = flag(per="client", doc="has counted itself in")
     count_ins = integer(0, "client", doc="how often anybody has; as above")
     refused = flag(doc="the server closed the connection of somebody who would change init/")
+
+    def lifelines(self) -> Lifelines:
+        """The server is the master's, with the counter init/."""
+        return Lifelines("server", here=("counted", "count_ins"), totals={"counter": self.world()})
 
     @machine(StartUp, each="client")
     def start_up(self, s: S, client: Expr) -> Any:

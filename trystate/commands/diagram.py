@@ -1,4 +1,4 @@
-"""`trystate diagram`: the pictures of what is named; without names the committed ones, written anew or compared.
+"""`trystate diagram`: the pictures of what is named, or all; in a checkout those that its pages show, or a comparison.
 
 With --witness, the shortest run to a state that a `sometimes` asks for.
 """
@@ -6,12 +6,14 @@ With --witness, the shortest run to a state that a `sometimes` asks for.
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trystate import diagrams
+from trystate.diagrams.graph import graph_name
 from trystate.diagrams.markdown import system_name
 from trystate.diagrams.structure import Structure, structure_name
 from trystate.model.autograd.graphs import Graph
@@ -31,6 +33,7 @@ from ..report.results import plural
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
+SHOWN = re.compile(rf"\({COMMITTED.as_posix()}/([\w.-]+)|\(\.\./{COMMITTED.as_posix()}/([\w.-]+)")
 LIST_WIDTH = 100  # characters a line
 
 
@@ -60,6 +63,9 @@ def diagram(args: argparse.Namespace) -> int:
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
     what = Chosen() if args.witness else _named(args.names) if args.names else _all()
+    only = _shown() if out == COMMITTED and not some else None
+    if only is not None:  # a search for each of the others would take most of the time
+        what.findings = [finding for finding in what.findings if {f"{finding.name}.md", f"{finding.name}.svg"} & only]
     if args.out and not args.check:
         make_folder(out, "--out")
     # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
@@ -67,10 +73,10 @@ def diagram(args: argparse.Namespace) -> int:
     runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what.findings, reporter)]
     with reporter.doing("drawing"):
         if args.check:
-            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures)
+            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures, only)
         else:
             with writing(out, "--out"):
-                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures)
+                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures, only)
     if not args.check:
         print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK
@@ -87,6 +93,7 @@ def _list(names: Sequence[str]) -> int:
         for heading, known in (
             ("tables", registry.table_names()),
             ("walks", (walk.name for walk in registry.WALKS)),
+            ("graphs", map(graph_name, registry.GRAPHS)),
             ("structures", map(structure_name, registry.STRUCTURES)),
             ("findings", registry.findings()),
         ):
@@ -107,6 +114,12 @@ def _print(text: str) -> None:
     print(textwrap.fill(text, LIST_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
+def _shown() -> set[str]:
+    """The files in `COMMITTED` that the pages of this checkout link to."""
+    pages = [*Path().glob("*.md"), *Path("docs").glob("*.md")]
+    return {a or b for page in pages for a, b in SHOWN.findall(page.read_text(encoding="utf-8"))}
+
+
 def _all() -> Chosen:
     return Chosen(
         registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values(), registry.WALKS,
@@ -115,15 +128,17 @@ def _all() -> Chosen:
 
 
 def _named(names: Sequence[str]) -> Chosen:
-    """The declarations of these names: tables, findings, walks, structures, systems, machines, or module:Class."""
+    """The declarations of these names: tables, findings, walks, structures, graphs, systems, machines, module:Class."""
     classes: list[type[System]] = []
     walks: list[Walk] = []
     tables: dict[str, DecisionTable] = {}
     findings: list[Finding] = []
     structures: list[Structure] = []
+    wanted: list[Graph] = []
     known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
     examples = {walk.name: walk for walk in registry.WALKS}
     made = {structure_name(structure): structure for structure in registry.STRUCTURES}
+    graphs = {graph_name(graph): graph for graph in registry.GRAPHS}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         if mine:
@@ -134,10 +149,12 @@ def _named(names: Sequence[str]) -> Chosen:
             walks.append(examples[name])
         elif name in made:
             structures.append(made[name])
+        elif name in graphs:
+            wanted.append(graphs[name])
         else:
-            others = [*registry.table_names(), *known, *examples, *made]
+            others = [*registry.table_names(), *known, *examples, *made, *graphs]
             classes.append(registry.system_named(name, "picture", others))
-    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures)
+    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures, wanted)
 
 
 def _systems(classes: Iterable[type[System]]) -> Iterator[System]:

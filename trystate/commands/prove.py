@@ -29,14 +29,10 @@ def prove(args: argparse.Namespace) -> int:
         second.load()
     system, lemmas = chosen(args, args.only)
     reporter = Reporter()
-    inferred: dict[str, str] = {}
     with reporter.doing(f"proving {system.name}"):
-        if args.infer:
-            proof, inferred = _inferred(args, reporter)
-        else:
-            proof = proved(system, lemmas, args.only, args.max_seconds, reporter)
+        proof = proved(system, lemmas, args.only, args.max_seconds, reporter)
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
-    for line in _report(proof, agreed, inferred):
+    for line in _report(proof, agreed):
         print(line)
     return _exit(proof, agreed)
 
@@ -48,25 +44,6 @@ def proved(system: System, lemmas: frozenset[str], only: list[str], seconds: flo
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
 
     return Prover(system, lemmas, clock=time.monotonic, seconds=seconds, only=only, told=told).prove()
-
-
-def _inferred(args: argparse.Namespace, reporter: Reporter) -> tuple[Proof, dict[str, str]]:
-    """The proof with lemmas that are looked for, and the text of each."""
-    from trystate.model.prover.inference import Inference  # it needs numpy
-
-    if args.only:
-        raise UsageError("--infer proves all properties: leave --only out")
-    its, lemmas = _classes(args)
-    inference = Inference(
-        its,
-        lemmas,
-        faults=_faults(its, args.fault),
-        clock=time.monotonic,
-        seconds=args.max_seconds,
-        told=reporter.detail,
-    )
-    result = inference.prove()
-    return result.proof, result.found
 
 
 def _classes(args: argparse.Namespace) -> tuple[type[System], type[System] | None]:
@@ -118,7 +95,7 @@ def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Ques
     return out
 
 
-def _report(proof: Proof, agreed: list[tuple[Question, Answer]], inferred: dict[str, str]) -> Iterator[str]:
+def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
     system = proof.system
     edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
     faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
@@ -151,7 +128,7 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]], inferred: dict[
                            (", lemmas", [n for n in names if n in proof.lemmas])):  # fmt: skip
             if some:
                 yield f"{status.value}{what} ({len(some)})"
-                yield from (f"  {name}{_follows(proof, name)}{_text(inferred, name)}" for name in some)
+                yield from (f"  {name}{_follows(proof, name)}" for name in some)
     if live := [p.name for p in system.properties if p.form is Form.LEADS_TO]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
@@ -166,10 +143,6 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]], inferred: dict[
 
 def _follows(proof: Proof, name: str) -> str:
     return " (follows from the others)" if name in proof.follows else ""
-
-
-def _text(inferred: dict[str, str], name: str) -> str:
-    return f": {inferred[name]}" if name in inferred else ""
 
 
 def _open(proof: Proof) -> Iterator[str]:

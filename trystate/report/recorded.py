@@ -27,7 +27,7 @@ def picture(follower: Follower) -> str:
     shown = tuple(names) if len(names) <= MEMBERS_MAX else (*names[:MEMBERS_MAX], REST)
     title = f"rendezvous {follower.run}: a recorded run"
     below = f" ({left} steps before these are left out)" if left else ""
-    return story_dot(Story(follower.stepper.system, shown, (), steps, None), title + below)
+    return story_dot(Story(follower.stepper.system, shown, (), steps, None, "store"), title + below)
 
 
 def _members(follower: Follower, events: list[Event]) -> list[str]:

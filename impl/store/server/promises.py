@@ -32,7 +32,7 @@ from ..contents.contents import Contents
 from ..limits import Limits
 from ..wire import I64, STOP_WAITING, U64
 from .alarm import Ages, Alarm
-from .session import Session
+from .session import Reserved, Session, Values
 from .unread import BULK_BYTES
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _pack_size, _pack_length = U64.pack, I64.pack
 REDEEMING = frozenset(map(int, (Query.GET, Query.MULTI_GET, Query.QUEUE_POP)))
 ENTRY_BYTES = 100  # of a promised key and its value, beside their bytes: two objects and two references
-NOTHING: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
 
 
 class Promises:
@@ -71,9 +70,8 @@ class Promises:
     def reserve(self, session: Session, key: bytes) -> None:
         """Promise the first element of a queue that is not empty."""
         serial, element = self.contents.reserve(key)
-        session.promise = key, serial, element
-        session.promised_bytes = size = len(key) + len(element) + 1  # never 0, by which give_up knows a reservation
-        self.bytes += size
+        session.promise = Reserved(key, serial, element)
+        self._count(session, len(key) + len(element) + ENTRY_BYTES)
         now = self.reservations[session] = self.clock()
         self.alarm.by(now + self.limits.reservation_seconds)
 
@@ -85,7 +83,7 @@ class Promises:
         try:
             return [*map(self.values.__getitem__, keys)]
         except KeyError:
-            if promise is not None and len(promise) == 2:
+            if type(promise) is Values:
                 kept = dict(zip(*promise, strict=True))
                 if kept.keys() >= set(keys):  # all as they were then: values of two moments never were together
                     return [kept[key] for key in keys]
@@ -94,18 +92,18 @@ class Promises:
     def redeemed(self, session: Session) -> None:
         """The reserved element was given, if it is not back in its place already."""
         promise = session.promise
-        if promise is not None and len(promise) == 3:
+        if type(promise) is Reserved:
             session.promise = None
             self._count(session, 0)
             self.reservations.pop(session, None)
-            self.contents.fetched(promise[0], promise[1])
+            self.contents.fetched(promise.key, promise.serial)
 
     def give_up(self, session: Session) -> None:
         """Nothing is promised any more; a reserved element goes back to its place."""
         promise, session.promise = session.promise, None
         if session.promised_bytes:
             self._count(session, 0)
-            if promise is not None and len(promise) == 3:
+            if type(promise) is Reserved:
                 self.reservations.pop(session, None)
                 self.contents.put_back(*promise)
 
@@ -118,11 +116,11 @@ class Promises:
         if len(keys) > 1:  # a WAIT may name one key thousands of times: it is kept once
             kept = dict(zip(keys, values, strict=True))
             keys, values = (*kept,), (*kept.values(),)
-        session.promise = keys, values
+        session.promise = Values(keys, values)
         size = sum(map(len, values)) + sum(map(len, keys)) + ENTRY_BYTES * len(keys)
         if size >= BULK_BYTES:
             if size > self.limits.frame_bytes or self.bytes + size > self.limits.kept_bytes_total:
-                session.promise = NOTHING  # the former could not be answered anyway
+                session.promise = Values()  # the former could not be answered anyway
             else:
                 self._count(session, size)
 
@@ -135,18 +133,11 @@ class Promises:
 
 
 def wait(service: Service, session: Session, keys: Sequence[bytes]) -> None:
-    made = None
-    if len(keys) == 1:  # nearly always
-        key, contents = keys[0], service.contents
-        value = contents.values.get(key)
-        if value is None:
-            made = key in contents.queues
-            if made:
-                service.promises.reserve(session, key)
-        elif len(key) + len(value) < BULK_BYTES:
-            session.promise = keys, (value,)
-            made = True
-    if made or (made is None and service.promises.make(session, keys)):
+    value = service.contents.values.get(keys[0]) if len(keys) == 1 else None
+    if value is not None and len(keys[0]) + len(value) < BULK_BYTES:  # nearly always
+        session.promise = Values(keys, (value,))
+        session.outgoing.append(STOP_WAITING)
+    elif service.promises.make(session, keys):
         session.outgoing.append(STOP_WAITING)
     else:
         keys = tuple(dict.fromkeys(keys))  # counted once each, and so kept once each
@@ -173,8 +164,8 @@ def multi_get(service: Service, session: Session, keys: Sequence[bytes]) -> None
 
 def queue_pop(service: Service, session: Session, key: bytes) -> None:
     contents, promise = service.contents, session.promise
-    if promise is not None and len(promise) == 3 and promise[0] == key:
-        service.replies.values(session, _pack_length(contents.length(key) + 1), [promise[2]])
+    if type(promise) is Reserved and promise.key == key:
+        service.replies.values(session, _pack_length(contents.length(key) + 1), [promise.element])
         service.promises.redeemed(session)
         return
     if promise is not None:

@@ -29,7 +29,7 @@ from .blocking import Blocking
 from .fast_path import EXTENDED, FAST_PATHS, HANDLERS, FastPath, by_frame
 from .promises import Promises
 from .service import Service
-from .session import Session
+from .session import Reserved, Session, Values
 from .watches import Watches
 
 take = Service.take  # a call of super() would take a hundredth of a round trip
@@ -182,8 +182,8 @@ class Request:
     def peek(self) -> None:
         """Look at the queue before something is taken from it."""
         contents, promise, (key,) = self.service.contents, self.session.promise, self.keys
-        if promise is not None and len(promise) == 3 and promise[0] == key:
-            self.peeked = contents.length(key) + 1, promise[2]
+        if type(promise) is Reserved and promise.key == key:
+            self.peeked = contents.length(key) + 1, promise.element
         elif key in contents.queues:
             self.peeked = contents.length(key), contents.queues[key][0]
 
@@ -200,8 +200,8 @@ class Request:
     def promised(self) -> None:
         """Remember the versions of the values that are promised to the next request."""
         promise = self.session.promise
-        if promise is not None and len(promise) == 2:
-            self.service.promised[self.session] = self.versions(promise[0])
+        if type(promise) is Values:
+            self.service.promised[self.session] = self.versions(promise.keys)
 
     def versions(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The versions that recorded keys have now, also in the middle of a write."""
@@ -283,7 +283,7 @@ class Request:
         """Say which versions are read: of what is there, or was promised."""
         recorder, values, promise = self.recorder, self.service.contents.values, self.session.promise
         found = self.versions(self.keys)
-        promised = promise is not None and len(promise) == 2 and set(self.keys) <= set(promise[0])
+        promised = type(promise) is Values and set(self.keys) <= set(promise.keys)
         kept = {}
         if promised and not all(map(values.__contains__, self.keys)):  # then all are as they were when it waited
             found |= self.service.promised.get(self.session, {})
@@ -416,8 +416,8 @@ class RecordedPromises(Promises):
 
     def _say(self, session: Session, op: str) -> None:
         promise, service = session.promise, self.service
-        if promise is not None and len(promise) == 3 and service.recorder.wants(promise[0]):
-            service.recorder.say(service.numbers.get(session, 0), op, key=text(promise[0]), serial=promise[1])
+        if type(promise) is Reserved and service.recorder.wants(promise.key):
+            service.recorder.say(service.numbers.get(session, 0), op, key=text(promise.key), serial=promise.serial)
 
 
 class RecordedWatches(Watches):

@@ -22,7 +22,7 @@ READY, BLOCKED while a request is not answered, CLOSING until the driver has clo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trystate.model.store.vocabulary import Connection
 
@@ -33,6 +33,21 @@ if TYPE_CHECKING:
     from ..contents.waiting import Wait
     from ..contents.watching import Changed
     from .parsing import Frame
+
+
+class Values(NamedTuple):
+    """The promise of values: the keys of a WAIT, and the values that they had."""
+
+    keys: Sequence[bytes] = ()
+    values: Sequence[bytes] = ()
+
+
+class Reserved(NamedTuple):
+    """The promise of an element: its queue, the serial number that gives its place there, and the element."""
+
+    key: bytes
+    serial: int
+    element: bytes
 
 
 class Session(Unread):
@@ -55,9 +70,7 @@ class Session(Unread):
         self.buffer = bytearray()  # ... its unread bytes ...
         self.half_bytes = 0  # ... and all its bytes so far
         self.blocked: Wait | Arrival | None = None
-        # A satisfied WAIT's promise to the next request: keys and their values; or a queue, and the serial of its
-        # element, which says where its place is, and the element.
-        self.promise: tuple[Sequence[bytes], Sequence[bytes]] | tuple[bytes, int, bytes] | None = None
+        self.promise: Values | Reserved | None = None  # of a satisfied WAIT to the next request
         self.promised_bytes = 0  # 0 for small values
         self.watches: dict[bytes, None] = {}
         self.unsent = 0  # bytes taken that the transport still holds, as the driver reports

@@ -44,7 +44,7 @@ from ...language import (
     or_,
     ord_,
 )
-from ...language.lifelines import Lifelines, Message, Place, Value
+from ...language.lifelines import SHARED, Lifelines, Message, Place, Value
 from ..examples import GRAPHS
 from ..graphs import Graph
 from ..vocabulary import NodeKind, NodeState, Part
@@ -170,7 +170,9 @@ class Fields(System):
             of_pair, sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
             answered=(Call.DONE, Call.FAILED), heard=(Call.OVER,),
         )  # fmt: skip
-        return Lifelines(homes=homes, messages={name: call for name in ("call", "mark") if name in self.slots})
+        messages: dict[str, Message] = {name: call for name in ("call", "mark") if name in self.slots}
+        places = dict.fromkeys(("leave", "unsure", "unused"), self.shape.home)
+        return Lifelines(SHARED, places, ("crashed",), homes, messages, {"fed": self.waits_for}, "worker")
 
     @property
     def label(self) -> str:

@@ -83,7 +83,8 @@ class Fields(System):
             return CREATOR, indices[0]
 
         return Lifelines(
-            steps={"begin_pass": CREATOR, "end_pass": CREATOR},
+            places=dict.fromkeys(("entered", "open", "began", "running", "begin_pass", "end_pass"), CREATOR),
+            here=("asked", "crashed", "carries"),
             messages={
                 "call": Message(
                     call, sent=(CallState.REQUESTED,), taken=(CallState.RUNNING,),

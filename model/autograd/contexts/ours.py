@@ -1,17 +1,18 @@
 """Ours: each worker that is told remembers that the context is over, whether it has it or not.
 
 It tells all that it knows, and answers when they have answered, so that no answer hides a worker that was not told. A
-repeated CLEAN changes nothing. When one of those that were to be told is lost, it may have told others: then every
-worker is told, but none twice, nor the one that said it first. The contexts of a creator that is lost are over, also
-those that have not come yet.
+repeated CLEAN changes nothing. CLEAN is believed from the creator, and from a worker whose call has brought the
+context: it is not taken before that call. When one of those that were to be told is lost, it may have told others: then
+CLEAN goes to the creator, which tells every worker, but none twice. The contexts of a creator that is lost are over,
+also those that have not come yet.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, all_, and_, any_, arc, fault, ite, may, not_, ord_, transition
-from ..vocabulary import CleanUp, ContextState, Edition, Shipped
+from ...language import Expr, all_, and_, any_, arc, fault, ite, may, not_, or_, ord_, transition
+from ..vocabulary import CallState, CleanUp, ContextState, Edition, Shipped
 from .environment import TELLS
 from .fields import CREATOR, LIVE, Condition, S
 from .properties import Contexts
@@ -57,16 +58,19 @@ class Ours(Contexts, edition=Edition.TRYSTATE):
         s.running = s.running & not_(and_(when, ord_(worker) == CREATOR))
 
     def passes_on(self, s: S, worker: Expr, when: Any, told_by: Expr | None) -> None:
-        """CLEAN to all that it knows, or to every worker if one of these is lost; not to the worker that told it."""
+        """CLEAN to all that it knows, and on to the rest if one of these is lost; not to the worker that told it."""
         missing = any_(s.known[worker, j] & s.noticed[worker, j] for j in s.worker)
         for j in s.worker:
+            known = and_(s.known[worker, j], not_(ord_(j) == CREATOR))  # the creator knows
             if told_by is not None:
-                s.told[worker, j] = s.told[worker, j] | and_(when, ord_(told_by) == ord_(j))
-            self.tells(s, worker, j, and_(when, s.known[worker, j] | self.tells_everybody(missing)))
+                again = and_(ord_(told_by) == ord_(j), not_(ord_(j) == CREATOR))
+                s.told[worker, j] = s.told[worker, j] | and_(when, again)
+            self.tells(s, worker, j, and_(when, known | self.tells_the_rest(worker, j, missing)))
         self.has_answers(s, worker)
 
-    def tells_everybody(self, missing: Any) -> Any:
-        return missing
+    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
+        """The creator tells every worker; another worker tells the creator, which is believed everywhere."""
+        return and_(missing, or_(ord_(worker) == CREATOR, ord_(other) == CREATOR))
 
     def tells(self, s: S, worker: Expr, other: Expr, when: Any) -> None:
         """CLEAN from one to another: once, and not to a worker that is lost."""
@@ -82,16 +86,28 @@ class Ours(Contexts, edition=Edition.TRYSTATE):
 
     @transition(
         each=("worker", "worker"),
-        moves=[GONE, CUT, arc(CleanUp.SENT, CleanUp.NONE), arc((CleanUp.SENT, CleanUp.AGAIN), CleanUp.PASSING_ON)],
-    )
+        moves=[
+            GONE, CUT, TELLS,
+            arc(CleanUp.SENT, CleanUp.NONE), arc((CleanUp.SENT, CleanUp.AGAIN), CleanUp.PASSING_ON),
+        ],
+    )  # fmt: skip
     def take_clean_up(self, s: S, worker0: Expr, worker1: Expr) -> None:
         """A worker is told of the release."""
         state = s.clean[worker0, worker1]
-        s.when(state.isin((CleanUp.SENT, CleanUp.AGAIN)), ~s.dead[worker1])
+        s.when(state.isin((CleanUp.SENT, CleanUp.AGAIN)), ~s.dead[worker1], self.believes(s, worker1, worker0))
         first = self.is_news(s, worker1)
         s.clean[worker0, worker1] = self.taken(state, first)
         self.has_answers(s, worker0)
         self.releases(s, worker1, first, worker0)
+        for j in s.worker:
+            self.tells(s, worker1, j, and_(ord_(worker1) == CREATOR, self.are_two(worker0, j)))
+        self.has_answers(s, worker1)
+
+    def believes(self, s: S, worker: Expr, sender: Expr) -> Condition:
+        """CLEAN of another worker than the creator counts when no call of that worker is on its way here."""
+        unknown = ~any_(s.caller[j, worker] for j in s.worker)  # its caller waits no longer
+        comes = and_(s.call[worker] == CallState.REQUESTED, s.caller[sender, worker] | unknown)
+        return or_(ord_(sender) == CREATOR, s.over[worker], not_(comes))
 
     def is_news(self, s: S, worker: Expr) -> Condition:
         """Also to a worker that does not have the context: a call may yet bring it."""
@@ -113,6 +129,7 @@ class Ours(Contexts, edition=Edition.TRYSTATE):
     def duplicate(self, s: S, worker0: Expr, worker1: Expr) -> None:
         """A CLEAN arrives, and will arrive again."""
         s.when(s.clean[worker0, worker1] == CleanUp.SENT, ~s.dead[worker1], self.is_news(s, worker1))
+        s.when(self.believes(s, worker1, worker0))
         self.releases(s, worker1, True, worker0)
         s.clean[worker0, worker1] = CleanUp.AGAIN
 
@@ -121,9 +138,9 @@ class Ours(Contexts, edition=Edition.TRYSTATE):
     notice = Contexts.notice.claiming(*Contexts.notice.arcs, GONE)
 
     def hears_of_loss(self, s: S, worker: Expr, other: Expr, untold: Any) -> None:
-        """The lost worker may have told others: then every worker is told; a lost creator's contexts are over."""
+        """The lost worker may have told others: then the rest are told; a lost creator's contexts are over."""
         for j in s.worker:
-            self.tells(s, worker, j, self.tells_everybody(untold))
+            self.tells(s, worker, j, self.tells_the_rest(worker, j, untold))
         self.has_answers(s, worker)
         self.loses_creator(s, worker, and_(ord_(other) == CREATOR, ~s.over[worker]))
 

@@ -35,6 +35,7 @@ from ...language import (
     not_,
     sequence,
 )
+from ...language.lifelines import Lifelines, served
 from ..vocabulary import Arrival
 
 S = SymbolicState
@@ -75,6 +76,12 @@ class Fields(System):
     inside = flag(per="client", doc="the truth: arrived, and neither released nor withdrawn")
     lost = flag(per="client", doc="the truth: so on a broken connection, which the server has not noticed")
     freed = flag(per="client", doc="the truth: the server released its last arrival")
+
+    def lifelines(self) -> Lifelines:
+        """The table and the key are the server's."""
+        truth = "inside lost freed"
+        at, totals = "waiting held notice_end", {"key": self.sizes["world"]}
+        return served("server", at, requests="requests", answers="replies", here=truth, totals=totals)
 
     @machine(Arrival, each="client")
     def arrival(self, s: S, client: Expr) -> Any:

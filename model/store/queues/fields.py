@@ -29,6 +29,7 @@ from ...language import (
     ord_,
     sequence,
 )
+from ...language.lifelines import Lifelines, served
 from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState
@@ -110,6 +111,11 @@ class Fields(System):
 
     got = integer(0, 2, per="element", doc="how often it was popped")
     gone = flag(per="element", doc="lost with its connection")
+
+    def lifelines(self) -> Lifelines:
+        """The push of another client arrives at the server."""
+        at = "place on_key awaited reserved closed forget_connection reservation_ends"
+        return served("server", at, requests="requests", answers="answers", here="together dawdled got gone")
 
     @machine(Waiter, each="client")
     def waiter_state(self, s: S, client: Expr) -> Any:

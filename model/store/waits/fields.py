@@ -36,6 +36,7 @@ from ...language import (
     ord_,
     sequence,
 )
+from ...language.lifelines import Lifelines, served
 from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState
@@ -106,6 +107,11 @@ class Fields(System):
     half = flag(per="client", doc="the server holds part of a request")
     lost = flag(per="client", doc="the connection is gone, in both directions")
     closed = flag(per="client", doc="... and the server has found out")
+
+    def lifelines(self) -> Lifelines:
+        """The write of another client arrives at the server."""
+        at = "waiting awaited missing wants_value kept waiting_turn half closed forget_connection"
+        return served("server", at, requests="requests", answers="answers", here="together held")
 
     @machine(Waiter, each="client")
     def waiter_state(self, s: S, client: Expr) -> Any:

@@ -34,14 +34,21 @@ class Environment(Steps):
         """A client notes its callback, sends the request, and waits."""
         s.when(s.watcher[client] == Watcher.UNREGISTERED, s.link[client] == Link.UP)
         s.watcher[client] = Watcher.REGISTERING
-        s.watched[client] = ord_(key) + 1
-        s.request[client] = Request.WATCH
+        s.watched[client, key] = True
+        self.asks(s, client, key, Request.WATCH)
 
-    @environment(each="client", switch="again")
-    def watch_again(self, s: S, client: Expr) -> None:
-        """A client watches its key a second time, with another callback."""
-        s.when(s.watcher[client] == Watcher.REGISTERED, self.calm(s, client))
-        s.request[client] = Request.WATCH
+    @environment(each=("client", "key"), switch="another", cite="TCPStore.hpp:keyToCallbacks_ (1.9)")
+    def watch_another(self, s: S, client: Expr, key: Expr) -> None:
+        """A client that watches a key watches one more, with its callback, while events come."""
+        s.when(s.watcher[client] == Watcher.REGISTERED, self.calm(s, client), ~s.watched[client, key])
+        s.watched[client, key] = True
+        self.asks(s, client, key, Request.WATCH)
+
+    @environment(each=("client", "key"), switch="again")
+    def watch_again(self, s: S, client: Expr, key: Expr) -> None:
+        """A client watches a key a second time, with another callback."""
+        s.when(s.watcher[client] == Watcher.REGISTERED, self.calm(s, client), s.watched[client, key])
+        self.asks(s, client, key, Request.AGAIN)
 
     @environment(
         each="client",

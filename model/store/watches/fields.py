@@ -1,7 +1,8 @@
 """Watches: a client asks once, and is sent every later change of the key, in order, on a connection of its own.
 
 Theory of operation. A client has an ordinary connection, on which it asks for changes and waits, and a connection for
-its watch, whose messages one thread reads and hands to the callback. A connection is a number: when it is closed the
+its watches, whose messages one thread reads and hands to the callback that the client's map has for the key. One watch
+begins or ends at a time, while events of the others come (`another`). A connection is a number: when it is closed the
 next newcomer gets it. torch 2.13 has no watch: pytorch/pytorch#105014 removed it in 2023.
 
 Abstractions. The changes of a key are numbered, deletions too: an event carries the number of its change, which is on
@@ -19,6 +20,7 @@ from ...language import (
     Expr,
     SymbolicState,
     System,
+    any_,
     choice,
     constant,
     flag,
@@ -29,8 +31,7 @@ from ...language import (
     ord_,
     sequence,
 )
-from ...language.lifelines import Lifelines, from_shared, to_shared
-from ...language.lifelines import Message as Sent
+from ...language.lifelines import Lifelines, served
 from ..vocabulary import Key, Watcher
 
 S = SymbolicState
@@ -63,12 +64,13 @@ class Request(enum.Enum):
 
     NONE = "nothing"
     WATCH = "watch the key"
+    AGAIN = "watch the key, which is watched already"
     UNWATCH = "no longer watch it"
 
 
 EVENTS = (Message.UPDATED, Message.CREATED, Message.APPENDED, Message.DELETED)
-OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it  # as the client sees it
-GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it  # as the server sees it
+OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it
+GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it
 
 
 class Fields(System):
@@ -87,33 +89,28 @@ class Fields(System):
     stuck = integer(0, "client", doc="the daemon is blocked in a send for this client's change: client + 1, or 0")
 
     watcher = choice(Watcher, per="client")
-    watched = integer(0, "key", per="client", doc="the key that its callback is for: key + 1, or 0")
+    watched = flag(per=("client", "key"), doc="its map has a callback for the key")
+    about = integer(0, "key", per="client", doc="the key of its request, until the answer is read: key + 1, or 0")
     request = choice(Request, per="client")
     link = choice(Link, per="client")
     listed = integer(0, 2, per=("client", "key"), doc="entries in the server's table of watchers")
     messages = sequence(
         2, per="client", kind=Message, key=(0, "key"), number=(0, "writes"), old=(0, "writes"), new=(0, "writes")
-    )  # fmt: skip  # fmt: skip
+    )  # fmt: skip
     seen = integer(
-        0, "writes", per="client", doc="the version at registration, then of what the callback was told last"
+        0, "writes", per=("client", "key"), doc="the version at registration, then of what the callback was told last"
     )
-    told = integer(0, "writes", per="client", doc="the value at that version")
+    told = integer(0, "writes", per=("client", "key"), doc="the value at that version")
     slow = flag(per="client", doc="its thread reads nothing, or its callback does not return")
 
     def lifelines(self) -> Lifelines:
         """The master is the process of the store."""
-        return Lifelines(
-            "master", kept=frozenset({"listed", "shut", "stuck"}), steps={"notice_end": None, "get_stuck": None},
-            messages={
-                "asked": Sent(to_shared),
-                "request": Sent(to_shared, sent=(Request.WATCH, Request.UNWATCH), taken=(Request.NONE,)),
-                "messages": Sent(from_shared),
-            },
-        )  # fmt: skip
+        at, truth = "listed shut notice_end get_stuck", "seen told"
+        return served("master", at, requests="asked request", answers="messages", here=truth)
 
     @machine(Watcher, each="client")
     def watcher_state(self, s: S, client: Expr) -> Any:
-        """One client's watch."""
+        """One client's watches: one that begins, or the callbacks of those that have begun."""
         return s.watcher[client]
 
     @machine(Link, each="client")
@@ -125,6 +122,10 @@ class Fields(System):
     def key_state(self, s: S, key: Expr) -> Any:
         """One key."""
         return ite(s.value[key] == 0, Key.ABSENT, Key.PRESENT)
+
+    def watches(self, s: S, client: Expr) -> Condition:
+        """The client's map has a callback."""
+        return any_(s.watched[client, k] for k in s.key)
 
     # ---- changes
 
@@ -168,33 +169,45 @@ class Fields(System):
     def give_up(self, s: S, client: Expr, late: Any) -> None:
         """Close the connection of a watcher that does not read, and forget it."""
         s.link[client] = ite(late, Link.DROPPED, s.link[client])
-        s.request[client] = ite(late, Request.NONE, s.request[client])
+        self.drops_request(s, client, late)
         for k in s.key:
             s.listed[client, k] = ite(late, 0, s.listed[client, k])
 
+    def drops_request(self, s: S, client: Expr, when: Any = True) -> None:
+        """A request that the server has not taken is lost with its connection."""
+        lost = (s.request[client] != Request.NONE) & when
+        s.request[client] = ite(lost, Request.NONE, s.request[client])
+        s.about[client] = ite(lost, 0, s.about[client])
+
     # ---- requests of a watcher
+
+    def asks(self, s: S, client: Expr, key: Expr, request: Request) -> None:
+        """The client sends a request about a key."""
+        s.request[client] = request
+        s.about[client] = ord_(key) + 1
 
     def calm(self, s: S, client: Expr) -> Condition:
         """No request of this watcher and no answer is on its way."""
         answers = [s.messages[client].contains(kind=k) for k in (Message.REGISTERED, Message.CANCELLED)]
         return (s.link[client] == Link.UP) & (s.request[client] == Request.NONE) & ~answers[0] & ~answers[1]
 
-    def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Condition:
+    def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Message) -> Condition:
         """The server takes a watcher's request and answers; where the answer does not fit, as for an event."""
-        s.when(s.request[client] == request, s.watched[client] == ord_(key) + 1, s.link[client] == Link.UP)
+        s.when(s.request[client].isin(requests), s.about[client] == ord_(key) + 1, s.link[client] == Link.UP)
         s.when(s.stuck == 0)
         full = s.messages[client].is_full
         s.request[client] = Request.NONE
+        s.about[client] = ite(full, 0, s.about[client])
         s.messages[client].push(when=~full, kind=answer)
         return full
 
     def registers(self, s: S, client: Expr, key: Expr) -> Condition:
         """The server acknowledges a watch, which begins with the change that was last; whether that does not fit."""
         before = s.fork()
-        full = self.answers(s, client, key, Request.WATCH, Message.REGISTERED)
-        begins = s.watcher[client] == Watcher.REGISTERING
-        s.seen[client] = ite(begins, before.version[key], s.seen[client])
-        s.told[client] = ite(begins, before.value[key], s.told[client])
+        full = self.answers(s, client, key, (Request.WATCH, Request.AGAIN), Message.REGISTERED)
+        begins = before.request[client] == Request.WATCH
+        s.seen[client, key] = ite(begins, before.version[key], s.seen[client, key])
+        s.told[client, key] = ite(begins, before.value[key], s.told[client, key])
         return full
 
     # ---- the thread that reads
@@ -205,17 +218,33 @@ class Fields(System):
         s.messages[client].pop()
 
     def tells(self, s: S, client: Expr) -> None:
-        """The first message is an event of the watched key: the callback is called with it."""
+        """The first message is an event of a watched key: the callback of that key is called with it."""
         event = s.fork().messages[client].head
-        s.when(s.watched[client] == event.key)
+        s.when(self.has_callback(s, client, event.key))
         self.reads(s, client, *EVENTS)
-        s.seen[client] = event.number
-        s.told[client] = event.new
+        for k in s.key:
+            s.seen[client, k] = ite(event.key == ord_(k) + 1, event.number, s.seen[client, k])
+            s.told[client, k] = ite(event.key == ord_(k) + 1, event.new, s.told[client, k])
+
+    def has_callback(self, s: S, client: Expr, key: Expr) -> Condition:
+        """The client's map has a callback for the key of a message."""
+        return any_(s.watched[client, k] & (key == ord_(k) + 1) for k in s.key)
 
     def forget(self, s: S, client: Expr) -> None:
-        """Nothing is watched any more: the last seen version and value go."""
-        s.watched[client] = 0
-        s.seen[client] = 0
-        s.told[client] = 0
+        """Nothing is watched any more: the last seen versions and values go."""
+        for k in s.key:
+            s.watched[client, k] = False
+            s.seen[client, k] = 0
+            s.told[client, k] = 0
+        s.about[client] = 0
         s.request[client] = Request.NONE
         s.messages[client].clear()
+
+    def forget_answered(self, s: S, client: Expr) -> None:
+        """The key of the request that is answered is watched no more."""
+        for k in s.key:
+            over = s.about[client] == ord_(k) + 1
+            s.watched[client, k] = s.watched[client, k] & ~over
+            s.seen[client, k] = ite(over, 0, s.seen[client, k])
+            s.told[client, k] = ite(over, 0, s.told[client, k])
+        s.about[client] = 0

@@ -6,11 +6,13 @@ test searches small systems for a state that violates one.
 
 from __future__ import annotations
 
-from ...language import Expr, all_, always, any_, implies, ord_
+from ...language import Expr, all_, always, and_, any_, implies, ord_
 from ..vocabulary import Watcher
 from .fields import Condition, Link, Message, Request, S
 from .ours import Ours
 from .properties import ENDED
+
+ANSWERS = (Message.REGISTERED, Message.CANCELLED)
 
 
 class Lemmas(Ours):
@@ -23,44 +25,55 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def who_watches_has_a_key(self, s: S) -> Condition:
-        """A client watches a key, or its watch has ended; only one that watches asks."""
+        """A client watches a key, or its watches have ended; only one that watches asks."""
         return all_(
-            ((s.watched[j] == 0) == s.watcher[j].isin(ENDED)) & implies(s.watched[j] == 0, s.request[j] == Request.NONE)
+            (~self.watches(s, j) == s.watcher[j].isin(ENDED))
+            & implies(~self.watches(s, j), s.request[j] == Request.NONE)
             for j in s.client
         )
 
     @always(witness="a_connection_is_closed")
     def who_has_left_watches_nothing(self, s: S) -> Condition:
         """A client that has closed its connection watches nothing."""
-        return all_(implies(s.link[j].isin((Link.LEFT, Link.DOWN)), s.watched[j] == 0) for j in s.client)
+        return all_(implies(s.link[j].isin((Link.LEFT, Link.DOWN)), ~self.watches(s, j)) for j in s.client)
 
     @always(witness="a_watch_returns")
     def the_listed_watch(self, s: S) -> Condition:
-        """An entry of a connection that is open at the client is for the key that it watches."""
+        """An entry of a connection that is open at the client is for a key that it watches."""
         return all_(
-            implies(s.listed[j, k] > 0, s.watched[j] == ord_(k) + 1) | ~s.link[j].isin((Link.UP, Link.BROKEN))
+            implies(s.listed[j, k] > 0, s.watched[j, k]) | ~s.link[j].isin((Link.UP, Link.BROKEN))
             for j in s.client
             for k in s.key
         )
 
     @always(witness="a_watch_returns")
     def a_watch_begins_with_nothing(self, s: S) -> Condition:
-        """Before the server has a watch no message is on its way, and no entry is in the table."""
-        return all_(
-            implies(self.is_sent(s, j), s.messages[j].is_empty & all_(s.listed[j, k] == 0 for k in s.key))
-            for j in s.client
-        )
+        """Before the server has a watch no event of its key is on its way, and no entry is in the table."""
+
+        def nothing(j: Expr, k: Expr) -> Condition:
+            return and_(s.listed[j, k] == 0, *(~there for there, _ in self.events(s, j, k)))
+
+        return all_(implies(self.is_sent(s, j, k), nothing(j, k)) for j in s.client for k in s.key)
 
     @always(witness="a_watch_returns")
     def the_watching_are_listed(self, s: S) -> Condition:
         """The server has each watch that it has received, until it has acknowledged its end."""
         return all_(
             implies(
-                (s.link[j] == Link.UP)
-                & (s.watched[j] != 0)
-                & ~self.is_sent(s, j)
-                & ~s.messages[j].contains(kind=Message.CANCELLED),
-                any_((s.watched[j] == ord_(k) + 1) & (s.listed[j, k] > 0) for k in s.key),
+                (s.link[j] == Link.UP) & s.watched[j, k] & ~self.is_sent(s, j, k) & ~self.is_cancelled(s, j, k),
+                s.listed[j, k] > 0,
+            )
+            for j in s.client
+            for k in s.key
+        )
+
+    @always(witness="a_watch_returns")
+    def a_request_is_about_a_watched_key(self, s: S) -> Condition:
+        """A request on its way, or an answer, is about a key that the client watches."""
+        return all_(
+            implies(
+                (s.request[j] != Request.NONE) | self.brings(s, j, *ANSWERS),
+                any_((s.about[j] == ord_(k) + 1) & s.watched[j, k] for k in s.key),
             )
             for j in s.client
         )
@@ -68,24 +81,30 @@ class Lemmas(Ours):
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def a_request_waits_for_no_answer(self, s: S) -> Condition:
         """While a request of a watcher is on its way no answer is."""
-        answers = (Message.REGISTERED, Message.CANCELLED)
-        return all_(
-            implies((s.link[j] == Link.UP) & (s.request[j] != Request.NONE), ~self.brings(s, j, *answers))
-            for j in s.client
-        )
+        return all_(implies(s.request[j] != Request.NONE, ~self.brings(s, j, *ANSWERS)) for j in s.client)
+
+    @always(witness="a_watch_is_cancelled", needs="cancel")
+    def one_answer_at_a_time(self, s: S) -> Condition:
+        """No two answers are on their way to a client."""
+
+        def one(j: Expr) -> Condition:
+            (first, one), (second, other) = s.messages[j]
+            return ~(first & second & one.kind.isin(ANSWERS) & other.kind.isin(ANSWERS))
+
+        return all_(one(j) for j in s.client)
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def the_cancelled_are_not_listed(self, s: S) -> Condition:
         """A watch whose end is acknowledged is in no table, until its client has closed the connection."""
         return all_(
-            implies(self.brings(s, j, Message.CANCELLED) & s.link[j].isin((Link.UP, Link.BROKEN)), s.listed[j, k] == 0)
+            implies(self.is_cancelled(s, j, k) & s.link[j].isin((Link.UP, Link.BROKEN)), s.listed[j, k] == 0)
             for j in s.client
             for k in s.key
         )
 
     @always(witness="a_watch_returns")
     def who_registers_cancels_nothing(self, s: S) -> Condition:
-        """A client whose watch begins has not asked for its end."""
+        """A client whose first watch begins has not asked for its end."""
         return all_(
             implies(
                 s.watcher[j] == Watcher.REGISTERING,
@@ -94,10 +113,14 @@ class Lemmas(Ours):
             for j in s.client
         )
 
-    def is_sent(self, s: S, client: Expr) -> Condition:
-        """Is the request that begins a watch on its way?"""
-        asks = (s.watcher[client] == Watcher.REGISTERING) & (s.request[client] == Request.WATCH)
+    def is_sent(self, s: S, client: Expr, key: Expr) -> Condition:
+        """Is the request that begins a watch of the key on its way?"""
+        asks = (s.request[client] == Request.WATCH) & (s.about[client] == ord_(key) + 1)
         return (s.link[client] == Link.UP) & asks
+
+    def is_cancelled(self, s: S, client: Expr, key: Expr) -> Condition:
+        """Is the answer on its way that the watch of the key is over?"""
+        return self.brings(s, client, Message.CANCELLED) & (s.about[client] == ord_(key) + 1)
 
     def brings(self, s: S, client: Expr, *kinds: Message) -> Condition:
         """Is a message of one of these kinds on its way to the client?"""

@@ -47,25 +47,26 @@ class Ours(Watches, edition=Edition.TRYSTATE):
         s.listed[client, key] = 1
         self.give_up(s, client, full)
 
-    @environment(each="client", switch="cancel")
-    def cancel(self, s: S, client: Expr) -> None:
-        """A client cancels its watch, from its callback or not."""
+    @environment(each=("client", "key"), switch="cancel")
+    def cancel(self, s: S, client: Expr, key: Expr) -> None:
+        """A client cancels the watch of a key, from a callback or not."""
         s.when(s.watcher[client].isin((Watcher.REGISTERED, Watcher.NOTIFIED)), self.calm(s, client))
-        s.request[client] = Request.UNWATCH
+        s.when(s.watched[client, key])
+        self.asks(s, client, key, Request.UNWATCH)
 
     @transition(each=("client", "key"), moves=GIVES_UP)
     def unregister(self, s: S, client: Expr, key: Expr) -> None:
         """The server removes the entry, and acknowledges."""
-        full = self.answers(s, client, key, Request.UNWATCH, Message.CANCELLED)
+        full = self.answers(s, client, key, (Request.UNWATCH,), Message.CANCELLED)
         s.listed[client, key] = 0
         self.give_up(s, client, full)
 
     @transition(each="client", moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED)])
     def return_cancelled(self, s: S, client: Expr) -> None:
-        """The acknowledgement is read: the watch is over."""
+        """The acknowledgement is read: the watch is over, and the watches of other keys continue."""
         self.reads(s, client, Message.CANCELLED)
-        self.forget(s, client)
-        s.watcher[client] = Watcher.UNREGISTERED
+        self.forget_answered(s, client)
+        s.watcher[client] = ite(self.watches(s, client), s.watcher[client], Watcher.UNREGISTERED)
 
     @transition(
         each="client",
@@ -79,7 +80,7 @@ class Ours(Watches, edition=Edition.TRYSTATE):
         """The client finds the connection closed, whatever it has not read, and says that changes may be missed."""
         s.when(s.link[client].isin((Link.BROKEN, Link.DROPPED)), ~s.slow[client], s.watcher[client] != Watcher.NOTIFIED)
         s.link[client] = ite(s.link[client] == Link.BROKEN, Link.LEFT, Link.DOWN)
-        s.watcher[client] = ite(s.watched[client] == 0, s.watcher[client], Watcher.LOST)
+        s.watcher[client] = ite(self.watches(s, client), Watcher.LOST, s.watcher[client])
         self.forget(s, client)
 
     connect = Watches.connect.claiming(may(Watcher.LOST, Watcher.UNREGISTERED), arc(Link.DOWN, Link.UP))

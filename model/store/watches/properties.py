@@ -26,7 +26,7 @@ class Watches(Environment):
         return all_(
             (s.asked[j] == 0)
             & ~s.watcher[j].isin((Watcher.REGISTERING, Watcher.NOTIFIED))
-            & (s.messages[j].is_empty | (s.watched[j] == 0))
+            & (s.messages[j].is_empty | ~self.watches(s, j))
             for j in s.client
         )
 
@@ -66,7 +66,9 @@ class Watches(Environment):
     @sometimes(needs=("leave", "newcomer"))
     def a_newcomer_is_idle(self, s: S) -> Condition:
         """A connection is open on which nothing was asked, after a change."""
-        return (s.leave_left == 0) & (s.newcomer_left == 0) & (s.changes > 0) & any_(x == 0 for x in s.watched)
+        return (
+            (s.leave_left == 0) & (s.newcomer_left == 0) & (s.changes > 0) & any_(~self.watches(s, j) for j in s.client)
+        )
 
     @sometimes(needs="wait")
     def somebody_waits(self, s: S) -> Condition:
@@ -76,13 +78,16 @@ class Watches(Environment):
     @always(witness="a_watch_returns", cite="TCPStore.hpp:watchKey (1.9)")
     def returned_means_registered(self, s: S) -> Condition:
         """Once watch_key has returned the server has the watch, until it is cancelled or the connection ends."""
+
+        def returned(j: Expr, k: Expr) -> Condition:
+            ends = (s.request[j] == Request.UNWATCH) | s.messages[j].contains(kind=Message.CANCELLED)
+            begins = s.request[j] == Request.WATCH
+            return s.watched[j, k] & ~((s.about[j] == ord_(k) + 1) & (begins | ends))
+
         return all_(
             implies(
-                s.watcher[j].isin(WATCHING)
-                & (s.link[j] == Link.UP)
-                & (s.request[j] != Request.UNWATCH)
-                & ~s.messages[j].contains(kind=Message.CANCELLED),
-                any_((s.watched[j] == ord_(k) + 1) & (s.listed[j, k] > 0) for k in s.key),
+                s.watcher[j].isin(WATCHING) & (s.link[j] == Link.UP),
+                self.watches(s, j) & all_(implies(returned(j, k), s.listed[j, k] > 0) for k in s.key),
             )
             for j in s.client
         )
@@ -90,23 +95,23 @@ class Watches(Environment):
     def event(self, there: Condition, record: Condition) -> Condition:
         return there & record.kind.isin(EVENTS)
 
-    def events(self, s: S, client: Expr) -> list[tuple[Condition, Condition]]:
-        """The events of the key that a client watches: whether there is one at each place, and its record."""
-        return [(self.event(there, r) & (r.key == s.watched[client]), r) for there, r in s.messages[client]]
+    def events(self, s: S, client: Expr, key: Expr) -> list[tuple[Condition, Condition]]:
+        """The events of a key on their way to a client: whether there is one at each place, and its record."""
+        return [(self.event(there, r) & (r.key == ord_(key) + 1), r) for there, r in s.messages[client]]
 
     @always(witness="two_events_wait")
     def every_change_is_on_its_way(self, s: S) -> Condition:
         """The last event that a watcher has read, and those on their way, end with the last change of the key."""
 
         def is_told(j: Expr, k: Expr) -> Condition:
-            number, value = s.seen[j], s.told[j]
-            for there, record in self.events(s, j):
+            number, value = s.seen[j, k], s.told[j, k]
+            for there, record in self.events(s, j, k):
                 number, value = ite(there, record.number, number), ite(there, record.new, value)
             return (number == s.version[k]) & (value == s.value[k])
 
         def registered(j: Expr, k: Expr) -> Condition:
-            asks = (s.watcher[j] == Watcher.REGISTERING) & (s.request[j] == Request.WATCH)
-            return (s.listed[j, k] > 0) & (s.link[j] == Link.UP) & (s.watched[j] == ord_(k) + 1) & ~asks
+            asks = (s.about[j] == ord_(k) + 1) & (s.request[j] == Request.WATCH)
+            return (s.listed[j, k] > 0) & (s.link[j] == Link.UP) & s.watched[j, k] & ~asks
 
         return all_(implies(registered(j, k), is_told(j, k)) for j in s.client for k in s.key)
 
@@ -114,19 +119,22 @@ class Watches(Environment):
     def once_and_in_order(self, s: S) -> Condition:
         """Each event on its way is of the change after the one before, and begins with the value that that one left."""
 
-        def chained(j: Expr) -> Condition:
-            number, value, links = s.seen[j], s.told[j], []
-            for there, record in self.events(s, j):
+        def chained(j: Expr, k: Expr) -> Condition:
+            number, value, links = s.seen[j, k], s.told[j, k], []
+            for there, record in self.events(s, j, k):
                 links.append(implies(there, (record.number == number + 1) & (record.old == value)))
                 number, value = ite(there, record.number, number), ite(there, record.new, value)
             return and_(*links)
 
-        return all_(implies(s.watched[j] != 0, chained(j)) for j in s.client)
+        return all_(implies(s.watched[j, k], chained(j, k)) for j in s.client for k in s.key)
 
     @step(on=("run_callback", "run_callback_early"), each="client", witness="a_callback_runs")
     def callbacks_skip_nothing(self, before: S, after: S, client: Expr) -> Condition:
         """A callback is told of the change after the one that it was told of last."""
-        return after.seen[client] == before.seen[client] + 1
+        key = before.messages[client].head.key
+        return all_(
+            implies(key == ord_(k) + 1, after.seen[client, k] == before.seen[client, k] + 1) for k in before.key
+        )
 
     @always(witness="two_events_wait")
     def kinds_fit_the_values(self, s: S) -> Condition:
@@ -143,11 +151,11 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def only_what_is_watched(self, s: S) -> Condition:
-        """A watcher of a key is told of no other."""
+        """A watcher of keys is told of no other."""
         return all_(
             implies(
-                s.watched[j] != 0,
-                and_(*(implies(self.event(there, r), r.key == s.watched[j]) for there, r in s.messages[j])),
+                self.watches(s, j),
+                and_(*(implies(self.event(there, r), self.has_callback(s, j, r.key)) for there, r in s.messages[j])),
             )
             for j in s.client
         )
@@ -155,17 +163,17 @@ class Watches(Environment):
     @always(witness="a_change_is_made")
     def no_event_for_a_stranger(self, s: S) -> Condition:
         """A client that watches nothing is told nothing."""
-        return all_(implies(s.watched[j] == 0, s.messages[j].is_empty) for j in s.client)
+        return all_(implies(~self.watches(s, j), s.messages[j].is_empty) for j in s.client)
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def nothing_after_cancelling(self, s: S) -> Condition:
-        """After the acknowledgement that a watch is over nothing comes."""
+        """After the acknowledgement that a watch is over no event of its key comes."""
 
         def last(j: Expr) -> Condition:
             ended: list[Condition] = []
             nothing: list[Condition] = []
             for there, record in s.messages[j]:
-                nothing.append(implies(or_(*ended), ~there))
+                nothing.append(implies(or_(*ended), ~(self.event(there, record) & (record.key == s.about[j]))))
                 ended.append(there & (record.kind == Message.CANCELLED))
             return and_(*nothing)
 
@@ -190,6 +198,12 @@ class Watches(Environment):
     def watch_key_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """watch_key returns, or raises."""
         return s.watcher[client] == Watcher.REGISTERING, s.watcher[client] != Watcher.REGISTERING
+
+    @leads_to(each="client", needs="another")
+    def another_watch_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
+        """watch_key returns for a client that watches already, unless it is slow or the connection ends."""
+        asks = (s.request[client] == Request.WATCH) | s.messages[client].contains(kind=Message.REGISTERED)
+        return asks, ~asks | s.slow[client] | (s.link[client] != Link.UP)
 
     @leads_to(each="client")
     def events_reach_the_callback(self, s: S, client: Expr) -> tuple[Condition, Condition]:

@@ -49,9 +49,9 @@ class Seed(Watches, edition=Edition.SEED):
         s.when(s.stuck == 0, s.asked[client] == ord_(key) + 1, any_(~self.fits(s, j, key) for j in s.client))
         s.stuck = ord_(client) + 1
 
-    def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Condition:
+    def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Message) -> Condition:
         s.when(~s.messages[client].is_full)
-        return super().answers(s, client, key, request, answer)
+        return super().answers(s, client, key, requests, answer)
 
     @transition(each=("client", "key"), cite="TCPStore.cpp:watchHandler (1.9)")
     def register(self, s: S, client: Expr, key: Expr) -> None:
@@ -64,6 +64,7 @@ class Seed(Watches, edition=Edition.SEED):
         """The flag is set, without its lock, after watch_key looked at it and before it sleeps: it is not woken."""
         s.when(s.watcher[client] == Watcher.REGISTERING)
         self.reads(s, client, Message.REGISTERED)
+        s.about[client] = 0
 
     @transition(each="client", cite="TCPStore.cpp:watchKey (1.9): the callback is noted first")
     def run_callback_early(self, s: S, client: Expr) -> None:
@@ -78,7 +79,7 @@ class Seed(Watches, edition=Edition.SEED):
     )
     def terminate(self, s: S, client: Expr) -> None:
         """An event of a key without a callback is read: the process of the client ends."""
-        s.when(s.link[client] == Link.UP, s.watched[client] != s.messages[client].head.key)
+        s.when(s.link[client] == Link.UP, ~self.has_callback(s, client, s.messages[client].head.key))
         self.reads(s, client, *EVENTS)
         s.link[client] = Link.LEFT
         s.watcher[client] = Watcher.UNREGISTERED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...language import Expr, arc, ite, ord_, transition
 from ..vocabulary import Key, Watcher
-from .fields import Condition, Fields, Link, Message, Request, S
+from .fields import Condition, Fields, Link, Message, S
 
 
 class Steps(Fields):
@@ -48,7 +48,7 @@ class Steps(Fields):
         """The server finds the connection closed, closes it, and removes its traces."""
         s.when(s.link[client].isin((Link.BROKEN, Link.LEFT)), s.stuck == 0)
         s.link[client] = ite(s.link[client] == Link.BROKEN, Link.DROPPED, Link.DOWN)
-        s.request[client] = Request.NONE
+        self.drops_request(s, client)
         self.unlists(s, client)
 
     def unlists(self, s: S, client: Expr) -> None:
@@ -64,6 +64,7 @@ class Steps(Fields):
     def return_registered(self, s: S, client: Expr) -> None:
         """The acknowledgement is read: watch_key returns."""
         self.reads(s, client, Message.REGISTERED)
+        s.about[client] = 0
         s.watcher[client] = Watcher.REGISTERED
 
     @transition(

@@ -464,7 +464,8 @@ SLICES: tuple[Slice, ...] = (
     contexts(3, 2, 0, "crash", "lose", "duplicate"),
     contexts(2, 2, 1, "error", "crash", "creator_crash", "timeout", passes=1),
     contexts(3, 2, 1, "error", passes=1),
-    Slice(Tombstones),
+    Slice(Tombstones, {"peer": 1}),
+    Slice(Tombstones, {"context": 2}),
     Slice(IdsModel),
 )
 LONG = (
@@ -472,4 +473,5 @@ LONG = (
     contexts(3, 3, 1),
     contexts(4, 3, 0),
     contexts(3, 2, 1, "error", "crash", passes=1),
+    Slice(Tombstones),
 )

@@ -103,7 +103,7 @@ class PassSteps:
 
     def _seat(self, worker: int) -> Seat:
         container = self.container_class(worker, self.graph.workers)
-        context = container.heard(self.number)
+        context = container.heard(self.number, 0)
         assert context is not None
         return Seat(worker, container, context)
 
@@ -367,7 +367,7 @@ class PassSteps:
         self._do(self.home, self.home.container.release(self.number))
 
     def _clean(self, worker: int) -> None:
-        seat, asker = self.seats[worker], Asker(self.home.number, lambda *_: None)
+        seat, asker = self.seats[worker], Asker(self.graph.workers, lambda *_: None)
         self._do(seat, seat.container.clean(messages.Clean(self.number, self.number), asker))
 
     # ---- what can be seen

@@ -70,6 +70,7 @@ def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], aske
     if kind == messages.CLEAN:
         return here.clean(messages.Clean.unpack(body), asker)
     said: Any = (messages.Backward if kind == messages.BACKWARD else messages.Mark).unpack(body)
+    here.check_sender(said, asker.peer)
     mode = said.mode if kind == messages.BACKWARD else Mode.SMART
     local_pass, effects = here.local_pass_for(said.number, said.context, mode, said.retain, DEADLINE)
     if isinstance(local_pass, PassError):

@@ -77,6 +77,7 @@ OURS = (
     Case(Barriers, TRYSTATE, {"client": 3, "world": 3}, ("delete", "timeout", "write")),
     Case(Watches, TRYSTATE, {"key": 1, "writes": 2}),
     Case(Watches, TRYSTATE, {"client": 1, "writes": 2}, ("again", "cancel")),
+    Case(Watches, TRYSTATE, {"client": 1, "writes": 2}, ("another", "cancel")),
     Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow")),
     Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("leave", "newcomer", "wait")),
     Case(Waits, TRYSTATE, {"client": 1}, ("drop",)),
@@ -92,7 +93,7 @@ OURS = (
 OURS_OVER_TCP = (
     Case(Frames, TRYSTATE, {"connection": 1}),
     Case(Barriers, TRYSTATE, {"client": 2}, ALL, extended=True),
-    Case(Watches, TRYSTATE, {"client": 1, "writes": 1}, ("cancel",)),
+    Case(Watches, TRYSTATE, {"client": 1, "writes": 1}, ("another", "cancel")),
     Case(Waits, TRYSTATE, {"client": 1, "key": 1}, ("drop",)),
     Case(Waits, TRYSTATE, {"client": 1, "key": 1, "torch_clients": 0}),
     Case(Queues, TRYSTATE, {"client": 1, "torch_clients": 0}, ("drop",)),

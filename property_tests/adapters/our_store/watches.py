@@ -27,7 +27,8 @@ MESSAGES = 2  # that the model's connection holds
 UNREAD = 1 << 20
 LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD - 1)  # so many messages are too many for one more
 OK = bytes([Status.OK])
-READ = ("return_registered", "run_callback")
+READ = ("return_registered", "return_cancelled", "run_callback")
+ASKED = ("ask", "watch_key", "watch_another", "watch_again", "cancel")  # requests, sent when they are served
 OWN = ("return_callback", "slow_down", "catch_up")  # of the client: the server does not see them
 
 
@@ -91,12 +92,11 @@ class WatchesSubject:
         self.system, self._server = system, server
         one: dict[str, Callable[[int], None]] = {
             **dict.fromkeys(READ, self._read), **dict.fromkeys(OWN, self._nothing),
-            "watch_again": self._nothing, "cancel": self._nothing, "return_cancelled": self._forget,
             "notice_loss": self._notice_loss, "notice_end": self._notice_end, "leave": self._leave,
             "connect": self._connect, "drop": self._drop,
         }  # fmt: skip
         two: dict[str, Callable[[int, int], None]] = {
-            "ask": self._nothing, "watch_key": self._nothing, "set_or_add": self._set, "compare_set": self._compare_set,
+            **dict.fromkeys(ASKED, self._nothing), "set_or_add": self._set, "compare_set": self._compare_set,
             "append": self._append, "delete": self._delete, "change_nothing": self._change_nothing,
             "wait_for": self._wait_for, "register": self._register, "unregister": self._unregister,
         }  # fmt: skip

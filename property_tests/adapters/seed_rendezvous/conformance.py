@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition, Membership
@@ -18,6 +19,7 @@ from ..torch_rendezvous import simulation as sim
 from ..torch_rendezvous.conformance import SAMPLE_EDGES, gaps
 from ..torch_rendezvous.contexts import NOW_SECONDS, Classes, compare, observe
 from . import engine
+from .deadlines import SeedDeadlines
 from .executors import SeedHolders, settings
 
 TABLES = OPERATORS[Edition.SEED]
@@ -65,7 +67,22 @@ def every_edge(report: Report, edges_max: int | None = None) -> Outcome:
     return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
 
 
+def every_edge_of_calls(report: Report, edges_max: int | None = None) -> Outcome:
+    """Replay every step of a node's calls beside its heartbeats on the program's handler, or a sample."""
+    started = time.perf_counter()
+    system = Deadlines(edition=Edition.SEED, faults=("corrupt",))
+    with SeedDeadlines(system) as subject:
+        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
+    seconds = time.perf_counter() - started
+    return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
+
+
 CHECKS: tuple[Check, ...] = (
     Check("torch 1.10's operators", operator_contexts, partial(operator_contexts, few=True)),
     Check("torch 1.10's state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
+    Check(
+        "torch 1.10's calls beside heartbeats",
+        every_edge_of_calls,
+        partial(every_edge_of_calls, edges_max=SAMPLE_EDGES),
+    ),
 )

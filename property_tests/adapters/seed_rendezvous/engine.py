@@ -9,6 +9,7 @@ FINISH or an error. A sync drops from the copy each node whose heartbeat is too 
     Executor.run                        2.2.3.1; its changes of the copy: 4.1 to 4.6
     StateHolder, Backend                2.2.3.2
     KeepAlive, Close, Exit, Join        3.2.1 to 3.2.4
+    Handler                             2.2.2, 3.2.1.2
 
 Rule: time, the store and all pauses are given from outside. `pause` is told "get", "set", "decide" or "act" before the
 executor does that, so that others can be let in between.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -52,12 +54,20 @@ class Store(Protocol):
         """Set a key if it holds `expected`, or if it is missing and `expected` is empty; gives what it then holds."""
 
 
-class ClosedError(Exception):
+class RendezvousError(Exception):
+    """An operation of a rendezvous has failed."""
+
+
+class ClosedError(RendezvousError):
     """The rendezvous is closed."""
 
 
-class LateError(Exception):
+class LateError(RendezvousError):
     """The operation's deadline has passed."""
+
+
+class StateError(RendezvousError):
+    """The shared state cannot be unpickled."""
 
 
 @dataclass(frozen=True, order=True)
@@ -246,7 +256,10 @@ class StateHolder:
                 return None
             self._pause("get")
             found = self._backend.get_state()
-        self.state = pickle.loads(found[0]) if found else State()
+        try:
+            self.state = pickle.loads(found[0]) if found else State()
+        except pickle.PickleError as error:
+            raise StateError from error
         self.token = found[1] if found else None
         self.dirty = False
         self.synced_at = self._clock.monotonic()
@@ -355,6 +368,89 @@ class Executor:
 
 def no_pause(where: str) -> None:
     """Nobody is let in between."""
+
+
+# ---- the calls of a node
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long a call may take."""
+
+    join: float  # its exit, too
+    close: float
+    heartbeat: float
+
+
+class Lock(Protocol):
+    """The heartbeat lock."""
+
+    def __enter__(self) -> None:
+        """Wait until no call has it."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Give it back, also after an error."""
+
+
+class Timer(Protocol):
+    """The thread that calls `keep_alive` once an interval."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def cancel(self) -> None:
+        """End, after the call that it is in."""
+
+
+class Handler:
+    """The calls of an agent, and of the thread that beats (2.2.2, 3.2.1.2, elastic-node-change 2.3.1).
+
+    No caller of `_close` is printed: `set_closed` and `shutdown` are as in torch 1.10.
+    """
+
+    def __init__(
+        self, holder: StateHolder, executor: Executor, clock: Clock, seconds: Seconds, lock: Lock, timer: Timer
+    ) -> None:
+        self.holder, self.executor = holder, executor
+        self._clock, self._seconds, self._lock, self._timer = clock, seconds, lock, timer
+
+    def next_rendezvous(self) -> None:
+        """Leave the round, and join the next; both have the deadline of a join."""
+        self._timer.cancel()
+        deadline = self._clock.monotonic() + self._seconds.join
+        self.executor.run(Exit(self._clock), deadline)
+        self.executor.run(Join(self._clock), deadline)
+        self._timer.start()
+
+    def num_nodes_waiting(self) -> int:
+        """How many nodes are on the wait list."""
+        with self._lock:
+            self.holder.sync()
+            return len(self.holder.state.wait_list)
+
+    def set_closed(self) -> None:
+        """Close the rendezvous, while the timer beats."""
+        with self._lock:
+            self._close()
+
+    def shutdown(self) -> bool:
+        """Close the rendezvous; whether that succeeded."""
+        self._timer.cancel()
+        try:
+            self._close()
+        except RendezvousError:
+            return False
+        return True
+
+    def keep_alive(self) -> None:
+        """Beat, if that is due; an error of the rendezvous is only recorded."""
+        with self._lock:
+            deadline = self._clock.monotonic() + self._seconds.heartbeat
+            with suppress(RendezvousError):
+                self.executor.run(KeepAlive(self._clock), deadline)
+
+    def _close(self) -> None:
+        self.executor.run(Close(self._clock), self._clock.monotonic() + self._seconds.close)
 
 
 OPERATORS: dict[str, Callable[[Clock], Any]] = {"join": Join, "exit": Exit, "close": Close, "keep-alive": KeepAlive}

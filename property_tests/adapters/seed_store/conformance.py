@@ -34,6 +34,7 @@ CASES = (
     Case(Waits, SEED, {"client": 1, "key": 1}, ("drop",)),
     Case(Watches, SEED, {"key": 1, "writes": 2}),
     Case(Watches, SEED, {"client": 1, "key": 2, "writes": 2}, ("again",)),
+    Case(Watches, SEED, {"client": 1, "key": 2, "writes": 2}, ("another",)),
     Case(Watches, SEED, {"client": 1, "key": 1, "writes": 3}, ("leave", "newcomer", "wait")),
     Case(Watches, SEED, {"client": 1, "key": 1, "writes": 3}, ("drop",)),
     Case(StartUps, SEED, {"client": 2}, ("again", "overwrite")),

@@ -18,9 +18,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import fake_pg
+
 from trystate.impl.store import urls
 from trystate.impl.store.errors import InvalidArgument
-from trystate.model.groups.initialisation import INITIALISATION, Init, Meet, Merge
+from trystate.model.groups.initialisation import INITIALISATION, Init, Made, Meet, Merge
 from trystate.model.groups.vocabulary import Edition
 
 from ..seed_store import urls as torch_1_9
@@ -28,7 +29,7 @@ from ..torch_rendezvous.contexts import Observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
 Words = Mapping[str, Any]
-Answer = Init | Merge | Meet | str  # a text: something that no table has
+Answer = Init | Made | Merge | Meet | str  # a text: something that no table has
 Asked = Callable[[Words], Answer]
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", AGENT)

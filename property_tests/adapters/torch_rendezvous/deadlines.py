@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ import greenlet  # type: ignore[import-untyped]
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousStateError, RendezvousTimeoutError
+
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.deadlines import AGENT, TIMER, Deadlines
 from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallError, CallStep, Stored, Timer
@@ -38,7 +40,10 @@ CALLS: dict[Call, Callable[[Any], Any]] = {
     Call.POLL: lambda handler: handler.num_nodes_waiting(),
     Call.KEEP_ALIVE: lambda handler: handler._keep_alive(),
 }
-OWN, OTHER = dr._NodeDesc("node0", 1, 0), dr._NodeDesc("node1", 1, 0)
+ERRORS: dict[type[BaseException], CallError] = {
+    RendezvousTimeoutError: CallError.TIMEOUT,
+    RendezvousStateError: CallError.STATE,
+}
 
 
 class Clock(sim.Clock):
@@ -50,6 +55,10 @@ class Clock(sim.Clock):
 
     def monotonic(self) -> float:
         return self.seconds + (LATE_SECONDS if self.late() else 0.0)
+
+    def now(self) -> datetime:
+        """The wall clock, for a program that is given one."""
+        return sim.StillDate.now()  # type: ignore[no-any-return]
 
 
 class Backend(sim.Backend):
@@ -126,6 +135,9 @@ class Beats:
     def __init__(self, under_way: Callable[[], bool]) -> None:
         self.state, self._under_way = Timer.BEATING, under_way
 
+    def start(self) -> None:
+        self.state = Timer.BEATING
+
     def cancel(self) -> None:
         while self._under_way():
             sim.stop("blocked")
@@ -135,7 +147,8 @@ class Beats:
 class Thread:
     """One of the node's threads: the call that it is in."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: Mapping[type[BaseException], CallError]) -> None:
+        self._errors = errors
         self.call = Call.NONE
         self.operation: Any = None
         self.late = self.about_to_act = False
@@ -152,31 +165,31 @@ class Thread:
 
     @property
     def error(self) -> CallError:
-        if self.noted is None:
-            return CallError.NONE
-        kinds: dict[type[BaseException], CallError] = {
-            RendezvousTimeoutError: CallError.TIMEOUT,
-            RendezvousStateError: CallError.STATE,
-        }
-        return kinds.get(type(self.noted), CallError.OTHER)
+        return CallError.NONE if self.noted is None else self._errors.get(type(self.noted), CallError.OTHER)
 
     def abandon(self) -> None:
         if self.operation is not None:
             self.operation.abandon()
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self._errors)  # type: ignore[misc]
 
 
-def _made(backend: Backend, settings: Any) -> tuple[Any, Any]:
-    """A state holder and a handler, parts of which are to be replaced."""
-    holder = Holder(backend, settings)
-    return holder, dr.DynamicRendezvousHandler(OWN, settings, "memory", HashStore(), holder)
+def _handler(node: Any, settings: Any, holder: Any) -> Any:
+    """A handler, parts of which are to be replaced."""
+    return dr.DynamicRendezvousHandler(node, settings, "memory", HashStore(), holder)
 
 
 class TorchDeadlines:
     """Subject for the model `Deadlines` (edition TORCH). Use it as a context manager: it replaces torch's time."""
 
+    own: Any = dr._NodeDesc("node0", 1, 0)
+    other: Any = dr._NodeDesc("node1", 1, 0)
+    calls = CALLS
+    errors: Mapping[type[BaseException], CallError] = ERRORS
+    caught: type[Exception] = RendezvousError  # by shutdown and by the timer
+
     def __init__(self, model: Deadlines) -> None:
-        self.model, self.clock, self.threads = model, Clock(), (Thread(), Thread())
+        self.model, self.clock = model, Clock()
+        self.threads = Thread(self.errors), Thread(self.errors)
         self.clock.late = lambda: any(t.late for t in self.threads if t.operation is not None and t.operation.running)
         self._stack = ExitStack()
 
@@ -196,23 +209,45 @@ class TorchDeadlines:
             thread.abandon()
         self.phase = AgentPhase.RUNNING
         self.backend = Backend(sim.stop)
-        settings = sim.settings(1, 2)
-        self.holder, self.handler = _made(self.backend, settings)
-        self.lock = self.handler._heartbeat_lock = Lock()
-        self.beats = self.handler._keep_alive_timer = Beats(lambda: self.threads[TIMER].operation is not None)
-        self._run = self.handler._op_executor.run
-        self.handler._op_executor.run = self._watched_run
-        self._sync_once = self.holder.sync
-        self.holder.sync = self._watched_sync
+        self.lock, self.beats = Lock(), Beats(lambda: self.threads[TIMER].operation is not None)
+        executor = self._made()
+        self._run, executor.run = executor.run, self._watched_run
+        self._sync_once, self.holder.sync = self.holder.sync, self._watched_sync
+        self._holds(self._initial(), token=1)
+        self.backend.version, self.backend.bits = 1, None
+        self.holder.sync()
+
+    def _made(self) -> Any:
+        """A state holder and a handler, parts of which are replaced; its executor."""
+        settings: Any = sim.settings(1, 2)
+        self.holder: Any = Holder(self.backend, settings)
+        self.handler = _handler(self.own, settings, self.holder)
+        self.handler._heartbeat_lock, self.handler._keep_alive_timer = self.lock, self.beats
+        return self.handler._op_executor
+
+    def _initial(self) -> Any:
+        """A complete round of this node and another."""
         state = dr._RendezvousState()
         state.round, state.complete = 1, True
-        state.participants = {OWN: 0, OTHER: 1}
-        state.last_heartbeats = {OWN: sim.NOW, OTHER: sim.NOW}
-        self.holder._state = state
+        state.participants = {self.own: 0, self.other: 1}
+        state.last_heartbeats = {self.own: sim.NOW, self.other: sim.NOW}
+        return state
+
+    # ---- the state holder, whose names differ
+
+    def _holds(self, state: Any, token: int) -> None:
+        """The copy is this state, and has to be written."""
+        self.holder._state, self.holder._token = state, token
         self.holder.mark_dirty()
-        self.backend.version, self.backend.bits = 1, None
-        self.holder._token = 1
-        self.holder.sync()
+
+    def _synced_at(self, seconds: float) -> None:
+        self.holder._last_sync_time = seconds
+
+    def _forget_changes(self) -> None:
+        self.holder._dirty = False
+
+    def _seen_of_copy(self) -> dict[str, bool]:
+        return {"token_good": self.holder._token == self.backend.version, "dirty": self.holder._dirty}
 
     def can_refuse(self, step: str) -> bool:
         own = ("ask_store", "load", "take_token", "decide", "act", "end")
@@ -235,7 +270,7 @@ class TorchDeadlines:
 
         def run() -> None:
             try:
-                thread.result = CALLS[call](self.handler)
+                thread.result = self.calls[call](self.handler)
             except Exception as error:
                 thread.noted = thread.noted or error
                 raise
@@ -247,8 +282,8 @@ class TorchDeadlines:
             raise Refused("it waits for the other thread")
         self.phase = {Call.EXIT: AgentPhase.EXITING, Call.SHUTDOWN: AgentPhase.DONE}.get(call, self.phase)
 
-    def _watched_run(self, operator: Any, deadline: float, update_deadline: Any = None) -> None:
-        thread = self._running()
+    def _asked(self, thread: Thread, operator: Any) -> Any:
+        """The operator, which stops before it decides, and notes whether `_recorded` has to stop."""
 
         def decide(context: Any, until: float) -> Any:
             sim.stop("decide")
@@ -256,8 +291,12 @@ class TorchDeadlines:
             thread.about_to_act = action.name in ("KEEP_ALIVE", "REMOVE_FROM_PARTICIPANTS", "MARK_RENDEZVOUS_CLOSED")
             return action
 
+        return decide
+
+    def _watched_run(self, operator: Any, deadline: float, *update_deadline: Any) -> None:
+        thread = self._running()
         try:
-            self._run(decide, deadline, update_deadline)
+            self._run(self._asked(thread, operator), deadline, *update_deadline)
         except Exception as error:
             thread.noted = error
             raise
@@ -287,11 +326,11 @@ class TorchDeadlines:
         thread.operation.resume()
 
     def _ask_store(self, thread: Thread) -> None:
-        self.holder._last_sync_time = -1
+        self._synced_at(-1)
         self._goes_on(thread, P.SYNCING)
 
     def _serve_from_cache(self, thread: Thread) -> None:
-        self.holder._last_sync_time = self.clock.monotonic() + 2 * LATE_SECONDS
+        self._synced_at(self.clock.monotonic() + 2 * LATE_SECONDS)
         self._goes_on(thread, P.SYNCING)
 
     def _load(self, thread: Thread) -> None:
@@ -309,7 +348,7 @@ class TorchDeadlines:
     def _end(self, thread: Thread) -> None:
         if thread.at not in (P.RETURNED, P.RAISED):
             raise Refused(f"the call is {thread.at.name}")
-        call, failed, caught = thread.call, thread.noted is not None, isinstance(thread.noted, RendezvousError)
+        call, failed, caught = thread.call, thread.noted is not None, isinstance(thread.noted, self.caught)
         if not thread.operation.over and call is not Call.EXIT:
             thread.operation.resume()
         raised = thread.operation.error is not None
@@ -324,11 +363,12 @@ class TorchDeadlines:
 
     def _join(self) -> None:
         def back(state: Any) -> None:
-            state.participants = {OWN: 0, OTHER: 1}
-            state.last_heartbeats[OWN] = sim.NOW
+            state.participants = {self.own: 0, self.other: 1}
+            state.last_heartbeats[self.own] = sim.NOW
 
         self.backend.written(back)
-        self.holder._last_sync_time, self.holder._dirty = -1, False
+        self._synced_at(-1)
+        self._forget_changes()
         self.holder.sync()
         self.phase, self.beats.state = AgentPhase.RUNNING, Timer.BEATING
 
@@ -342,8 +382,8 @@ class TorchDeadlines:
 
     def _heartbeat_gets_due(self) -> None:
         def age(state: Any) -> None:
-            if OWN in state.last_heartbeats:
-                state.last_heartbeats[OWN] = sim.NOW - sim.AGES["DUE"]
+            if self.own in state.last_heartbeats:
+                state.last_heartbeats[self.own] = sim.NOW - sim.AGES["DUE"]
 
         self.backend.rewrite(age)
         age(self.holder.state)
@@ -372,18 +412,16 @@ class TorchDeadlines:
         stored, copy = self.backend.state(), self.holder.state
         out = {
             "stored": ordinal(self.backend.stored), "phase": ordinal(self.phase), "timer": ordinal(self.beats.state),
-            "closed": stored.closed, "member": OWN in stored.participants, "due": is_due(stored),
-            "copy_closed": copy.closed, "copy_member": OWN in copy.participants, "copy_due": is_due(copy),
-            "token_good": self.holder._token == self.backend.version, "dirty": self.holder._dirty,
-            "lock": self.lock.taken,
+            "closed": stored.closed, "member": self.own in stored.participants,
+            "due": self._is_due(stored), "copy_closed": copy.closed, "copy_member": self.own in copy.participants,
+            "copy_due": self._is_due(copy), "lock": self.lock.taken, **self._seen_of_copy(),
         }  # fmt: skip
         for k, thread in enumerate(self.threads):
             out |= {f"call[{k}]": ordinal(thread.call), f"at[{k}]": ordinal(thread.at)}
             out |= {f"error[{k}]": ordinal(thread.error), f"late[{k}]": thread.late}
         return {name: int(value) for name, value in out.items()}
 
-
-def is_due(state: Any) -> bool:
-    """The node's heartbeat is older than the interval."""
-    stamp = state.last_heartbeats.get(OWN)
-    return stamp is not None and sim.age_of(stamp) != "FRESH"
+    def _is_due(self, state: Any) -> bool:
+        """The node's heartbeat is older than the interval."""
+        stamp = state.last_heartbeats.get(self.own)
+        return stamp is not None and sim.age_of(stamp) != "FRESH"

@@ -38,9 +38,11 @@ class AnswersAtOnce(LocalPass):
 class IgnoresFailures(LocalPass):
     """An own request that fails does not fail the part (L2)."""
 
-    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+    def answered(
+        self, answer: bytes | BaseException, gradients: Gradients = (), peer: int | None = None
+    ) -> list[Effect]:
         failed = isinstance(answer, BaseException) or isinstance(unpack_outcome(answer), PassError)
-        return super().answered(Done().pack() if failed else answer, gradients)
+        return super().answered(Done().pack() if failed else answer, gradients, peer)
 
 
 class TakesTwice(LocalPass):
@@ -74,11 +76,13 @@ class TellsNobody(LocalPass):
 class CountsOnlyItself(LocalPass):
     """The root asks whether its own sends have got gradients, and not how it is elsewhere."""
 
-    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+    def answered(
+        self, answer: bytes | BaseException, gradients: Gradients = (), peer: int | None = None
+    ) -> list[Effect]:
         told = unpack_outcome(answer) if isinstance(answer, bytes) else None
         if isinstance(told, Done):
             answer = told._replace(change=0).pack()
-        return super().answered(answer, gradients)
+        return super().answered(answer, gradients, peer)
 
 
 class AnswersTwiceAlike(LocalPass):
@@ -166,11 +170,13 @@ class MissesAnybody(LocalPass):
 class OwesNothing(LocalPass):
     """An answer does not tell what was missing below it."""
 
-    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+    def answered(
+        self, answer: bytes | BaseException, gradients: Gradients = (), peer: int | None = None
+    ) -> list[Effect]:
         told = unpack_outcome(answer) if isinstance(answer, bytes) else None
         if isinstance(told, Done):
             answer = told._replace(change=min(told.change, 0)).pack()
-        return super().answered(answer, gradients)
+        return super().answered(answer, gradients, peer)
 
 
 class KeepsUntilItRests(LocalPass):

@@ -118,7 +118,7 @@ class World(Workers):
                 assert node.message is not None
                 peer = self.graph.nodes[self.graph.recv_of(at)].worker
                 self.messages[node.message] = here.sent(context, peer, node.edges, f"call {node.message}")
-                self.containers[peer].heard(self.context)
+                self.containers[peer].heard(self.context, here.me)
             elif node.kind is Kind.RECV:
                 assert node.message is not None
                 sender = self.graph.nodes[self.graph.send_of(at)].worker
@@ -128,7 +128,7 @@ class World(Workers):
         """The context, which came to a worker by a call without gradients if nothing else has brought it."""
         if self.context not in self.containers[worker].contexts:
             self.containers[0].get(self.context).known.add(worker)
-        found = self.containers[worker].heard(self.context)
+        found = self.containers[worker].heard(self.context, 0)
         assert found is not None
         return found
 

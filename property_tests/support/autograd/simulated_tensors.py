@@ -37,7 +37,7 @@ class Recorded(Tensors):
         copies = {key: tensor.detach().clone() for key, tensor in once.items()}
         needing = [key for key, tensor in once.items() if tensor.requires_grad]
         number, containers = self._workers.context, self._workers.containers
-        source, target = (containers[worker].heard(number) for worker in (here, there))
+        source, target = (containers[worker].heard(number, here) for worker in (here, there))
         assert source is not None and target is not None
         edges = [torch_graph.edge_of(once[key]) for key in needing]
         message = containers[here].sent(source, there, edges, "call")

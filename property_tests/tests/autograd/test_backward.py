@@ -6,13 +6,23 @@ More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import PAIRS_MAX
-from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, local, note, small_graphs, unused_call
+from trystate.model.autograd.examples import (
+    GRAPHS,
+    NUMBER,
+    drawn_graph,
+    end_to_end,
+    local,
+    note,
+    small_graphs,
+    unused_call,
+)
 from trystate.model.autograd.findings import FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeState, Part
@@ -165,6 +175,41 @@ def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> 
     assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
 
 
+def test_torchs_own_graph_of_the_local_example_has_its_dependencies() -> None:
+    """torch's engine counts the edges that lead to a node from what the roots reach."""
+    torch = pytest.importorskip("torch")
+    a, b, c = (torch.rand(1, requires_grad=True) for _ in range(3))
+    add, mul = (a + b).grad_fn, (b * c).grad_fn
+    edges, reached = Counter([add]), [add]  # from the root
+    while reached:
+        fed = [function for function, _ in reached.pop().next_functions if function is not None]
+        reached += [function for function in fed if function not in edges]
+        edges.update(fed)
+    of_b = next(function for function, _ in mul.next_functions if function.variable is b)
+    counts = counted(local(), Mode.FAST)
+    assert (edges[add], edges[mul], edges[of_b]) == (counts["add"], counts["mul"], counts["b"]) == (1, 0, 1)
+
+
+def test_torchs_backward_says_that_it_is_fast_and_takes_no_mode() -> None:
+    backward = pytest.importorskip("torch.distributed.autograd").backward
+    assert "currently implements the :ref:`fast-mode-algorithm`" in " ".join(backward.__doc__.split())
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        backward(0, [], False, "smart")
+
+
+def test_the_end_to_end_example_has_the_nodes_of_the_programs_loss() -> None:
+    """torch's own graph of the loss: the sum, the addition, and for each parameter a node whose place a recv takes."""
+    torch = pytest.importorskip("torch")
+    loss = sum(torch.rand((3, 3), requires_grad=True) for _ in range(2)).sum()
+    of_sum, graph = loss.grad_fn, end_to_end()
+    ((of_add, _),) = of_sum.next_functions
+    assert (of_sum.name(), of_add.name(), len(of_add.next_functions)) == ("SumBackward0", "AddBackward0", 2)
+    feeds = {node.label: [graph.nodes[k].label for k in node.feeds] for node in graph.nodes if node.worker == 0}
+    assert feeds == {"root": ["sum"], "sum": ["add"], "add": ["recv1", "recv2"], "recv1": [], "recv2": []}
+    assert [graph.nodes[pair.send].worker for pair in graph.pairs] == [1, 1]
+    assert not graph.unused and counted(graph, Mode.FAST) == {**dict.fromkeys(counted(graph, Mode.FAST), 1), "root": 0}
+
+
 def test_a_gradient_is_the_sum_over_all_ways() -> None:
     ways = {graph.name: max(graph.paths) for graph in GRAPHS}
     assert (ways["chain-4"], ways["diamond"], ways["twice"], ways["shared"]) == (1, 2, 2, 2)
@@ -241,6 +286,6 @@ def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
         at = 1 + max(k for k, taken in enumerate(FAST.steps) if number in taken.of)
         seen = {name: shown(interpreter, "node_state", label[name], path.states[at]) for name in told}
         assert seen == told
-    assert at < len(path.steps)  # the note does not tell how the pass ends
+    assert at < len(path.steps)  # the note does not say how the pass ends
     assert [shown(interpreter, "part", w, path.states[-1]) for w in range(2)] == [Part.DONE, Part.DONE]
-    assert check(system).exploration.depth == len(path.steps)  # no run is longer than what the note tells, and its end
+    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the note's, with its end

@@ -12,11 +12,11 @@ import pytest
 from trystate.impl.autograd.container import Container, _Telling
 from trystate.impl.autograd.contexts import Asker, Context
 from trystate.impl.autograd.dependencies import Edge
-from trystate.impl.autograd.effects import Answer, Effect
+from trystate.impl.autograd.effects import Answer, Effect, Request
 from trystate.impl.autograd.errors import IdsExhaustedError, PassError
 from trystate.impl.autograd.ids import LAST_COUNT, Ids, worker_of
 from trystate.impl.autograd.local_pass import LocalPass
-from trystate.impl.autograd.messages import Clean, Done
+from trystate.impl.autograd.messages import KEPT, Clean, Done, Kept
 from trystate.impl.autograd.tombstones import Tombstones
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.ids import Ids as IdsModel
@@ -71,15 +71,15 @@ def test_every_step_is_taken_in_some_slice(system: type[System]) -> None:
 class ForgetsThatItIsOver(Container):
     """A call has the context here again."""
 
-    def heard(self, number: int) -> Context | None:
-        return self.contexts.get(number) or self._open(number)
+    def heard(self, number: int, peer: int) -> Context | None:
+        return super().heard(number, peer) or self._open(number)
 
 
 class TakesCallsOfTheLost(Container):
     """A call in a context of a creator that is lost has it here."""
 
-    def heard(self, number: int) -> Context | None:
-        return self.contexts.get(number) or (None if number in self.dead else self._open(number))
+    def heard(self, number: int, peer: int) -> Context | None:
+        return super().heard(number, peer) or (None if number in self.dead else self._open(number))
 
 
 class RemembersWhatItHad(Container):
@@ -233,9 +233,9 @@ class OwnPart(Container):
 class _FirstAnswer(LocalPass):
     __slots__ = ()
 
-    def answered(self, answer: bytes | BaseException, gradients: Any = ()) -> list[Effect]:
+    def answered(self, answer: bytes | BaseException, gradients: Any = (), peer: int | None = None) -> list[Effect]:
         self.deficit.unsignalled = 1
-        return super().answered(answer, gradients)
+        return super().answered(answer, gradients, peer)
 
 
 class EndsAtTheFirstAnswer(OwnPart):
@@ -315,6 +315,30 @@ class HearsNoMark(Container):
         return super().clean(clean._replace(low=0), asker)
 
 
+class SendsNoKept(Container):
+    """A worker that is reached through another does not tell the creator that it remembers something."""
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        return [e for e in super().clean(clean, asker) if not (isinstance(e, Request) and e.kind == KEPT)]
+
+
+class KeepsNoKept(Container):
+    """The creator does not remember that a worker does."""
+
+    def kept(self, kept: Kept, asker: Asker) -> list[Effect]:
+        before = {**self._last_told}
+        effects = super().kept(kept, asker)
+        self._last_told = before
+        return effects
+
+
+class SendsTheMarkLater(Container):
+    """The mark is sent to who remembers something when it rises the next time."""
+
+    def kept(self, kept: Kept, asker: Asker) -> list[Effect]:
+        return [effect for effect in super().kept(kept, asker) if isinstance(effect, Answer)]
+
+
 class RemembersNothing(Tombstones):
     """A context that is over above the mark is not remembered."""
 
@@ -373,19 +397,21 @@ class KeepsSigned(Ids):
 
 
 # fmt: off
-CRASH, STONES, IDS = contexts(3, 2, 0, "crash"), Slice(TombstonesModel), Slice(IdsModel)
+CRASH, IDS = contexts(3, 2, 0, "crash"), Slice(IdsModel)
+STONES, CHAIN = Slice(TombstonesModel, {"peer": 1}), Slice(TombstonesModel, {"context": 2})
 PASS, FAILING = contexts(2, 2, 1, passes=1), contexts(2, 2, 1, "error", passes=1)
 MUTANTS: tuple[tuple[type[Any], Slice], ...] = (
     (ForgetsThatItIsOver, contexts(2, 2, 1)), (TakesCallsOfTheLost, contexts(3, 2, 0, "creator_crash")),
     (RemembersWhatItHad, contexts(2, 2, 1)), (PassesNothingOn, contexts(3, 2, 1)), (AnswersAtOnce, contexts(3, 2, 1)),
-    (AnswersOnlyTheFirst, contexts(3, 3, 1)), (TellsNobodyElse, CRASH), (TellsOnlyWhomItKnows, CRASH),
-    (TellsAgain, CRASH), (TellsWhoToldIt, CRASH), (TellsTheLost, CRASH),
+    (AnswersOnlyTheFirst, CRASH), (TellsNobodyElse, CRASH), (TellsOnlyWhomItKnows, CRASH),
+    (TellsAgain, CRASH), (TellsWhoToldIt, contexts(3, 3, 1)), (TellsTheLost, CRASH),
     (KeepsContextsOfTheLost, contexts(2, 2, 0, "creator_crash")), (KeepsWhatIsOver, contexts(2, 2, 0)),
     (NotesWhomItAnswers, contexts(2, 2, 0)), (NotesNobody, contexts(2, 2, 0)),
     (RunsOnInWhatIsOver, PASS), (TakesGradientsOfTheOver, PASS), (BeginsBesideAnother, PASS),
     (EndsAtTheFirstAnswer, contexts(3, 2, 1, passes=1)), (HidesFailures, FAILING), (AnswersNoFailures, FAILING),
     (AnswersBeforeItHasRun, PASS),
     (TellsNobodyWhoLags, STONES), (TellsAllOfTheMark, STONES), (MarksTheNext, STONES), (HearsNoMark, STONES),
+    (SendsNoKept, CHAIN), (KeepsNoKept, CHAIN), (SendsTheMarkLater, CHAIN),
     (RemembersNothing, STONES), (MarksNothing, STONES), (BuriesTheMark, STONES),
     (GivesAnIdTwice, IDS), (KeepsTheLast, IDS), (GivesAnIdMore, IDS), (KeepsSigned, IDS),
 )

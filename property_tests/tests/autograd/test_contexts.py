@@ -43,12 +43,14 @@ ASKED = (
     Asked(Contexts, TORCH, f"{TRIO} {WAITS}", 418,
           "what_is_released_is_not_in_use no_callback_touches_what_is_gone", ("error",)),
     Asked(Contexts, TRYSTATE, PAIR, 223),
-    Asked(Contexts, TRYSTATE, THREE, 711),
+    Asked(Contexts, TRYSTATE, THREE, 663),
     Asked(Contexts, TRYSTATE, PAIR, 12320, "", (*LOSSES, "error")),
-    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 62246, "", LOSSES),
-    Asked(Tombstones, TORCH, "", 820, "released_is_for_good after_exit_and_quiet_nobody_has_it"),
-    Asked(Tombstones, TRYSTATE, "", 1185),
-    Asked(Tombstones, TRYSTATE, "context=4", 15909),
+    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 58359, "", LOSSES),
+    Asked(Tombstones, TORCH, "", 8421, "released_is_for_good after_exit_and_quiet_nobody_has_it"),
+    Asked(Tombstones, TRYSTATE, "context=2", 472),
+    Asked(Tombstones, TRYSTATE, "", 16538),
+    Asked(Tombstones, TRYSTATE, "context=2 peer=3", 3076),
+    Asked(Tombstones, TRYSTATE, "context=4 peer=1", 14871),
     Asked(Ids, TORCH, "", 625, "an_id_says_whose_it_is no_id_means_none every_id_is_given_out"),
     Asked(Ids, TRYSTATE, "", 1296),
 )
@@ -119,8 +121,15 @@ class AnswersEverybodyLast(contexts.Ours):
 class TellsWhomItKnows(contexts.Ours):
     """When one that it knows is lost, nobody else is told (G14)."""
 
-    def tells_everybody(self, missing: Any) -> Any:
+    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
         return not_(True)
+
+
+class TellsNotTheCreator(contexts.Ours):
+    """When one that it knows is lost, only the creator tells the rest (G14)."""
+
+    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
+        return missing & (ord_(worker) == 0)
 
 
 class KeepsContextsOfTheLost(contexts.Ours):
@@ -174,7 +183,21 @@ class ForgetsNothing(tombstones.Ours):
 class TellsNobodyWhoLags(tombstones.Ours):
     """The mark is told only to those that know the context that was left."""
 
-    def tells_who_lags(self, behind: Any) -> Any:
+    def tells_who_lags(self, peer: Expr, lags: Any) -> Any:
+        return not_(True)
+
+
+class TellsOnlyWhomItCalls(tombstones.Ours):
+    """The mark is told only to those that the creator calls: who is reached through another never has it."""
+
+    def tells_who_lags(self, peer: Expr, lags: Any) -> Any:
+        return lags & self.is_first(peer)
+
+
+class SendsNoKept(tombstones.Ours):
+    """The creator is not told that somebody remembers what another has told of."""
+
+    def tells_the_creator(self, more: Any) -> Any:
         return not_(True)
 
 
@@ -188,8 +211,8 @@ class MarksTheNext(tombstones.Ours):
 class MarksOnly(tombstones.Ours):
     """A context that is over above the mark is not remembered (G11)."""
 
-    def is_over(self, s: S, context: Expr) -> Any:
-        return ord_(context) < s.mark
+    def is_over(self, s: S, peer: Expr, context: Expr) -> Any:
+        return ord_(context) < s.mark[peer]
 
 
 class HearsNothing(tombstones.Ours):
@@ -234,17 +257,21 @@ ABLATIONS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
     (AnswersAtOnce, f"{THREE} {WAITS}", ("crash",), STAYS),
     (AnswersEverybodyLast, f"{THREE} calls=4", (), "deadlock_freedom"),
     (TellsWhomItKnows, f"{THREE} {WAITS}", ("crash",), STAYS),
+    (TellsNotTheCreator, f"worker=4 passes=0 calls=3 {WAITS}", ("crash",), STAYS),
     (KeepsContextsOfTheLost, f"{TWO} {WAITS}", ("creator_crash",), STAYS),
     (ForgetsTheLost, THREE, ("creator_crash", "crash"), STAYS),
     (NeverRepeats, f"{TWO} {WAITS}", ("lose",), "deadlock_freedom clean_up_reaches_everybody"),
     (LeavesItsThread, TWO, (), "no_thread_stays_in_a_context"),
     (WritesToTheContext, PAIR, ("error",), "no_callback_touches_what_is_gone"),
     (UsesItOn, PAIR, (), "what_is_released_is_not_in_use"),
-    (ForgetsNothing, "", (), "nothing_is_remembered_for_ever"),
-    (TellsNobodyWhoLags, "", (), "nothing_is_remembered_for_ever"),
-    (MarksTheNext, "", (), "what_is_open_is_not_over"),
-    (MarksOnly, "", (), "released_is_for_good after_exit_and_quiet_nobody_has_it"),
-    (HearsNothing, "", (), "deadlock_freedom"),
+    (ForgetsNothing, "context=2", (), "nothing_is_remembered_for_ever"),
+    (TellsNobodyWhoLags, "context=2", (), "nothing_is_remembered_for_ever"),
+    (TellsOnlyWhomItCalls, "context=2", (), "nothing_is_remembered_for_ever"),
+    (SendsNoKept, "context=2", (), "nothing_is_remembered_for_ever"),
+    (MarksTheNext, "context=2", (), "what_is_open_is_not_over"),
+    (MarksOnly, "context=2", (),
+     "released_is_for_good after_exit_and_quiet_nobody_has_it nothing_is_remembered_for_ever"),
+    (HearsNothing, "context=2", (), "deadlock_freedom"),
     (KeepsSigned, "", (), "an_id_says_whose_it_is no_id_means_none"),
     (KeepsTheLast, "", (), "every_id_is_given_out"),
     (LosesABit, "", (), "an_id_says_whose_it_is ids_are_unique"),

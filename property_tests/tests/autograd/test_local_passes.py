@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trystate.impl.autograd import messages
-from trystate.impl.autograd.container import MARK_STEP, MAX_CONTEXTS, Container
+from trystate.impl.autograd.container import KEPT_EACH, MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Asker, Recv
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Request
@@ -250,7 +250,7 @@ def perform(effects: list[Any]) -> list[Any]:
 
 def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     here = container()
-    context = here.heard(5)  # of worker 0; the root is worker 2
+    context = here.heard(5, 0)  # of worker 0; the root is worker 2
     assert context is not None
     message = here.sent(context, 3, [("leaf", 0)], "call")
     local_pass, _ = here.local_pass_for(2 << 48, 5, Mode.FAST, False, 10.0)
@@ -262,12 +262,12 @@ def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     assert 5 in here.contexts
     perform(here.lost(0, "killed"))
     assert 5 not in here.contexts
-    assert here.heard(6) is None, "its creator is lost"
+    assert here.heard(6, 0) is None, "its creator is lost"
 
 
 def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> None:
     here = container()
-    context, other = here.heard(5), here.heard(6)
+    context, other = here.heard(5, 0), here.heard(6, 0)
     assert context is not None
     assert other is not None
     here.received(context, 2, 0x2_0007, "recv")
@@ -302,9 +302,9 @@ def test_a_container_that_takes_a_message_again_is_noticed(monkeypatch: pytest.M
 def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]:
     """Worker 1's part: it has got a gradient from worker 0, and has run; and what it got from these workers."""
     here, asked = container(), Asked(0)
-    context = here.heard(5)
+    context = here.heard(5, 0)
     assert context is not None
-    message, *_ = [here.sent(context, 0, [("leaf", 0)], "call") for _ in range(sends)]
+    message, *_ = [here.sent(context, peer, [("leaf", 0)], "call") for peer in (0, *callers)[:sends]]
     for k, caller in enumerate(callers):
         here.received(context, caller, 100 + k, f"recv {k}")
     local_pass, _ = here.local_pass_for(9, 5, Mode.FAST, False, 10.0)
@@ -352,7 +352,7 @@ def test_what_users_functions_would_hold_up_goes_by_itself() -> None:
 def after_a_pass() -> Container:
     """Worker 1 in a context of worker 0, where a pass of worker 2 has made a gradient."""
     here = container()
-    context = here.heard(5)
+    context = here.heard(5, 0)
     assert context is not None
     message = here.sent(context, 2, [("leaf", 0)], "call")
     local_pass, _ = here.local_pass_for(2 << 48, 5, Mode.FAST, False, 10.0)
@@ -408,6 +408,7 @@ def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
         (Backward(5, 9, (1 << 48) + 1, 0.0, False, False), [3, 4], "2 gradients came for 1 tensors"),
         (Backward(5, 8, (1 << 48) + 1, 0.0, False, False), [3], "an answer in pass 0x9 carries"),
         (Mark(5, 9, 0.0, False, (1,)), [], "no call has message"),
+        (Mark(5, 9, 0.0, False, (1 << 48,)), [], "an answer of worker 2 carries what is not its to send"),
     ],
 )
 def test_what_an_answer_carries_wrongly_fails_the_part(
@@ -452,7 +453,7 @@ def test_the_root_names_the_workers_that_do_not_answer_that_a_pass_is_over() -> 
 
 def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> None:
     here, asked = container(), Asked(0)
-    here.heard(5)
+    here.heard(5, 0)
     perform(here.cancel(messages.Cancel(5, 9, False, "why"), asked.asker))
     assert asked.answers == [b""]
     refused, _ = here.local_pass_for(9, 5, Mode.FAST, False, 10.0)
@@ -500,7 +501,7 @@ def test_a_context_that_is_over_is_not_found_and_says_so() -> None:
 
 def test_who_passes_on_that_a_context_is_over_answers_last() -> None:
     here, first, again = container(), Asked(0), Asked(2)
-    context = here.heard(5)
+    context = here.heard(5, 0)
     assert context is not None
     here.sent(context, 3, [], "call")
     (told,) = perform(here.clean(messages.Clean(5, 0), first.asker))
@@ -523,7 +524,7 @@ def test_everybody_is_told_when_one_does_not_answer_that_a_context_is_over() -> 
 def test_the_low_water_mark_buries_what_is_older() -> None:
     here = container()
     for number in (3, 4, 6):
-        here.heard(number)
+        here.heard(number, 0)
     perform(here.clean(messages.Clean(6, 4), Asked(0).asker))
     assert set(here.contexts) == {4}
     assert [number in here.dead for number in range(8)] == [True] * 4 + [False, False, True, False]
@@ -552,43 +553,54 @@ def test_contexts_one_after_another_are_told_only_to_who_knows_them() -> None:
     assert told(here.release(here.create().number)) == []
 
 
-def test_a_worker_that_is_reached_through_another_forgets_what_is_over() -> None:
+@pytest.mark.parametrize("kept_each", [1, KEPT_EACH])
+def test_a_worker_that_is_reached_through_another_forgets_what_is_over(kept_each: int) -> None:
     """The creator calls one worker, which calls another in every second context; one context is open meanwhile."""
-    creator, between, last = (container(me) for me in range(3))
-    workers, most = {0: creator, 1: between, 2: last}, 0
+    workers = [Container(me, 4, kept_each) for me in range(3)]
+    creator, between, last = workers
+    most = 0
 
-    def answered(request: Any, body: bytes, _: Any) -> None:
-        perform(request.done(body))
+    def answered(source: int, request: Any, body: bytes, _: Any) -> None:
+        deliver(source, request.done(body))
 
     def deliver(source: int, effects: list[Any]) -> None:
         for request in perform(effects):
-            asker = Asker(source, partial(answered, request))
-            if request.to in workers:
-                deliver(request.to, workers[request.to].clean(request.message, asker))
-            else:
-                perform(request.done(b""))
+            to, asker = workers[request.to], Asker(source, partial(answered, source, request))
+            take = to.kept if request.kind == messages.KEPT else to.clean
+            deliver(request.to, take(request.message, asker))
 
     first = creator.create()
-    for number in range(4 * MARK_STEP):
+    for number in range(8 * KEPT_EACH):
         context = creator.create()
         creator.sent(context, 1, [], "call")
-        there = between.heard(context.number)
+        there = between.heard(context.number, 0)
         if number % 2 and there is not None:
             between.sent(there, 2, [], "call")
-            last.heard(context.number)
+            last.heard(context.number, 1)
         deliver(0, creator.release(context.number))
-        if number == MARK_STEP:
-            assert len(last.dead) == MARK_STEP // 2, "the first is open"
+        if number == 4 * KEPT_EACH:
+            assert len(last.dead) == 2 * KEPT_EACH, "the first is open"
             deliver(0, creator.release(first.number))
             assert len(last.dead) == 1
-        most = max(most, len(last.dead))
+        elif number > 4 * KEPT_EACH:
+            most = max(most, len(last.dead))
         assert not last.contexts
-    assert most <= MARK_STEP
+    assert most <= kept_each + 1
+
+
+def test_kept_is_taken_only_of_a_context_that_has_begun_here() -> None:
+    here = container()
+    mine = here.create().number
+    for number in (5, mine + 1):
+        with pytest.raises(AutogradError, match="which worker 1 has not begun"):
+            here.kept(messages.Kept(number), Asked(2).asker)
+    assert perform(here.kept(messages.Kept(mine), Asked(2).asker)) == [], "it is open"
+    assert told(here.release(mine)) == [(2, messages.Clean(mine, mine + 1))]
 
 
 def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
     here = container()
-    mine, theirs = here.create(), here.heard(5)
+    mine, theirs = here.create(), here.heard(5, 0)
     assert theirs is not None
     perform(here.clean(messages.Clean(6, 7), Asked(2).asker))  # worker 2 speaks of contexts of worker 0
     perform(here.clean(messages.Clean(mine.number, mine.number + 1), Asked(2).asker))
@@ -599,14 +611,14 @@ def test_a_mark_is_believed_only_from_the_creator_of_the_contexts() -> None:
 
 def test_no_call_begins_a_context_of_this_worker() -> None:
     here = container()
-    assert here.heard(1 << 48) is None and not here.contexts
+    assert here.heard(1 << 48, 0) is None and not here.contexts
 
 
 def test_a_worker_that_remembers_too_much_drops_it_when_the_mark_rises() -> None:
     here = container()
     here.dead = Tombstones(limit=2)
     for number in (3, 5, 7):
-        here.heard(number)
+        here.heard(number, 0)
     for number in (3, 5):
         perform(here.clean(messages.Clean(number, 0), Asked(0).asker))
     with pytest.raises(AutogradError, match="contexts open between others"):

@@ -133,7 +133,7 @@ def check_left(world: World) -> None:
     world.until_quiet()
     for me in set(had) - world.dead:
         assert not world.containers[me].contexts, f"worker {me} has the context still"
-        assert world.containers[me].heard(world.context) is None, f"worker {me} would take it up again"
+        assert world.containers[me].heard(world.context, 0) is None, f"worker {me} would take it up again"
 
 
 @settings(max_examples=SEEDS)

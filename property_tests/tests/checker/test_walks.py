@@ -13,7 +13,9 @@ from trystate.model.autograd.backward import examples as backward
 from trystate.model.autograd.contexts import examples as contexts
 from trystate.model.autograd.examples import note
 from trystate.model.autograd.vocabulary import NodeKind
+from trystate.model.checker import transitions_adapter as adapter
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.transitions_adapter import Running
 from trystate.model.checker.walks import Taken, Walk, after, shown_by, walked
 from trystate.model.language import State, SymbolicState, System, sometimes
 from trystate.model.language.properties import Claim
@@ -24,6 +26,7 @@ from trystate.model.rendezvous.vocabulary import EtcdRound, Membership, Operatio
 from trystate.model.store import examples as store
 from trystate.model.store.vocabulary import Serving, Watcher
 from trystate.model.store.watches import Watches
+from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.runs import assert_is_a_run
 
 from trystate.registry import WALKS
@@ -118,6 +121,30 @@ def test_a_step_that_is_not_taken_is_refused(step: str) -> None:
         walked(wrong)
 
 
+def test_a_wrong_export_to_the_library_shows_in_the_walks() -> None:
+    """A walk's states are the library's: its picture changes with them, or it is refused."""
+    step = replace(store.SET_AND_WATCH_KEY, steps=(Taken("watch_key(0, 0)"), Taken("run_callback(0)")))
+    right = walked(store.SET_AND_WATCH_KEY)
+
+    def arcs_but(some: Callable[[str, str], bool]) -> Mutant:
+        return replaced(adapter, "_arcs", lambda *args: (pair for pair in arcs(*args) if not some(*pair)))
+
+    arcs = adapter._arcs
+    mutants = {
+        "no guard": replaced(Running, "_leads", lambda self, instance, dest, event: True),
+        "no effect": replaced(Running, "_take", lambda self, instance, event: None),
+        "no claimed move": arcs_but(lambda source, dest: source != dest),
+        "no step that stays": arcs_but(lambda source, dest: source == dest),
+    }
+
+    def walks() -> None:
+        assert walked(store.SET_AND_WATCH_KEY) == right
+        with pytest.raises(DeclarationError, match="no step run_callback"):
+            walked(step)
+
+    assert survivors(mutants, walks) == []
+
+
 @pytest.mark.parametrize("before", ["register(0, 0)", "watch_key(0, 0) fly(0)"])
 def test_a_step_before_a_walk_that_is_not_taken_is_refused(before: str) -> None:
     with pytest.raises(DeclarationError, match=r"set-and-watch-key: no step"):
@@ -132,7 +159,7 @@ def test_the_callback_runs_in_the_sixth_step() -> None:
 
 def test_another_worker_sets_what_the_callback_is_for() -> None:
     assert last(store.CALLBACK, "watcher") == [ordinal(Watcher.NOTIFIED), ordinal(Watcher.UNREGISTERED)]
-    assert values(store.CALLBACK, "told[0]")[-2:] == [1, 2], "the first set was before the watch"
+    assert values(store.CALLBACK, "told[0][0]")[-2:] == [1, 2], "the first set was before the watch"
 
 
 def test_the_third_node_joins_while_the_last_call_runs_and_ranks_are_in_order() -> None:

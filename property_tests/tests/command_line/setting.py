@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import registry
+from trystate.__main__ import main
+from trystate.commands import verify
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.language import Expr, SymbolicState, System, index, integer, transition
 from trystate.property_tests import replays
 from trystate.property_tests.harness.checks import Check, Outcome
 from trystate.property_tests.support.systems.lock import Edition, Lock
-
-from trystate import registry
-from trystate.__main__ import main
-from trystate.commands import verify
 
 FINDING = Finding("two-inside", "R1", "Two nodes are inside at once", "look before entering")
 KNOWN = {"one_at_a_time": ("two-inside",)}

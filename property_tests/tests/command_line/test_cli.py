@@ -6,6 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import trystate
+from trystate import diagrams, registry
+from trystate.deciding import showcase
+from trystate.exits import Exit
+from trystate.manual import PAGES
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.interpret import Interpreter
 from trystate.property_tests import replays
@@ -17,12 +23,6 @@ from trystate.property_tests.tests.command_line.setting import (
     MENDED,
     Command,
 )
-
-import trystate
-from trystate import diagrams, registry
-from trystate.deciding import showcase
-from trystate.exits import Exit
-from trystate.manual import PAGES
 
 # ---- arguments
 
@@ -297,11 +297,19 @@ def test_diagram_lists_what_can_be_drawn(command: Command) -> None:
     assert code == Exit.OK
     heads = {" ".join(line.split()[:2]) for line in out.splitlines()}
     assert {"walks: executor-runs", "structures: structure-agent-and-rendezvous", "findings: two-inside"} <= heads
+    assert "graphs: graph-local" in heads
     assert "    --witness the_server_stops [stop]: The server has died" in out
     of_one = command("diagram", "--list", "frames")[1]
     assert "both_keys_are_written [TORCH, TRYSTATE]" in of_one
     assert not re.search("walks:|two_run", of_one)
     assert not Path("trystate-diagrams").exists()
+
+
+def test_diagram_draws_a_graph_and_a_structure_by_their_names(command: Command) -> None:
+    code, _, err = command("diagram", "graph-note", "structure-torch-ids", "--out", "here")
+    assert code == Exit.OK, err
+    assert {"graph-note.dot", "structure-torch-ids.dot"} <= {path.name for path in Path("here").iterdir()}
+    assert "did you mean graph-note" in command("diagram", "graph-notes")[2]
 
 
 def test_diagram_switches_on_the_fault_and_the_edition_that_a_witness_needs(command: Command) -> None:

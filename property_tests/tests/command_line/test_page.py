@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.property_tests.support.recorded import KEPT
-from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 from trystate import registry
 from trystate.exits import Exit
+from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 BYTES_MAX = 2_000_000
 IDS = next(run for run in registry.plan() if run.system is registry.SYSTEMS["ids"])

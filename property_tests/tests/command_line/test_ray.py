@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.commands import verify
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.kernel import Limits
 from trystate.property_tests.harness import cluster
@@ -25,9 +28,6 @@ from trystate.property_tests.support.mutants import Mutant, replaced, rewritten,
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, Endless, report
-
-from trystate.commands import verify
-from trystate.exits import Exit
 
 THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
 real = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: trystate[ray]")

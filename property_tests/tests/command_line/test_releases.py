@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import registry
+from trystate.exits import Exit
 from trystate.impl import torch_release
 from trystate.model import agent, releases, rendezvous
 from trystate.model.checker.expectations import Finding
 from trystate.property_tests.adapters import versions
 from trystate.property_tests.tests.command_line.setting import FINDING, Command
-
-from trystate import registry
-from trystate.exits import Exit
 
 OLD = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.5", until="2.12")
 YOUNG = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.13")

@@ -12,6 +12,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
+from trystate import plans, registry
+from trystate.check import check
+from trystate.commands import verify
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, transition
@@ -29,11 +34,6 @@ from trystate.property_tests.tests.command_line.setting import (
     Endless,
     report,
 )
-
-from trystate import plans, registry
-from trystate.check import check
-from trystate.commands import verify
-from trystate.exits import Exit
 
 S = SymbolicState
 

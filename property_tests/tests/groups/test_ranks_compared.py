@@ -19,7 +19,6 @@ from trystate.property_tests.adapters.torch_store.isolated import Child, silence
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rpc.worlds import eventually
-
 from trystate.store import FileStore, GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 RANKS, SECONDS = 4, 60.0

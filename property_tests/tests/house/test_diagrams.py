@@ -8,20 +8,25 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import diagrams
 from trystate.diagrams.mermaid import escape_mermaid
 from trystate.diagrams.moves import moves
 from trystate.diagrams.style import slug, wrap
+from trystate.model.agent.examples import SCALE_DOWN
 from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import Call
 from trystate.model.checker.check import check
-from trystate.model.checker.story import tell
+from trystate.model.checker.expectations import Run
+from trystate.model.checker.story import main_index, tell
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.checker.walks import Taken, walked
+from trystate.model.checker.walks import Taken, Walk, walked
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import (
     Atom,
@@ -46,9 +51,11 @@ from trystate.model.language import (
     sometimes,
     transition,
 )
+from trystate.model.language.lifelines import SHARED, Lifelines, served
 from trystate.model.store.examples import SET_AND_WATCH_KEY
-
-from trystate import diagrams
+from trystate.model.store.queues import Queues
+from trystate.model.store.vocabulary import Edition
+from trystate.registry import SYSTEMS, edition_names, fault_bounds
 
 
 class Phase(enum.Enum):
@@ -384,6 +391,90 @@ def test_the_master_of_the_store_has_a_lifeline_and_takes_its_requests() -> None
 
 
 @sometimes()
+def an_element_is_on_its_way(self: Any, s: SymbolicState) -> Any:
+    """The only element has been pushed, and is not in the queue."""
+    return (s.pushed == 1) & s.queue.is_empty
+
+
+def test_a_server_takes_requests_and_sends_answers_with_their_words() -> None:
+    sizes = {"client": 1, "element": 1, "torch_clients": 1, "both": 0, "timeouts": 0}
+    steps = tuple(map(Taken, ("pop(0)", "take_wait_for_queue(0)", "push", "send_pop(0)", "take_pop(0)")))
+    popped = Walk("popped", "An element.", Run(Queues, sizes, Edition.TORCH), steps, an_element_is_on_its_way)
+    system = popped.run.build()
+    run = walked(popped, system)
+    story = tell(system, run)
+    assert [step.actor for step in story.steps] == [0, None, None, 0, None]
+    assert list(map(str, story.steps[3].changes)) == [
+        "takes answers[0]: STOP_WAITING", "sends requests[0]: QUEUE_POP", "doing[0]: POP → ELEMENT",
+    ]  # fmt: skip
+    sent = [(f.cell, f.source, f.dest, f.sent, f.ended) for f in story.messages]
+    assert sent == [
+        ("requests[0]", 0, None, 1, 2), ("answers[0]", None, 0, 3, 4), ("requests[0]", 0, None, 4, 5),
+        ("answers[0]", None, 0, 5, None),
+    ]  # fmt: skip
+    dot = diagrams.sequence_dot(system, run)
+    assert ">server<" in re.sub("</?b>", "", dot) and "4 messages, 1 on its way at the end" in dot
+    assert "requests_length" not in dot and "requests_length[0]: 0 → 1" in diagrams.sequence_text(system, run)
+
+
+@pytest.mark.parametrize(("walk", "counts"), [(FAST, ["fed[3]: 0 → 2 of 2"]), (SCALE_DOWN, ["spent: 0 → 1 of 1"])])
+def test_a_count_shows_where_it_is_to_come(walk: Walk, counts: list[str]) -> None:
+    system = walk.run.build()
+    found = {str(change) for step in tell(system, walked(walk, system)).steps for change in step.changes}
+    assert found >= {*counts}
+
+
+def unplaced(system: System) -> set[str]:
+    """The fields and steps that a picture draws at a lifeline which their system does not name."""
+    lines, main = system.lifelines(), main_index(system)
+    if lines.shared != SHARED or main is None:
+        return set()
+    sorts = {main.name, *lines.homes}
+    found = {slot.name for slot in system.slots.values() if not sorts & {sort.name for sort in slot.dims}}
+    found |= {t.name for t in system.transitions if not sorts & {p.sort.name for p in t.params}}
+    return found - {*lines.places, *lines.here, *lines.messages, *map(system.fault_counter, system.faults)}
+
+
+def shipped() -> Iterator[System]:
+    """Each system in each edition with every fault."""
+    for cls in SYSTEMS.values():
+        for edition in edition_names(cls) or (None,):
+            yield cls(edition=edition, faults=fault_bounds(cls))
+
+
+def test_systems_name_each_lifeline_that_their_pictures_have(lasso: Counterexample) -> None:
+    assert {system.label: unplaced(system) for system in shipped() if unplaced(system)} == {}
+    assert unplaced(Round()) >= {"armed", "complete"}, "a planted one"
+    assert "participant shared\n" in diagrams.sequence_mermaid(Round(), lasso)
+
+
+def misplaced(systems: Iterable[System]) -> set[str]:
+    """Names in the lifelines of a class that none of its systems has."""
+    lines, known = [], set[str]()
+    for system in systems:
+        known |= {*system.slots, *system.sequences, *system.index_sorts, *(t.name for t in system.transitions)}
+        lines.append(system.lifelines())
+    named = {name for x in lines for part in (x.places, x.here, x.homes, x.messages, x.totals) for name in part}
+    return named - known
+
+
+class Misplaced(Round):
+    """A lifeline for a field that is not there."""
+
+    def lifelines(self) -> Lifelines:
+        """One name is misspelt."""
+        return served("store", "armed aremd")
+
+
+def test_lifelines_name_fields_and_steps_that_their_systems_have() -> None:
+    families: dict[Any, list[System]] = {}
+    for system in shipped():
+        families.setdefault(type(system).lifelines, []).append(system)
+    assert {name for systems in families.values() for name in misplaced(systems)} == set()
+    assert misplaced([Misplaced()]) == {"aremd"}
+
+
+@sometimes()
 def a_gradient_is_sent(self: Any, s: SymbolicState) -> Any:
     """The first gradient is not in its worker any more."""
     return s.call[0, 1] != Call.UNSENT
@@ -426,7 +517,6 @@ def test_lines_are_shorter_where_the_picture_would_be_too_wide(
 
 WIDTH_MAX = 1400  # pixels; at 1,000 such a picture's text has 8 points
 WIDER: dict[str, str] = {}  # the name of a picture that is wider, and why
-GENERATED = Path(diagrams.__file__).parent / "generated"
 
 
 def too_wide(folder: Path) -> dict[str, int]:
@@ -437,6 +527,9 @@ def too_wide(folder: Path) -> dict[str, int]:
         assert size is not None, path
         widths[path.stem] = round(int(size[1]) * 96 / 72)
     return {name: width for name, width in widths.items() if width > WIDTH_MAX}
+
+
+GENERATED = Path(diagrams.__file__).parent / "generated"
 
 
 @pytest.mark.skipif(not GENERATED.is_dir(), reason="needs a clone: a wheel holds packages only")
@@ -516,9 +609,31 @@ def test_what_was_generated_is_fresh_until_it_changes(tmp_path: Path, lasso: Cou
     (tmp_path / "round.md").write_text("changed")
     (tmp_path / "join-operator.dot").unlink()
     (tmp_path / "round-membership.svg").unlink()
-    assert [p.name for p in diagrams.stale(tmp_path, **what)] == ["join-operator.dot", "round.md"]
+    wrong = ["join-operator.dot", "round-membership.svg", "round.md"]
+    assert [p.name for p in diagrams.stale(tmp_path, **what)] == wrong
     left = {p.name for p in diagrams.stale(tmp_path, systems=[ROUND], tables=[TABLE])}
-    assert {"late-round.dot", "late-round.md"} <= left
+    assert {"late-round.dot", "late-round.md", "late-round.svg"} <= left
+
+
+def test_a_picture_of_another_text_is_noticed(tmp_path: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    diagrams.generate(tmp_path, tables=[TABLE])
+    picture = tmp_path / "join-operator.svg"
+    picture.write_text(re.sub("[0-9a-f]{64}", "0" * 64, picture.read_text("utf-8")))
+    assert diagrams.stale(tmp_path, tables=[TABLE]) == [picture]
+
+
+def test_only_what_is_shown_and_what_that_links_to_is_kept(tmp_path: Path, lasso: Counterexample) -> None:
+    pytest.importorskip("pygraphviz")
+    run = diagrams.Run("late round", "Too late", Round(), lasso)
+    what: Any = {"systems": [ROUND], "tables": [TABLE], "runs": [run], "only": {"round.md"}}
+    written = {path.name for path in diagrams.generate(tmp_path, **what)}
+    charts = {f"round-{name}.{ending}" for name in ("round-state", "membership") for ending in ("md", "svg")}
+    assert written == {"README.md", "round.md", *charts}
+    assert "late-round" not in (tmp_path / "README.md").read_text("utf-8")
+    assert diagrams.stale(tmp_path, **what) == []
+    others = sorted(written - {"round-membership.svg"})
+    assert [p.name for p in diagrams.stale(tmp_path, **{**what, "only": {"round-membership.svg"}})] == others
 
 
 def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:

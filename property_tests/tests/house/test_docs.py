@@ -19,11 +19,13 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
 from trystate.impl.agent import launch as agent_launch
 from trystate.impl.agent import local as agent_local
 from trystate.impl.agent import watchdog_client as agent_watchdog
@@ -246,9 +248,23 @@ def test_the_page_of_the_messages_is_what_the_model_says() -> None:
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
 def test_the_page_of_the_articles_is_what_their_files_say() -> None:
-    tool = CHECKOUT / "docs" / "articles.py"
-    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
-    assert done.stdout == "fresh: articles.md\n", f"run python docs/articles.py: {done.stdout}{done.stderr}"
+    page = articles_tool()["page"]()
+    assert page.startswith("# The articles, item by item\n") and len(page) > 200_000
+    assert {place for place in re.findall(r"\]\(\.\./([^)#]+)\)", page) if not (CHECKOUT / place).is_file()} <= drawn()
+
+
+def drawn() -> set[str]:
+    return {f"diagrams/generated/{name}.svg" for name in articles_tool()["pictures"]()}
+
+
+def test_the_names_of_the_pictures_are_those_that_are_drawn() -> None:
+    kept = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "diagrams" / "generated").glob("*.svg")}
+    assert kept and kept <= drawn()
+
+
+@cache
+def articles_tool() -> dict[str, Any]:
+    return runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
 
 
 PLACED = {
@@ -262,7 +278,7 @@ def articles(tmp_path: Path) -> Callable[..., Any]:
     """A function of the tool, on a folder in which each article has one item: `PLACED` with other columns."""
     if not (CHECKOUT / "docs").is_dir():
         pytest.skip("needs a clone: a wheel holds packages only")
-    tool = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+    tool = articles_tool()
 
     def read(function: str = "articles", **columns: Any) -> Any:
         item = {key: value for key, value in {**PLACED, **columns}.items() if value is not None}
@@ -313,7 +329,7 @@ def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, art
 
 
 def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
-    tool = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+    tool = articles_tool()
     said = {
         "rendezvous/test_engine_edges.test_any_three_faults_together": tool["NIGHT"],
         "store/test_start_ups_replayed.test_constructors_and_a_larger_model_agree_on_random_runs": tool["NIGHT"],

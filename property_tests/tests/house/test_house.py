@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -12,8 +12,10 @@ import pytest
 import torch
 from trystate.diagrams import structure as drawing
 from trystate.diagrams.structure import Arrow, Link, Structure, arrows, shapes, structure_dot, structure_page
+from trystate.diagrams.torch_classes import RENDEZVOUS
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.ids import Ids
+from trystate.impl.autograd.messages import Forward
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.model import DeclarationError
@@ -21,7 +23,7 @@ from trystate.property_tests.support.mutants import planted, replaced
 
 from trystate import registry
 
-AGENT, _, TORCH_RENDEZVOUS, TORCH_CONTEXTS = registry.STRUCTURES
+AGENT, _, IDS, TORCH_RENDEZVOUS, TORCH_LAYERS, TORCH_WORKERS, TORCH_CONTEXTS, TORCH_IDS = registry.STRUCTURES
 SOURCE = '''
 class Shelf(Protocol):
     """A place for books."""
@@ -46,6 +48,8 @@ class Library:
         self.clerk = clerk = Clerk()
         self.size = 3
         self.open: bool = False
+        self.state = State.OPEN
+        self.cases = [Case() for _ in range(3)]
 
 class Case:
     """A shelf with doors."""
@@ -53,7 +57,9 @@ class Case:
     def take(self): ...
 
 class Clerk:
-    """Somebody who knows."""
+    """A person who knows."""
+    __slots__ = ("name", "age")
+    age: int
     def asked(self, where: Library) -> None: ...
 '''
 LIBRARY = Structure("library", "A library", {"books.py": ("Library", "Shelf", "Book", "Case", "Clerk")})
@@ -80,12 +86,16 @@ def test_arrows_follow_fields_parameters_and_calls(source: Path) -> None:
         Arrow("Library", "shelf", "Shelf", Link.HOLDS),
         Arrow("Library", "_names", "Book", Link.HOLDS),
         Arrow("Library", "clerk", "Clerk", Link.HOLDS),
+        Arrow("Library", "cases", "Case", Link.HOLDS),
         Arrow("Book", "later", "Book", Link.HOLDS),
         Arrow("Case", "", "Shelf", Link.IS_ONE),
         Arrow("Shelf", "", "Book", Link.MENTIONS),
         Arrow("Clerk", "", "Library", Link.MENTIONS),
     }, "a function holds none of what it takes"
-    assert [*shapes(LIBRARY)["Library"].attributes] == ["shelf", "_names", "told", "clerk", "open"]
+    assert [*shapes(LIBRARY)["Library"].attributes] == [
+        "shelf", "_names", "told", "clerk", "open", "state", "cases",
+    ]  # fmt: skip
+    assert shapes(LIBRARY)["Clerk"].attributes == {"name": "", "age": "int"}, "slots, and what is known of them"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +121,8 @@ def test_what_the_source_says_no_more_is_not_drawn(source: Path, old: str, new: 
         (replace(LIBRARY, files={"books.py": ("Shop",)}), r"library: impl/books\.py has no class Shop"),
         (replace(LIBRARY, others=("Shop",)), "library: no class mentions Shop"),
         (replace(LIBRARY, ends=("Book", "Case"), joined=("message",)), "library: Case has no message"),
+        (replace(LIBRARY, flows=(("Book.message", "Shop"),)), "library: a flow begins or ends at Shop, which is not"),
+        (replace(LIBRARY, flows=(("Book.pages", "Case"),)), r"library: a flow begins or ends at Book\.pages, which"),
     ],
 )
 def test_a_declaration_that_the_source_does_not_meet_is_refused(source: Path, wrong: Structure, why: str) -> None:
@@ -127,6 +139,16 @@ def test_a_message_joins_two_hosts_and_each_has_all_classes(source: Path) -> Non
     assert '"Book 0" -> "Book 1"' not in structure_dot(LIBRARY)
     assert "A building." in structure_page(two)
     assert "more to say" not in structure_page(two)
+
+
+def test_a_flow_leads_from_an_attribute_to_an_attribute_across_the_picture(source: Path) -> None:
+    flows = (("Book.message", "Library.open"), ("Clerk", "Book.title"))
+    dot, page = structure_dot(replace(LIBRARY, flows=flows)), structure_page(replace(LIBRARY, flows=flows))
+    assert '"Book 0":"message":e -> "Library 0":"open":w [' in dot
+    assert '"Clerk 0" -> "Book 0":"title":w [' in dot
+    assert "rankdir=LR" in dot and "thick: leads to" in dot
+    assert "| `Book` | `message` | leads to | `Library.open` |" in page
+    assert "rankdir=TB" in structure_dot(LIBRARY) and "thick" not in structure_dot(LIBRARY)
 
 
 def test_an_agent_leads_to_its_workers_to_the_shared_state_and_to_the_store() -> None:
@@ -202,7 +224,9 @@ OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="
 
 
 @OF_2_13
-@pytest.mark.parametrize("structure", [TORCH_RENDEZVOUS, TORCH_CONTEXTS], ids=lambda made: made.name)
+@pytest.mark.parametrize(
+    "structure", [TORCH_RENDEZVOUS, TORCH_WORKERS, TORCH_CONTEXTS, TORCH_IDS], ids=lambda made: made.name
+)
 def test_torchs_classes_are_drawn_as_torch_has_them(structure: Structure) -> None:
     assert unlike_torch(structure) == []
 
@@ -220,6 +244,54 @@ def test_a_class_that_torch_has_otherwise_is_noticed(number: int) -> None:
         )[number]
         others = tuple(wrong if s is shape else s for s in structure.torch)
         assert [line.partition(":")[0] for line in unlike_torch(replace(structure, torch=others))] == [shape.name]
+
+
+def layers_of_torch() -> set[tuple[str, str]]:
+    """The flows of torch's three layers, in its source: what operators return, and what the executor then calls."""
+    text = (INSTALLED / "distributed" / RENDEZVOUS).read_text("utf-8")
+    classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    found = {
+        (name, f"_Action.{line.value.attr}")
+        for name, node in classes.items() if name.endswith("Op")
+        for line in ast.walk(node)
+        if isinstance(line, ast.Return) and isinstance(line.value, ast.Attribute) and line.value.attr.isupper()
+    }  # fmt: skip
+    executor = "_DistributedRendezvousOpExecutor"
+    for line in ast.walk(classes[executor]):
+        match line:
+            case ast.If(
+                test=ast.Compare(comparators=[ast.Attribute(ast.Name("_Action"), action)]),
+                body=[ast.Expr(ast.Call(func=ast.Attribute(attr=function), args=[])), *_],
+            ):
+                found.add((f"_Action.{action}", f"{executor}.{function}"))
+    return found
+
+
+@OF_2_13
+def test_the_three_layers_are_drawn_as_torch_has_them() -> None:
+    assert {*TORCH_LAYERS.flows} == layers_of_torch()
+    assert len(TORCH_LAYERS.flows) == len({*TORCH_LAYERS.flows})
+
+
+def test_the_ids_of_a_message_are_those_of_the_counters_that_the_picture_leads_from() -> None:
+    """The ids of each flow, as the containers of a sender and a receiver have them."""
+    sender, receiver = Container(1, 2), Container(0, 2)
+    counters = sender._context_ids.next, sender._message_ids.next
+    context = sender.create()
+    message = sender.sent(context, 0, [(object(), 0)], "a call")
+    forward = Forward.unpack(Forward(context.number, message, (True,)).pack())
+    there = receiver.heard(forward.context, 1)
+    assert there is not None
+    receiver.received(there, 1, forward.message, object())
+    its = {
+        "Container._context_ids": counters[0], "Container._message_ids": counters[1],
+        "Context.number": there.number, "Send.message": context.sends[message].message,
+        "Forward.context": forward.context, "Forward.message": forward.message,
+        "Recv.message": there.recvs[message].message,
+    }  # fmt: skip
+    assert counters[0] != 0
+    assert {end for flow in IDS.flows for end in flow} == {*its}
+    assert all(its[one] == its[other] for one, other in IDS.flows)
 
 
 def test_torchs_handler_leads_to_the_state_and_the_ends_of_a_message_lead_to_its_ids() -> None:

@@ -130,6 +130,7 @@ SEARCHES: tuple[Callable[[], System], ...] = (
     lambda: LemmasOfWatches(client=1, key=1, writes=3, faults=WATCHES_FAULTS),
     lambda: LemmasOfWatches(client=1, key=2, writes=3, faults=("again", "cancel", "drop")),
     lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
+    lambda: LemmasOfWatches(client=1, key=2, writes=2, faults=("again", "another", "cancel", "drop")),
     lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
     lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
     lambda: LemmasOfEngagements(worker=2, call=3, faults=("fail", "die", "lose")),

@@ -48,10 +48,12 @@ from trystate.store import HashStore as OurHashStore
 
 S = SymbolicState
 P, E = CallStep, CallError
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 FOREIGN = ("corrupt", "foreign", "restored")
 # fmt: off
 ASKED_OF_TORCH = (
+    Asked(Deadlines, SEED, "", 2240),
+    Asked(Deadlines, SEED, "", 34014, "corruption_is_named the_timer_lives", FOREIGN),
     Asked(Deadlines, TORCH, "", 2240),
     Asked(Deadlines, TORCH, "", 5838, "", ("corrupt",)),
     Asked(Deadlines, TORCH, "", 10656, "", ("corrupt", "restored")),
@@ -151,7 +153,7 @@ MUTANTS_OF_TORCH = (
     test_the_engines_agree_on_torch,
     test_a_mutant_of_torch_is_caught_by_the_property_that_is_about_it,
     test_every_property_is_violated_by_a_mutant_of_torch,
-) = model_tests(ASKED_OF_TORCH, MUTANTS_OF_TORCH, ASKED_OF_TORCH[:1])
+) = model_tests(ASKED_OF_TORCH, MUTANTS_OF_TORCH, ASKED_OF_TORCH[2:3])
 
 
 # ---- ours, wrong in one place
@@ -332,6 +334,19 @@ def test_each_call_of_torch_has_the_deadline_that_is_said_of_it() -> None:
     node._stop_heartbeats()
     seconds = {name.removeprefix("_Rendezvous"): until - 1000 for name, until in asked.items()}
     assert seconds == {"CloseOp": 30, "KeepAliveOp": 5, "ExitOp": 600, "JoinOp": 600}
+
+
+def test_the_parts_of_torchs_next_rendezvous_are_in_the_articles_order() -> None:
+    store, did = HashStore(), mock.Mock()
+    node: Any = HANDLER.from_backend("job", store, C10dRendezvousBackend(store, "job"), 1, 1, "127.0.0.1")
+    did._get_world.return_value, did._get_store.return_value = (0, 1), store
+    node._op_executor.run = lambda operator, *_: getattr(did, type(operator).__name__)()
+    parts = ("_stop_heartbeats", "_start_heartbeats", "_get_world", "_get_store")
+    with mock.patch.multiple(node, **{name: getattr(did, name) for name in parts}):
+        node.next_rendezvous()
+    assert [name for name, _, _ in did.mock_calls] == [
+        "_stop_heartbeats", "_RendezvousExitOp", "_RendezvousJoinOp", "_start_heartbeats", "_get_world", "_get_store",
+    ]  # fmt: skip
 
 
 NO_STATES: tuple[tuple[bytes, type[Exception]], ...] = (

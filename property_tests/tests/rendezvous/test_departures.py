@@ -5,12 +5,18 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.garbage import set_aside
@@ -67,6 +73,21 @@ def test_a_handler_that_is_dropped_still_leaves() -> None:
         del other
         until(lambda: stays.num_nodes_waiting() > 0)
         assert stays.state is not None and "it left" in stays.state.cause
+
+
+def test_torchs_timer_keeps_no_handler_alive_and_ends_with_it() -> None:
+    store = HashStore()
+    backend = C10dRendezvousBackend(store, "job")
+    timeout = dr.RendezvousTimeout(last_call=timedelta(seconds=1))
+    made = dr.DynamicRendezvousHandler.from_backend("job", store, backend, 1, 1, "127.0.0.1", timeout)
+    made.next_rendezvous()
+    timer = next(thread for thread in threading.enumerate() if thread.name.startswith("RendezvousKeepAliveTimer"))
+    assert timer.is_alive()
+    kept = weakref.ref(made)
+    del made
+    gc.collect()
+    assert kept() is None
+    until(lambda: not timer.is_alive())
 
 
 ENDS = """

@@ -218,7 +218,7 @@ def test_no_exception_ends_the_beating(store: HashStore, kind: type[Exception], 
         beats = member.beats()
         until(lambda: member.beats() > beats + 1)
         assert member.beating.standing() is Standing.CURRENT
-    assert sum("as planned" in record.getMessage() for record in caplog.records) <= 2  # once a kind
+    assert sum("as planned" in record.getMessage() for record in caplog.records) in (1, 2)  # once a kind
 
 
 def test_a_store_that_hangs_ends_the_lease_by_the_clock_alone(store: HashStore) -> None:

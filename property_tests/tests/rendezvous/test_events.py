@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +18,7 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore as TorchHashStore
 from torch.distributed.elastic.events import handlers as torch_handlers
 from torch.distributed.elastic.events.api import RdzvEvent
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError as TorchClosedError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
@@ -110,6 +111,24 @@ def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None
         (expelled,), (spent,) = told(heard, "expelled"), told(heard, "spent")
         assert (expelled["node"], expelled["nodes"], expelled["silent_seconds"]) == (node_of(a), [node_of(b)], 1.2)
         assert spent["cause"] == f"{node_of(a)} expelled {node_of(b)}: no heartbeat for 1.2 s"
+
+
+def test_a_sync_of_torch_names_the_nodes_that_it_has_removed(caplog: Any) -> None:
+    """It does so after the write that follows: the nodes are removed when the state has been read."""
+    caplog.set_level(logging.DEBUG, dr.__name__)
+    timeouts = dr.RendezvousTimeout()
+    settings = dr.RendezvousSettings("job", 1, 2, timeouts, timedelta(seconds=5), 3)
+    holder = dr._BackendRendezvousStateHolder(C10dRendezvousBackend(TorchHashStore(), "job"), settings)
+    silent, other = (dr._NodeDesc(name, 1, 0) for name in ("silent", "other"))
+    now = datetime.now(UTC)
+    for node, beat in ((silent, now - timedelta(hours=1)), (other, now)):
+        holder.state.participants[node], holder.state.last_heartbeats[node] = 0, beat
+    for _ in range(2):
+        holder.mark_dirty()
+        assert holder.sync() is True
+        assert [*holder.state.participants] == [other]
+    (said,) = [record.getMessage() for record in caplog.records if "sync operation" in record.getMessage()]
+    assert "silent_1_0" in said and "other" not in said and "had no heartbeat" in said
 
 
 def test_a_silent_node_that_cost_more_restarts_than_there_are_is_named_by_the_reason_to_close(heard: Any) -> None:
@@ -290,6 +309,19 @@ def test_torchs_consumers_get_the_trace_of_a_failure() -> None:
     assert event["node_state"] == "FAILED" and "RendezvousTimeoutError" in event["message"]
     assert event["error_trace"].startswith("Traceback") and "RendezvousTimeoutError" in event["error_trace"]
     assert before and not any(one["error_trace"] for one in before)
+
+
+def test_a_failed_call_of_torch_is_an_event_with_its_trace() -> None:
+    with kept_events() as found:
+        store = TorchHashStore()
+        closed = dr.DynamicRendezvousHandler.from_backend("job", store, C10dRendezvousBackend(store, "job"), 1, 1)
+        closed.set_closed()
+        with pytest.raises(TorchClosedError):
+            closed.next_rendezvous()
+    *before, event = found
+    assert event["node_state"] == "FAILED" and "RendezvousClosedError" in event["message"]
+    assert event["error_trace"].startswith("Traceback") and "RendezvousClosedError" in event["error_trace"]
+    assert before and "FAILED" not in {one["node_state"] for one in before}
 
 
 def test_an_event_has_the_fields_of_torchs_and_the_address_of_the_master_of_a_complete_round() -> None:

@@ -13,11 +13,13 @@ import pytest
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import Walk
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.examples import SCALE_UP, WALKS
 from trystate.model.rendezvous.holder import Holders
-from trystate.model.rendezvous.vocabulary import Raised
+from trystate.model.rendezvous.vocabulary import Edition, Raised
 from trystate.property_tests.adapters.seed_rendezvous import engine
 from trystate.property_tests.adapters.seed_rendezvous.conformance import CHECKS, CLASSES, FEW, SEED_OPERATORS, TABLES
+from trystate.property_tests.adapters.seed_rendezvous.deadlines import SeedDeadlines
 from trystate.property_tests.adapters.seed_rendezvous.executors import SeedHolders, Versions
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare, observe
@@ -33,6 +35,7 @@ from trystate.property_tests.support.runs import replay
 COMPARED = {
     "torch 1.10's operators": (414_720 if NIGHTLY else 103_680, "contexts"),
     "torch 1.10's state holders and executors": (14_364 if NIGHTLY else 500, "edges"),
+    "torch 1.10's calls beside heartbeats": (15_693 if NIGHTLY else 500, "edges"),
 }
 
 
@@ -209,6 +212,34 @@ def test_a_mutant_of_the_program_is_caught_by_the_edges(name: str) -> None:
             system, SeedHolders(system), refusals=True, repeats=False, stop_after=1, edges_max=20_000, explored=graph
         )
     assert seen.disagreements
+
+
+# ---- mutants of the handler, by the edges of a node's calls
+
+HANDLER = engine.Handler
+# fmt: off
+HANDLER_MUTANTS: dict[str, tuple[Any, str, str]] = {
+    "the timer takes no lock": (HANDLER.keep_alive, "with self._lock:", "if True:"),
+    "set_closed takes no lock": (HANDLER.set_closed, "with self._lock:", "if True:"),
+    "num_nodes_waiting takes no lock": (HANDLER.num_nodes_waiting, "with self._lock:", "if True:"),
+    "next_rendezvous lets the timer run": (HANDLER.next_rendezvous, "self._timer.cancel()", "pass"),
+    "shutdown lets the timer run": (HANDLER.shutdown, "self._timer.cancel()", "pass"),
+    "a heartbeat that is late raises": (HANDLER.keep_alive, "RendezvousError", "KeyError"),
+    "a shutdown that is late raises": (HANDLER.shutdown, "except RendezvousError", "except KeyError"),
+    "a shutdown that is late has succeeded": (HANDLER.shutdown, "return False", "return True"),
+    "a join has no deadline": (HANDLER.next_rendezvous, "self._seconds.join", "1e9"),
+    "a close has no deadline": (HANDLER._close, "self._seconds.close", "1e9"),
+    "a heartbeat has no deadline": (HANDLER.keep_alive, "self._seconds.heartbeat", "1e9"),
+    "a state that cannot be read has another error": (HOLDER.sync, "except pickle.PickleError", "except KeyError"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", HANDLER_MUTANTS)
+def test_a_mutant_of_the_handler_is_caught_by_the_edges(name: str) -> None:
+    system = Deadlines(edition=Edition.SEED, faults=("corrupt",))
+    with planted(rewritten(*HANDLER_MUTANTS[name])), SeedDeadlines(system) as subject:
+        assert replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements
 
 
 # ---- the token of the program

@@ -42,11 +42,11 @@ from trystate.property_tests.support.nightly import examples
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 EDGES = {
-    "frames on our service": 4920, "barriers on our service": 7049, "watches on our service": 11186,
+    "frames on our service": 4920, "barriers on our service": 7049, "watches on our service": 15108,
     "waits on our service": 83404, "queues on our service": 20466,
     "registers on our service": 20763, "registers on our server": 240,
     "registers on torch's server": 1442,
-    "frames on our server": 79, "barriers on our server": 1900, "watches on our server": 300,
+    "frames on our server": 79, "barriers on our server": 1900, "watches on our server": 634,
     "waits on our server": 5228, "queues on our server": 1988,
     "frames on torch's server": 802, "barriers on torch's server": 2443, "waits on torch's server": 12358,
     "queues on torch's server": 1921,
@@ -97,7 +97,12 @@ def test_torch_and_its_larger_models_agree_on_random_runs(case: Case, torch_line
         Case(Registers, TRYSTATE, {"client": 3}, ("drop",)),
         Case(Waits, TRYSTATE, {"client": 3, "value": 2}, ("drop", "half_frame")),
         Case(Waits, TRYSTATE, {"client": 3, "value": 2, "torch_clients": 2}, ("drop", "half_frame")),
-        Case(Watches, TRYSTATE, {"client": 3}, ("again", "cancel", "drop", "leave", "newcomer", "slow", "wait")),
+        Case(
+            Watches,
+            TRYSTATE,
+            {"client": 3},
+            ("again", "another", "cancel", "drop", "leave", "newcomer", "slow", "wait"),
+        ),
     ],
     ids=str,
 )
@@ -380,6 +385,16 @@ def unwatching_does_nothing(patch: pytest.MonkeyPatch) -> None:
     replace(patch, Extension.UNWATCH, lambda s, session, key: session.outgoing.append(answer))
 
 
+def unwatching_forgets_all(patch: pytest.MonkeyPatch) -> None:
+    """An UNWATCH of one key ends the watches of all keys of its connection."""
+
+    def unwatch(service: service.Service, session: Any, key: bytes) -> None:
+        service.watches.forget(session)
+        session.outgoing.append(bytes([Status.OK]))
+
+    replace(patch, Extension.UNWATCH, unwatch)
+
+
 def watchers_are_left_behind(patch: pytest.MonkeyPatch) -> None:
     """A connection that ends stays in the table of watchers."""
     forget = service.Service._forget
@@ -459,6 +474,7 @@ FRAMES = Case(Frames, TRYSTATE)
 BARRIERS = Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ("drop", "timeout"), extended=True)
 WRITTEN = Case(Barriers, TRYSTATE, {"client": 2}, ("timeout", "write"), extended=True)
 WATCHES = Case(Watches, TRYSTATE, {"client": 1, "key": 1, "writes": 2}, ("cancel", "wait"))
+ITS_WATCHES = Case(Watches, TRYSTATE, {"client": 1, "writes": 2}, ("another", "cancel"))
 WAITERS = Case(Watches, TRYSTATE, {"key": 1, "writes": 1}, ("wait",))
 SLOW = Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow"))
 WAITS = Case(Waits, TRYSTATE, {"client": 1})
@@ -478,6 +494,7 @@ FAULTS: tuple[tuple[Break, Case], ...] = (
     (compare_sets_always_store, REGISTERS), (compare_sets_say_they_stored, REGISTERS),
     (multi_set_forgets_the_second, REGISTERS),
     (events_overtake, WATCHES), (appending_is_updating, WATCHES), (unwatching_does_nothing, WATCHES),
+    (unwatching_forgets_all, ITS_WATCHES),
     (failing_compare_sets_wake, WAITERS), (failing_compare_sets_wake, WAITS),
     (watchers_are_left_behind, SLOW), (the_slow_are_waited_for, SLOW),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from trystate.model import UsageError
-from trystate.model.language import Expr, SymbolicState, all_, any_
+from trystate.model.language import Expr, SymbolicState, all_, any_, ord_
 from trystate.model.language.transitions import Rule
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers import Ours as OurBarriers
@@ -26,6 +26,7 @@ S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 SMALL, WATCHES = "client=2 key=1 writes=2", "client=2 key=1 writes=3"
 TWO_KEYS, LARGE = "client=2 key=2 writes=2", "client=2 key=2 writes=3"
+ITS_KEYS = "client=1 key=2 writes=2"
 PAIR, TWICE = "client=2 world=2 rounds=1", "client=2 world=2 rounds=2"
 TRIO, TRIO_TWICE = "client=3 world=3 rounds=1", "client=3 world=3 rounds=2"
 NEARLY_ALL = ("again", "cancel", "drop", "leave", "newcomer", "slow")
@@ -42,6 +43,7 @@ DELETED = f"{COUNTED} {FAILED} a_full_barrier_opens enough_are_released only_arr
 COMPARED = (
     Asked(Watches, SEED, "client=2 key=1 writes=1", 708, STRANGERS, ("leave", "newcomer")),
     Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 217, "", ("slow",)),
+    Asked(Watches, TRYSTATE, ITS_KEYS, 466, "", ("another",)),
     Asked(Barriers, TORCH, PAIR, 2021, DELETED, ALL_BARRIER_FAULTS),
     Asked(Barriers, TRYSTATE, PAIR, 650, "", ALL_BARRIER_FAULTS),
 )
@@ -49,6 +51,7 @@ ASKED = (
     *COMPARED,
     Asked(Watches, SEED, SMALL, 453),
     Asked(Watches, SEED, TWO_KEYS, 2442),
+    Asked(Watches, SEED, ITS_KEYS, 383, "", ("another",)),
     Asked(Watches, SEED, WATCHES, 13066, f"{STRANGERS} {ON_ITS_WAY}", ("leave", "newcomer")),
     Asked(Watches, SEED, TWO_KEYS, 27776, f"{STRANGERS} {ON_ITS_WAY} only_what_is_watched", ("leave", "newcomer")),
     Asked(Watches, SEED, WATCHES, 14943,
@@ -58,6 +61,8 @@ ASKED = (
     Asked(Watches, SEED, WATCHES, 6461, TWICE_TOLD, ("again",)),
     Asked(Watches, SEED, WATCHES, 2435, NEVER, ("preempted",)),
     Asked(Watches, TRYSTATE, SMALL, 699),
+    Asked(Watches, TRYSTATE, TWO_KEYS, 13094, "", ("another",)),
+    Asked(Watches, TRYSTATE, "client=1 key=2 writes=3", 6516, "", ("another", "cancel")),
     Asked(Watches, TRYSTATE, "client=3 key=1 writes=3", 79079),
     Asked(Watches, TRYSTATE, LARGE, 102234, "", ("drop",)),
     Asked(Watches, TRYSTATE, LARGE, 74916, "", ("slow", "newcomer")),
@@ -224,10 +229,40 @@ class ClosesTheWriter(OurWatches):
 class AnswersNothing(OurWatches):
     """Registers a watch, and does not say so."""
 
-    def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Any:
-        full = super().answers(s, client, key, request, answer)
+    def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Message) -> Any:
+        full = super().answers(s, client, key, requests, answer)
         s.messages[client].clear(when=answer is Message.REGISTERED)
         return full
+
+
+class RegistersOneKey(OurWatches):
+    """Takes no second key on a connection."""
+
+    def _register(self, s: S, client: Expr, key: Expr) -> None:
+        s.when(all_(s.listed[client, k] == 0 for k in s.key))
+        OurWatches.register.body(self, s, client, key)
+
+    register = instead(OurWatches.register, _register)
+
+
+class HasOneCallback(OurWatches):
+    """Forgets the callback of one key for that of another: its map has one place."""
+
+    def _replace(self, s: S, client: Expr, key: Expr) -> None:
+        for k in s.key:
+            s.watched[client, k] = ord_(k) == ord_(key)
+
+    watch_another = then(OurWatches.watch_another, _replace)
+
+
+class CancelsAllKeys(OurWatches):
+    """Takes all keys of a connection out of the table for the end of one watch."""
+
+    def _unlist(self, s: S, client: Expr, key: Expr) -> None:
+        for k in s.key:
+            s.listed[client, k] = 0
+
+    unregister = then(OurWatches.unregister, _unlist)
 
 
 class ReadsWhenFull(OurWatches):
@@ -378,6 +413,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ("nobody_is_closed_for_another", ClosesTheWriter, WATCHES, ()),
     ("watch_key_returns", AnswersNothing, SMALL, ()),
     ("deadlock_freedom", AnswersNothing, SMALL, ()),
+    ("another_watch_returns", RegistersOneKey, ITS_KEYS, ("another",)),
+    ("only_what_is_watched", HasOneCallback, ITS_KEYS, ("another",)),
+    ("events_reach_the_callback", HasOneCallback, ITS_KEYS, ("another",)),
+    ("returned_means_registered", CancelsAllKeys, ITS_KEYS, ("another", "cancel")),
     ("events_reach_the_callback", ReadsWhenFull, SMALL, ()),
     ("the_lost_are_told", LosesSilently, SMALL, ("drop",)),
     ("changes_are_answered", WaitsForReaders, WATCHES, ("slow",)),

@@ -6,6 +6,7 @@ import threading
 from importlib.metadata import version
 
 import pytest
+
 from trystate.model import releases
 from trystate.model.store.findings import FINDINGS
 from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as OF_TORCH_1

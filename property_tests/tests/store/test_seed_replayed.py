@@ -204,6 +204,8 @@ DAEMON_MUTANTS: dict[str, tuple[Any, str, str, Case]] = {
     "a delete says nothing": (MasterDaemon._delete, "self._announce(key, Change.DELETED, old, None)", "pass", SMALL),
     "a watch is entered once": (MasterDaemon._watch, ".append(connection.fileno())", "[:] = [connection.fileno()]",
         Case(Watches, SEED, {"client": 1, "key": 1, "writes": 1}, ("again",))),
+    "a connection watches one key": (MasterDaemon._watch, "self._watching[", "self._watching.clear(); self._watching[",
+        Case(Watches, SEED, {"client": 1, "writes": 1}, ("another",))),
     "a compare_set creates what is there": (MasterDaemon._compare_set, "old is None and not expected", "not expected",
         Case(Registers, SEED, {"client": 1})),
     "a delete is always answered with yes": (MasterDaemon._delete, "int(old is not None)", "1",
@@ -272,6 +274,17 @@ def test_the_callback_of_a_worker_runs_when_it_sets_the_key_itself() -> None:
         store.set("k", b"1")
         assert until(lambda: told)
     assert told == [(None, b"1")]
+
+
+def test_a_worker_runs_the_callback_of_the_watched_key_that_changes() -> None:
+    told: list[tuple[str, bytes | None]] = []
+    with MasterProcess() as server, Store(server.port) as store:
+        store.watch_key("a", lambda old, new: told.append(("of a", new)))
+        store.watch_key("b", lambda old, new: told.append(("of b", new)))
+        for key, value in (("b", b"1"), ("a", b"2"), ("b", b"3")):
+            store.set(key, value)
+        assert until(lambda: len(told) == 3)
+    assert told == [("of b", b"1"), ("of a", b"2"), ("of b", b"3")]
 
 
 def test_a_daemon_ends_when_its_control_pipe_is_closed_and_not_before() -> None:

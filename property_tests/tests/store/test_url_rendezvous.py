@@ -178,10 +178,23 @@ def test_a_secret_in_a_file_is_proved_to_the_server(tmp_path: Path) -> None:
             assert store.get("k") == b"v"
 
 
-def test_a_url_is_good_for_one_rendezvous(port: int) -> None:
-    handler = torch_rendezvous(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0", timeout=SOON)
-    with next(handler)[0], pytest.raises(NotSupported, match="good for one rendezvous"):
+@pytest.mark.parametrize("scheme", ["tcp", "env", "file"])
+@pytest.mark.parametrize(
+    ("ours", "error", "text"),
+    [("trystate-", NotSupported, "good for one rendezvous"), ("", RuntimeError, "Unable to perform re-?rendezvous")],
+    ids=["ours", "torch"],
+)
+def test_a_url_is_good_for_one_rendezvous(
+    ours: str, error: type[Exception], text: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    place = {"tcp": "127.0.0.1:0", "env": "", "file": f"{tmp_path}/keys"}[scheme]
+    handler = torch_rendezvous(f"{ours}{scheme}://{place}?rank=0&world_size=1", timeout=SOON)
+    assert next(handler)[1:] == (0, 1)
+    with pytest.raises(error, match=text):
         next(handler)
+    assert issubclass(error, RuntimeError)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,17 @@ def test_a_failed_master_says_how_many_workers_came_and_leaves_no_server_behind(
         TCPStore(HOST, port, timeout=SHORT)
 
 
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_store_has_its_host_and_of_port_0_the_port_that_was_found(make: Any) -> None:
+    with contextlib.ExitStack() as stack:
+        master = stack.enter_context(closed_at_end(make(HOST, 0, None, True, wait_for_workers=False)))
+        worker = stack.enter_context(closed_at_end(make(HOST, master.port)))
+        worker.set("key", "value")
+        assert master.get("key") == b"value"
+        assert (master.host, worker.host) == (HOST, HOST)
+        assert master.port == worker.port != 0
+
+
 @pytest.mark.parametrize("master", [TCPStore, TorchTCPStore])
 @pytest.mark.parametrize(("world_size", "waits"), [(None, True), (-1, True), (-7, True), (2, False)])
 def test_where_no_number_is_given_nobody_counts_or_is_waited_for(
