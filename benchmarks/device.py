@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from checker import about, spread
+
 from trystate.model.checker.explicit import packing
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Exploration, Kernel, Limits, Watch, WatchKey, WatchKind
 from trystate.model.language import Form, System, not_
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-
 from trystate.search import device as devices
 from trystate.search.machine import SearchOptions
 

@@ -17,7 +17,6 @@ from trystate.model.checker.check import watches
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.rendezvous import Edition, Rendezvous
-
 from trystate.search.ranks import TorchRanks, joined
 
 HEAD = (

@@ -23,6 +23,7 @@ from typing import Any
 
 import steps
 
+from trystate import registry
 from trystate.model import releases
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
@@ -39,8 +40,6 @@ from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
 from trystate.property_tests.support.pinned import ONLY_NIGHTLY
-
-from trystate import registry
 from trystate.report.results import natural
 from trystate.testing import Deviation
 

@@ -259,14 +259,15 @@ checkers per process.
     "replay": Page(
         summary="replay a known defect on the real torch",
         description="""\
-Show a finding, its shortest counterexample in the model, and then the same on
-the torch that is installed: the real classes over a real TCPStore on the
-loopback interface. Takes seconds.
+Show a finding, its shortest counterexample in the model, and then run its
+script on the torch that is installed: the real classes, on the loopback
+interface. Takes seconds, at most a minute.
 """,
         examples="""\
   trystate replay --list
   trystate replay fast-exit
   trystate replay R3
+  trystate replay R3 --report > issue.md
 """,
         exits={
             Exit.OK: "torch did it, or this release of torch should not and did not",

@@ -40,7 +40,6 @@ from trystate.model.language.expressions import Expr
 from trystate.model.language.fields import Cell
 from trystate.model.language.properties import Property
 
-
 STEPS_MAX = 10_000  # of a walk: each stop keeps a state and the standing of each property
 RANDOM_MAX = 1_000  # steps that one command takes: at most some seconds
 VALUES_MAX = 4  # shown beside a part of a guard: a quantifier over many members reads all of them

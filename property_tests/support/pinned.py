@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+
 from trystate.model.agent import findings as agent
 from trystate.model.autograd import findings as autograd
 from trystate.model.checker.check import ENGINES, check

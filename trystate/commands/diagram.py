@@ -22,11 +22,11 @@ from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.checker.walks import Walk, shown_by, walked
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import DecisionTable, System
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 
 from .. import registry
 from ..choosing import add_system_options, build, chosen
-from trystate.search.machine import decide
-from trystate.search.plans import showcase
 from ..exits import Exit
 from ..outputs import make_folder, writing
 from ..progress import Reporter
@@ -55,7 +55,8 @@ def diagram_options(p: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a system, one of their machines, module:Class, a table, a walk, a structure, or a finding (default: all)",
+        help="a system, one of their machines, module:Class, a table, a walk, a graph, a structure, or a finding "
+        "(default: all)",
     )
     p.add_argument(
         "--witness",

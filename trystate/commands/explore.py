@@ -15,10 +15,10 @@ from random import Random
 
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, Kind
+from trystate.search.machine import decide
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
-from trystate.search.machine import decide
 from ..exits import Exit
 from ..outputs import try_file
 from ..progress import Reporter

@@ -15,10 +15,10 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Form, System
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer
+from trystate.search.machine import decide
 
 from .. import registry
 from ..choosing import SYSTEM_HELP, add_system_options, build, given
-from trystate.search.machine import decide
 from ..exits import Exit
 from ..outputs import make_folder, try_file, write_text
 from ..progress import Reporter

@@ -10,12 +10,12 @@ from typing import Any
 
 from trystate.model.checker.expectations import judge
 from trystate.model.errors import UsageError
-
 from trystate.search import plans
+from trystate.search.processes import Processes
+
 from .. import registry
 from ..exits import Exit
 from ..outputs import try_file
-from trystate.search.processes import Processes
 from ..progress import Reporter
 from ..report.files import JSON
 from ..report.json import results_json

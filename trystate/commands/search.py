@@ -14,11 +14,11 @@ from pathlib import Path
 
 from trystate.model.checker.explicit.ranks import RankLost
 from trystate.model.errors import TrystateError
-
 from trystate.search import ranks as joining
+from trystate.search.machine import SearchOptions
+
 from ..choosing import SYSTEM_HELP, add_system_options, positive
 from ..exits import Exit
-from trystate.search.machine import SearchOptions
 from ..progress import Reporter
 from ..report.files import Places
 from ..report.results import Results, plural

@@ -18,7 +18,6 @@ from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.language import System
 from trystate.search import plans
 from trystate.search.cluster import Cluster, WorkerLost
-
 from trystate.search.machine import CPU, SearchOptions, available_cores, searched
 from trystate.search.processes import Processes
 

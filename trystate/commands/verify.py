@@ -39,7 +39,14 @@ from ..report.page import contents, write_page
 from ..report.results import Checked, Compared, Results, coverage_gaps
 from ..report.summary import print_results
 from .searching import (
-    Judge, Search, Task, add_expectations, add_places, add_search_options, carry_out, processes,
+    Judge,
+    Search,
+    Task,
+    add_expectations,
+    add_places,
+    add_search_options,
+    carry_out,
+    processes,
     search_options,
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from trystate.search.cluster import Cluster
+
 from . import handlers, swarm
 
 SEEDS_MIN, PIECES_MAX = 25, 10_000  # of a piece, about a second; of a sweep, each a few hundred bytes

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited, workers
@@ -39,7 +40,6 @@ from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWo
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
 from trystate.search import cores
 from trystate.search.cores import Cores
 

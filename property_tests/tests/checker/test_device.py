@@ -29,6 +29,8 @@ pytest.importorskip("torch", reason="the tensors are torch's")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from trystate import registry
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import fused, visited, watch_evaluation
@@ -46,9 +48,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
 from trystate.search import device, plans
-from trystate import registry
 from trystate.search.device import Device, TensorLayout
 from trystate.search.kernels import Launch
 from trystate.search.machine import SearchOptions

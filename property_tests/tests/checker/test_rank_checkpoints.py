@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trystate.impl.host.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
@@ -31,7 +32,6 @@ from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWo
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_ranks import MANY, alone, answers
-
 from trystate.search import rank_storage, spill
 from trystate.search.rank_storage import RankSpill, opened
 from trystate.search.spill import Spill

@@ -25,6 +25,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import trystate
+from trystate import cli
+from trystate.exits import Exit
 from trystate.impl.host.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import storage
@@ -44,12 +48,8 @@ from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCom
 from trystate.property_tests.tests.checker.test_cores import MANY, SYSTEMS, answers, tiny
 from trystate.property_tests.tests.checker.test_limits import Odometer
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
-import trystate
 from trystate.search import checkpoint, spill
-from trystate import cli
 from trystate.search.checkpoint import Directory, KeysFile
-from trystate.exits import Exit
 from trystate.search.spill import MEMORY_BYTES_MIN, Spill
 
 ROOM = (0, 200, 2_000)  # bytes of memory for states: none, a few, those of some levels

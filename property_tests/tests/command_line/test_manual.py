@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trystate.impl.store.limits import Limits
-from trystate.model.errors import UsageError
-from trystate.property_tests.tests.command_line.setting import Command
 
 from trystate import cli, registry
 from trystate.__main__ import main
@@ -24,7 +21,10 @@ from trystate.choosing import build
 from trystate.commands import diagram, operate, prove, replay, run, table, verify
 from trystate.completion import NAMES, SHELLS, script
 from trystate.exits import USUAL, Exit
+from trystate.impl.store.limits import Limits
 from trystate.manual import LIMITS, PAGES, TOP, Page
+from trystate.model.errors import UsageError
+from trystate.property_tests.tests.command_line.setting import Command
 
 PLACEHOLDER = "mypackage.protocol:Mine"  # a user's own system, in the examples
 QUICK = {"table", "doctor"}  # carried out as they stand; others need a job, torch, or a long search
@@ -203,6 +203,8 @@ def test_the_help_of_drain_names_both_kinds_of_jobs_that_have_the_mark() -> None
 
 def test_the_hint_to_the_docs_has_a_line_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.distributed.elastic.multiprocessing import errors
+
+    from trystate.commands import run
     from trystate.impl.agent.health import Unhealthy
 
     def fail(*_: object) -> None:

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.commands import verify
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.kernel import Limits
-from trystate.search import cluster
-from trystate.search.cluster import Cluster
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, Endless, report
-
-from trystate.commands import verify
-from trystate.exits import Exit
+from trystate.search import cluster
+from trystate.search.cluster import Cluster
 
 THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
 real = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: trystate[ray]")

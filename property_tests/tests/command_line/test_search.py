@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from trystate import cli
+from trystate.exits import Exit
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost, Ranks
 from trystate.property_tests.support.launched import Ended, Launcher
 from trystate.property_tests.support.mutants import planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
-
 from trystate.search import ranks, spill
-from trystate import cli
-from trystate.exits import Exit
 from trystate.search.ranks import TorchRanks, joined
 
 pytest.importorskip("torch")

@@ -11,6 +11,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
+from trystate import registry
+from trystate.check import check
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, transition
@@ -28,11 +32,7 @@ from trystate.property_tests.tests.command_line.setting import (
     Endless,
     report,
 )
-
 from trystate.search import machine, plans
-from trystate import registry
-from trystate.check import check
-from trystate.exits import Exit
 
 S = SymbolicState
 

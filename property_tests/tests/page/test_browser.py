@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.commands.searching import Search
+from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
 from trystate.model.checker.expectations import judge
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.html import build
-from trystate.property_tests.support.nightly import NIGHTLY
-
-from trystate.search.machine import SearchOptions
-from trystate.commands.searching import Search
-from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
 from trystate.progress import Reporter
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.registry import SYSTEMS, plan
 from trystate.report.json import results_json
 from trystate.report.page import contents
 from trystate.report.results import Results
+from trystate.search.machine import SearchOptions
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 REQUIRED = os.environ.get("TRYSTATE_BROWSER") == "required"

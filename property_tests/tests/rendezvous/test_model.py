@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
 from __future__ import annotations
 
 import pytest
+
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.walks import after
 from trystate.model.errors import UsageError
@@ -19,7 +20,6 @@ from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import ONLY_NIGHTLY, Asked, assert_all_happens, assert_as_pinned, ours
 from trystate.property_tests.support.runs import allowed
-
 
 # Nodes, min, max, faults, states. Without `max_faults`, each fault happens as often as its own bound says.
 # fmt: off

@@ -17,12 +17,12 @@ import hypothesis
 import numpy
 import pytest
 import torch
+
 from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules, check_name
 from trystate.impl.rpc.functions import find, name_of
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import world
-
 from trystate.rpc import FunctionSet, NotAllowed, Options
 
 LIMIT = 512
