@@ -7,7 +7,6 @@ Rule: each test holds the counts of its model; this module describes a run of a 
 from __future__ import annotations
 
 import enum
-import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.agent import findings as agent
 from trystate.model.autograd import findings as autograd
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run, gaps
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.groups import findings as groups
@@ -30,12 +30,11 @@ from trystate.model.store import findings as store
 
 from .marks import VERIFIED
 from .nightly import by_night
-from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from .runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
 STATES_FILE = Path(__file__).resolve().parents[2] / "trystate" / "states.json"
 STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.deciding import showcase
 from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Stopping, Torch, Verdict, WorkerState
 from trystate.model.agent.environment import Environment
 from trystate.model.agent.findings import FINDINGS, PLAN
@@ -34,10 +36,7 @@ from trystate.property_tests.support.pinned import (
     report,
     violated,
 )
-from trystate.property_tests.support.runs import allowed
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
-
-from trystate.deciding import showcase
+from trystate.property_tests.support.runs import AVAILABLE, allowed
 
 S = SymbolicState
 SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE

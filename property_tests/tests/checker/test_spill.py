@@ -25,6 +25,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import trystate
+from trystate import checkpoint, cli, spill
+from trystate.checkpoint import Directory, KeysFile
+from trystate.exits import Exit
 from trystate.impl.store.durable.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import storage
@@ -38,17 +43,11 @@ from trystate.model.language import System
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
 from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night, examples
-from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
+from trystate.property_tests.tests.checker.searches import SYSTEMS, answers, tiny
+from trystate.property_tests.support.systems.engine_samples import Odometer, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_cores import MANY, SYSTEMS, answers, tiny
-from trystate.property_tests.tests.checker.test_limits import Odometer
-from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
-import trystate
-from trystate import checkpoint, cli, spill
-from trystate.checkpoint import Directory, KeysFile
-from trystate.exits import Exit
 from trystate.spill import MEMORY_BYTES_MIN, Spill
 
 ROOM = (0, 200, 2_000)  # bytes of memory for states: none, a few, those of some levels

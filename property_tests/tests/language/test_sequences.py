@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 import pytest
+
 from trystate.model import DeclarationError
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Status
@@ -22,7 +23,7 @@ from trystate.model.language import (
     sometimes,
     transition,
 )
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.runs import AVAILABLE
 
 S = SymbolicState
 

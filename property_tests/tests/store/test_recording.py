@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+
 from trystate.impl.store.contents.contents import Contents, Refused
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state
@@ -47,7 +48,7 @@ from trystate.property_tests.support.stores.rooms import (
     watch,
     xget,
 )
-from trystate.property_tests.tests.store.test_fuzz import QUICK, sieges
+from trystate.property_tests.support.stores.sieges import QUICK, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 OURS = b"trystate/job/state"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record import passage
 from trystate.impl.store.record.format import Keys, is_state
@@ -31,7 +32,7 @@ from trystate.property_tests.support.stores.rooms import (
     wait,
     watch,
 )
-from trystate.property_tests.tests.store.test_fuzz import mutated, requests
+from trystate.property_tests.support.stores.sieges import mutated, requests
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 
