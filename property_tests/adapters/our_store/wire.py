@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
@@ -50,7 +49,7 @@ def received(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-class Connection(AbstractContextManager["Connection"]):
+class Connection:
     """A connection to a server: what is sent leaves at once, and the connection ends with the block."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = SECONDS) -> None:
