@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trystate.impl.agent import watchdog
+
 from ..adapters.jobs import Agent
 
 DEAF = """
@@ -79,3 +81,14 @@ def _be_agent(folder: Path, name: str, argv: list[str]) -> None:
         atexit._run_exitfuncs()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
+
+
+def dogs(agent: int) -> list[int]:
+    """The watchdogs of an agent that run."""
+    found = []
+    for process in watchdog.table().values():
+        with contextlib.suppress(OSError):
+            line = Path("/proc", str(process.pid), "cmdline").read_bytes()
+            if process.parent == agent and process.state != "Z" and b"watchdog.py" in line:
+                found.append(process.pid)
+    return found

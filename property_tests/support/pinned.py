@@ -7,8 +7,7 @@ Rule: each test holds the counts of its model; this module describes a run of a 
 from __future__ import annotations
 
 import enum
-import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 from trystate.model.agent import findings as agent
 from trystate.model.autograd import findings as autograd
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run, gaps
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.groups import findings as groups
@@ -31,11 +30,10 @@ from trystate.search.plans import states
 
 from .marks import VERIFIED
 from .nightly import by_night
-from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from .runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
 STATES = states()  # label of a planned run -> how many states it has
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 
 @dataclass(frozen=True)
@@ -177,8 +175,8 @@ def pinned_tests(
     compared: Sequence[Asked],
     *,
     unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
-) -> tuple[Callable[..., None], ...]:
-    """Three tests, to be given names in a test file: an edition violates what is known, all happens, engines agree.
+) -> type[Any]:
+    """The class of three tests of systems whose verdicts are known.
 
     The largest are for the night. The engines are compared on those `compared`. `unreached`: what the pinned runs of
     an edition do not reach.
@@ -186,21 +184,24 @@ def pinned_tests(
     pinned = [asked for asked in pinned if asked.states <= by_night("states of a pinned run", 400_000)]
     editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
 
-    @pytest.mark.parametrize("asked", pinned, ids=str)
-    def violates_what_is_known(asked: Asked) -> None:
-        assert_as_pinned(asked)
+    class Pinned:
+        @pytest.mark.parametrize("asked", pinned, ids=str)
+        def test_an_edition_violates_what_is_known_of_it_and_no_more(self, asked: Asked) -> None:
+            assert_as_pinned(asked)
 
-    @pytest.mark.parametrize(("system", "edition"), editions)
-    def all_happens(system: type[System], edition: enum.Enum) -> None:
-        runs = [asked for asked in pinned if (asked.system, asked.edition) == (system, edition)]
-        assert_all_happens(runs, (unreached or {}).get(edition, ()))
+        @pytest.mark.parametrize(("system", "edition"), editions)
+        def test_every_step_is_taken_and_every_claimed_move_is_made(
+            self, system: type[System], edition: enum.Enum
+        ) -> None:
+            runs = [asked for asked in pinned if (asked.system, asked.edition) == (system, edition)]
+            assert_all_happens(runs, (unreached or {}).get(edition, ()))
 
-    @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
-    @pytest.mark.parametrize("asked", compared, ids=str)
-    def engines_agree(asked: Asked, engine: str) -> None:
-        assert_engines_agree(asked, engine)
+        @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+        @pytest.mark.parametrize("asked", compared, ids=str)
+        def test_the_engines_agree(self, asked: Asked, engine: str) -> None:
+            assert_engines_agree(asked, engine)
 
-    return violates_what_is_known, all_happens, engines_agree
+    return Pinned
 
 
 # A property that is violated, a system that is wrong in one place, its sizes and its faults.
@@ -213,8 +214,8 @@ def model_tests(
     compared: Sequence[Asked],
     *,
     unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
-) -> tuple[Callable[..., None], ...]:
-    """The five tests of systems of which every property can be violated, to be given names in a test file.
+) -> type[Any]:
+    """The class of five tests of systems of which every property can be violated.
 
     Three are `pinned_tests`. A mutant is one change of a system that violates nothing but what is pinned of it.
     """
@@ -222,21 +223,24 @@ def model_tests(
     ids = [f"{cls.__name__}-{name}" for name, cls, _, _ in mutants]
     bared: dict[type[System], type[System]] = {}
 
-    @pytest.mark.parametrize(("name", "cls", "sizes", "faults"), mutants, ids=ids)
-    def a_mutant_is_caught(name: str, cls: type[System], sizes: str, faults: tuple[str, ...]) -> None:
-        edition = next(edition for system, edition in reversed(editions) if issubclass(cls, system))
-        right = Asked(cls.__bases__[0], edition, sizes, 0, "", faults)
-        alike = (a for a in pinned if (a.edition, a.sizes, a.faults) == (edition, sizes, faults))
-        known = next((a.violated.split() for a in alike if issubclass(cls, a.system)), [])
-        assert violated(report(right)) == {*known} - {name}
-        wrong = bared.setdefault(cls, bare(cls))  # once: reports are kept by their class
-        assert name in violated(report(Asked(wrong, edition, sizes, 0, "", faults)))
+    class Model(pinned_tests(pinned, compared, unreached=unreached)):  # type: ignore[misc]
+        @pytest.mark.parametrize(("name", "cls", "sizes", "faults"), mutants, ids=ids)
+        def test_a_mutant_is_caught_by_the_property_that_is_about_it(
+            self, name: str, cls: type[System], sizes: str, faults: tuple[str, ...]
+        ) -> None:
+            edition = next(edition for system, edition in reversed(editions) if issubclass(cls, system))
+            right = Asked(cls.__bases__[0], edition, sizes, 0, "", faults)
+            alike = (a for a in pinned if (a.edition, a.sizes, a.faults) == (edition, sizes, faults))
+            known = next((a.violated.split() for a in alike if issubclass(cls, a.system)), [])
+            assert violated(report(right)) == {*known} - {name}
+            wrong = bared.setdefault(cls, bare(cls))  # once: reports are kept by their class
+            assert name in violated(report(Asked(wrong, edition, sizes, 0, "", faults)))
 
-    @pytest.mark.parametrize("system", dict.fromkeys(asked.system for asked in pinned))
-    def every_property_is_violated(system: type[System]) -> None:
-        edition = next(edition for known, edition in reversed(editions) if known is system)
-        faults = {fault for _, cls, _, faults in mutants if issubclass(cls, system) for fault in faults}
-        caught = {name for name, cls, _, _ in mutants if issubclass(cls, system)}
-        assert claims(system(edition=edition, faults=tuple(sorted(faults)))) == caught
+        @pytest.mark.parametrize("system", dict.fromkeys(asked.system for asked in pinned))
+        def test_every_property_is_violated_by_a_mutant(self, system: type[System]) -> None:
+            edition = next(edition for known, edition in reversed(editions) if known is system)
+            faults = {fault for _, cls, _, faults in mutants if issubclass(cls, system) for fault in faults}
+            caught = {name for name, cls, _, _ in mutants if issubclass(cls, system)}
+            assert claims(system(edition=edition, faults=tuple(sorted(faults)))) == caught
 
-    return *pinned_tests(pinned, compared, unreached=unreached), a_mutant_is_caught, every_property_is_violated
+    return Model

@@ -10,10 +10,17 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from trystate.model.checker.check import watches
+from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.ranks import RankLost, Ranks
+from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.language import System
+
+from .runs import MANY
 
 MEET_SECONDS = 20.0  # a rank that waits longer has lost another
 PIECE = 7  # keys of a piece, so that small systems have several
@@ -81,3 +88,13 @@ def together(count: int, do: Callable[[InMemory], Value]) -> list[Value]:
     for error in sorted(errors, key=lambda one: isinstance(one, RankLost)):
         raise error
     return [future.result() for future in futures]
+
+
+def answers(engine: ExplicitEngine) -> dict[str, Any]:
+    """Everything that a search says, but for times and bytes."""
+    seen = engine.explore([replace(watch, path=True) for watch in watches(engine.kernel)])
+    return {"graph": (seen.distinct, seen.edges, seen.depth, seen.stopped), "found": seen.found}
+
+
+def alone(of: System, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
+    return answers(ExplicitEngine(Kernel(of), limits, **options))

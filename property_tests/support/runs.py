@@ -5,16 +5,18 @@ Rule: judged by the interpreter alone, one state at a time.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
+from trystate.model.checker.check import ENGINES
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Lasso, Path
-from trystate.model.checker.verdicts import Counterexample
+from trystate.model.checker.kernel import Lasso, Limits, Path
+from trystate.model.checker.verdicts import Counterexample, Report
 from trystate.model.checker.walks import Walk, walked
-from trystate.model.language import Property, State, System
+from trystate.model.language import Form, Property, State, System
 
 from ..harness.side_by_side import SideBySide
 from ..harness.subjects import Subject
@@ -77,3 +79,44 @@ def refutes(system: System, run: Counterexample, claim: Property) -> bool:
         if any(not any(interpreter.holds(goal, s, binding) for s in states[min(k, loop) :]) for k in waits):
             return True
     return False
+
+
+AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """All that does not depend on which of several shortest paths an engine happened to find."""
+    seen = report.exploration
+    return {
+        "graph": (seen.distinct, seen.edges, seen.depth),
+        "verdicts": {v.property.name: v.status for v in report.verdicts},
+        "lengths": {
+            v.property.name: len(v.run.path.steps)
+            for v in report.verdicts
+            if v.run is not None and v.property.form is not Form.LEADS_TO
+        },
+        "found": sorted(seen.found),
+        "never fired": report.never_fired,
+    }
+
+
+def assert_runs_show_what_they_claim(report: Report) -> None:
+    interpreter = Interpreter(report.system)
+    for verdict in report.verdicts:
+        if verdict.run is None:
+            continue
+        if verdict.property.form is Form.LEADS_TO:
+            assert_is_a_fair_lasso(report.system, verdict.run)
+            assert refutes(report.system, verdict.run, verdict.property)
+            continue
+        path = verdict.run.path
+        assert_is_a_run(report.system, path)
+        if verdict.property.form in (Form.ALWAYS, Form.SOMETIMES):
+            wanted = verdict.property.form is Form.SOMETIMES
+            assert interpreter.holds(verdict.property.exprs[0], path.states[-1]) is wanted
+        elif verdict.property.form is Form.DEADLOCK:
+            moves = [i for i, _ in interpreter.successors(path.states[-1]) if not i.transition.fault]
+            assert not moves and not interpreter.holds(report.system.terminal, path.states[-1])
+
+
+MANY = Limits(states=20_000, seconds=30.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from trystate.impl.store.wire import I64, TOKEN_BYTES, blob
 from trystate.model.errors import UsageError
@@ -10,7 +10,7 @@ from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers.fields import Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
 
-from .clients import Clients
+from .clients import PLACES, Clients
 from .lines import InProcess, Server
 from .peers import Message, Peer, cells, fresh_name
 from .wire import get, request, set_
@@ -32,7 +32,7 @@ class BarriersSubject(Clients):
         super().__init__(system, server, self._reply, DEADLINE_MS if by_time else None)
         self.system, self._extended = system, extended
         self._broken: dict[int, list[Peer]] = {}
-        self._steps: dict[str, Callable[[int], None]] = {
+        self._steps |= {
             "arrive": self._arrive, "count_in": self._send, "pass_through": self._read, "give_up": self._time_out,
             "read_on": self._read, "raise_cancelled": self._read, "raise_timeout": self._read,
             "take_cancel": self._send, "run_out_of_time": self._expire, "notice_end": self._notice_end,
@@ -62,7 +62,7 @@ class BarriersSubject(Clients):
             if (peer := self._peers.get(client)) is not None:
                 peer.look()
                 unread = peer.unread
-            seen |= cells("replies", 2, unread, client)
+            seen |= cells("replies", PLACES, unread, client)
         return seen
 
     def _reply(self, data: bytes) -> tuple[Message, int] | None:

@@ -5,6 +5,8 @@ Rule: a connection that breaks is held open and read no more, until the model's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trystate.impl.store.wire import I64
 from trystate.model.language import System
 from trystate.model.store.vocabulary import Query
@@ -14,6 +16,8 @@ from .peers import Others, Peer, Reader, cells
 from .wire import request
 
 CANCEL = request(Query.CANCEL_WAIT)
+PLACES = 2  # of the model's answers
+READ = ("return_from_wait", "read_value", "read_late_answer", "read_cancelled", "read_timed_out")
 
 
 def one_of_ours_at_most(system: System, server: Server) -> bool:
@@ -32,6 +36,11 @@ class Clients:
         self._size, self._server, self._reader, self._due_ms = system.sizes["client"], server, reader, due_ms
         self._peers: dict[int, Peer] = {}
         self._closed: set[int] = set()
+        self._steps: dict[str, Callable[[int], None]] = {
+            **dict.fromkeys(READ, self._read), "answer_get": self._send, "cancel_wait": self._send,
+            "time_out": self._time_out, "expires": self._expire, "drop": self._lose, "forget_connection": self._forget,
+            "go_on": self._go_on, "find_connection_lost": self._go_on,
+        }  # fmt: skip
 
     def reset(self) -> None:
         self._server.close()
@@ -42,17 +51,17 @@ class Clients:
     def can_refuse(self, step: str) -> bool:
         return False  # a server refuses none of these requests; the rest is the clients' or the surroundings'
 
-    def _answers(self, places: int) -> dict[str, int]:
+    def _answers(self) -> dict[str, int]:
         """Of each client what it has not read, and whether its connection is closed."""
         seen: dict[str, int] = {}
         for client in range(self._size):
             peer = self._peers.get(client)
             if peer is None:
-                seen |= cells("answers", places, [], client)
+                seen |= cells("answers", PLACES, [], client)
                 continue
             peer.look()
             if not peer.is_lost:  # nobody sees messages to a lost connection
-                seen |= cells("answers", places, peer.unread, client)
+                seen |= cells("answers", PLACES, peer.unread, client)
             thrown_out = peer.line.is_cut and not peer.is_lost
             seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)
         return seen

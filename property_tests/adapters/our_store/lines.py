@@ -14,7 +14,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
 
 from ...harness.subjects import Disagreement
-from .wire import NONCE, PING, VALIDATE
+from .wire import NONCE, PING, VALIDATE, received
 
 SILENT_S = 60.0  # torch looks up the name of every peer, and a resolver that does not answer costs it 5 s and more
 
@@ -171,9 +171,7 @@ class _TcpLine:
         """Send, and wait for an answer of so many bytes."""
         self._socket.settimeout(SILENT_S)
         self._socket.sendall(data)
-        answer = b""
-        while len(answer) < size and (more := self._socket.recv(size - len(answer))):
-            answer += more
+        answer = received(self._socket, size)
         self._socket.setblocking(False)
         return answer
 

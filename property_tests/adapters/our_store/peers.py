@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+from trystate.impl.store.wire import U64
 from trystate.model.language.sorts import ordinal
+from trystate.model.store.vocabulary import Status
 
 from ...harness.subjects import Disagreement
 from .lines import Line, Server
@@ -36,6 +38,68 @@ def cells(name: str, places: int, messages: Sequence[Message], member: int | Non
             number = ordinal(value) if isinstance(value, enum.Enum) else value
             seen[f"{name}_{place}_{component}{at}"] = number
     return seen
+
+
+def accepted(reader: Reader) -> Reader:
+    """The answer to an extension: a status, and then the result."""
+
+    def read(data: bytes) -> tuple[Message, int] | None:
+        found = reader(data[1:]) if data[0] == Status.OK else None
+        return None if found is None else (found[0], found[1] + 1)
+
+    return read
+
+
+def length(data: bytes) -> int:
+    """The length with which a reply begins; 0 while it is not whole."""
+    return int(U64.unpack(data[:8])[0]) if len(data) >= 8 else 0
+
+
+class Replies:
+    """The readers of replies for a model whose answers have a kind and a number.
+
+    `kinds`: the model's answers; `number`: the name of their number; `nothing`: the kind of a GET's empty value.
+    """
+
+    def __init__(self, kinds: type[enum.Enum], number: str, nothing: str) -> None:
+        self._kinds, self._number, self._nothing = kinds, number, nothing
+
+    def _message(self, kind: str, number: int = 0) -> Message:
+        return {"kind": self._kinds[kind], self._number: number}
+
+    def waited(self, data: bytes) -> tuple[Message, int] | None:
+        """The answer to a WAIT or to a CANCEL_WAIT."""
+        kind = {0: "STOP_WAITING", 1: "WAIT_CANCELED"}.get(data[0])
+        return (self._message(kind), 1) if kind is not None else None
+
+    def got(self, data: bytes) -> tuple[Message, int] | None:
+        """The answer to a GET: a value is known by its last digit, which all that writes can set."""
+        size = 8 + length(data)
+        if len(data) < size:
+            return None
+        return self._message("VALUE", int(data[size - 1 : size])) if size > 8 else self._message(self._nothing), size
+
+    def popped(self, data: bytes) -> tuple[Message, int] | None:
+        """The answer to a QUEUE_POP: how many there were, and the first."""
+        if not length(data):
+            return (self._message("EMPTY"), 8) if len(data) >= 8 else None
+        end = 16 + length(data[8:])
+        return (self._message("ELEMENT", int(data[16:end])), end) if 16 < end <= len(data) else None
+
+    def released(self, data: bytes) -> tuple[Message, int]:
+        """The answer to a wait of our client, behind its status: nothing."""
+        return self._message("STOP_WAITING"), 0
+
+    def in_one(self, reader: Reader) -> Reader:
+        """The answer to a request of our client that waits: a status, and then as `reader`, but never empty."""
+
+        def read(data: bytes) -> tuple[Message, int] | None:
+            if data[0] == Status.TIMED_OUT:
+                return self._message("TIMED_OUT"), 1
+            found = accepted(reader)(data)
+            return None if found is None or found[0]["kind"] is self._kinds["EMPTY"] else found
+
+        return read
 
 
 class Peer:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 from trystate.impl.store.wire import U64, blob, blobs, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.registers import Registers
-from trystate.model.store.vocabulary import Extension, Query, Status
+from trystate.model.store.vocabulary import Extension, Query
 
 from ...harness.subjects import Disagreement
 from .lines import Server
-from .peers import Message, Others, Peer, Reader, cells, fresh_name
+from .peers import Message, Others, Peer, Reader, accepted, cells, fresh_name
 from .wire import check, get, request
 
 TAKEN = ("take_compare_set", "take_delete", "take_multi_get", "take_half", "take_rest")
-OK = bytes((Status.OK,))
 
 
 def silence(data: bytes) -> tuple[Message, int] | None:
@@ -45,16 +44,6 @@ def existed(width: int) -> Reader:
     def read(data: bytes) -> tuple[Message, int] | None:
         number = int.from_bytes(data[:width], "little")
         return ({"first": number, "second": 0}, width) if len(data) >= width and number < 2 else None
-
-    return read
-
-
-def accepted(reader: Reader) -> Reader:
-    """The answer to an extension: a status, and then the result."""
-
-    def read(data: bytes) -> tuple[Message, int] | None:
-        found = reader(data[1:]) if data[:1] == OK else None
-        return None if found is None else (found[0], found[1] + 1)
 
     return read
 

@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from trystate.impl.store.wire import I64, U64, blob, counted
-from trystate.model.store.vocabulary import Edition, Extension, Query, Status
+from trystate.model.store.vocabulary import Edition, Extension, Query
 from trystate.model.store.waits import Waits
 from trystate.model.store.waits.fields import Answer
 
 from ...harness.subjects import Disagreement
 from .clients import Clients, one_of_ours_at_most
 from .lines import Server
-from .peers import Message, Reader, fresh_name
+from .peers import Reader, Replies, fresh_name
 from .wire import add, get, request, set_, wait
 
 DUE_MS = 5  # the deadline of our client's request
-READ = ("return_from_wait", "read_value", "read_late_answer", "read_cancelled", "read_timed_out")
-SERVED = ("take_wait", "take_wait_in_one", "take_get_in_one", "answer_get", "cancel_wait")
-PLACES = 2  # of the model's answers
-
-
-def told(kind: Answer, value: int = 0) -> Message:
-    return {"kind": kind, "value": value}
-
-
-def answer(data: bytes) -> tuple[Message, int] | None:
-    """The answer to a WAIT or to a CANCEL_WAIT."""
-    kind = {0: Answer.STOP_WAITING, 1: Answer.WAIT_CANCELED}.get(data[0])
-    return (told(kind), 1) if kind is not None else None
-
-
-def value(data: bytes) -> tuple[Message, int] | None:
-    """The answer to a GET: a value is known by its last digit, which all that writes can set."""
-    size = 8 + int.from_bytes(data[:8], "little")
-    if not 8 <= size <= len(data):
-        return None
-    return (told(Answer.VALUE, int(data[size - 1 : size])) if size > 8 else told(Answer.EMPTY)), size
-
-
-def answer_in_one(data: bytes) -> tuple[Message, int] | None:
-    """The answer to a wait of our client."""
-    kind = {Status.OK: Answer.STOP_WAITING, Status.TIMED_OUT: Answer.TIMED_OUT}.get(Status(data[0]))
-    return (told(kind), 1) if kind is not None else None
-
-
-def value_in_one(data: bytes) -> tuple[Message, int] | None:
-    """The answer to a get of our client."""
-    if data[0] == Status.TIMED_OUT:
-        return told(Answer.TIMED_OUT), 1
-    found = value(data[1:]) if data[0] == Status.OK else None
-    return None if found is None or found[0]["kind"] is Answer.EMPTY else (found[0], 1 + found[1])
+REPLIES = Replies(Answer, "value", "EMPTY")
 
 
 class WaitsSubject(Clients):
@@ -61,15 +27,14 @@ class WaitsSubject(Clients):
     """
 
     def __init__(self, system: Waits, server: Server) -> None:
-        super().__init__(system, server, answer, DUE_MS if one_of_ours_at_most(system, server) else None)
+        super().__init__(system, server, REPLIES.waited, DUE_MS if one_of_ours_at_most(system, server) else None)
         self.system = system
-        self._steps: dict[str, Callable[[int], None]] = {
-            **dict.fromkeys(READ, self._read), **dict.fromkeys(SERVED, self._send), "wait_for_all": self._wait_for_all,
-            "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value, "time_out": self._time_out,
-            "expires": self._expire, "stop_reading": self._lose, "drop": self._lose,
-            "drop_half_way": self._lose_half_way, "forget_connection": self._forget, "go_on": self._go_on,
-            "time_ends": self._go_on, "find_connection_lost": self._go_on, "set_key": self._set,
-            "delete_key": self._delete, "compare_set_creates": self._create, "compare_set_fails": self._fail,
+        self._steps |= {
+            **dict.fromkeys(("take_wait", "take_wait_in_one", "take_get_in_one"), self._send),
+            "wait_for_all": self._wait_for_all, "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value,
+            "stop_reading": self._lose, "drop_half_way": self._lose_half_way, "time_ends": self._go_on,
+            "set_key": self._set, "delete_key": self._delete, "compare_set_creates": self._create,
+            "compare_set_fails": self._fail,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -85,7 +50,7 @@ class WaitsSubject(Clients):
             self._wanted[client] = self._keys[key]
         elif step == "get_in_one":
             client, key = indices
-            self._ask_in_one(client, Extension.GET, [self._keys[key]], value_in_one)
+            self._ask_in_one(client, Extension.GET, [self._keys[key]], REPLIES.in_one(REPLIES.got))
         elif step == "wait_for_one":
             client, key = indices
             self._peer(client).ask(wait(self._keys[key]))
@@ -94,13 +59,13 @@ class WaitsSubject(Clients):
 
     def observe(self) -> Mapping[str, int]:
         """The keys, and of each client what it has not read, and whether its connection is closed."""
-        return self._stored() | self._answers(PLACES)
+        return self._stored() | self._answers()
 
     def _stored(self) -> dict[str, int]:
         """The value of each key, by a GET: 0 where there is none, for that is answered with an empty value."""
         seen = {}
         for number, key in enumerate(self._keys):
-            read = value(answered := self._others.ask(get(key)))
+            read = REPLIES.got(answered := self._others.ask(get(key)))
             if read is None or read[1] != len(answered):
                 raise Disagreement(f"a GET of {key!r} was answered with {answered!r}")
             held = read[0]["value"]
@@ -114,14 +79,14 @@ class WaitsSubject(Clients):
         self._peer(client).ask(wait(*self._keys))
 
     def _wait_in_one(self, client: int) -> None:
-        self._ask_in_one(client, Extension.WAIT, self._keys, answer_in_one)
+        self._ask_in_one(client, Extension.WAIT, self._keys, REPLIES.in_one(REPLIES.released))
 
     def _ask_in_one(self, client: int, query: Extension, keys: list[bytes], reader: Reader) -> None:
         self._peer(client).ask(request(query, self._due(), counted(keys)), reader)
 
     def _ask_for_value(self, client: int) -> None:
         self._peers[client].take()
-        self._peers[client].ask(get(self._wanted[client]), value)
+        self._peers[client].ask(get(self._wanted[client]), REPLIES.got)
 
     def _lose_half_way(self, client: int) -> None:
         peer = self._peers[client]

@@ -41,26 +41,48 @@ def add(key: bytes, delta: int) -> bytes:
     return request(Query.ADD, blob(key), I64.pack(delta))
 
 
-class Peer:
-    """A connection; validated unless told otherwise."""
+def received(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes; fewer where the connection ends before. Raises TimeoutError if the bytes do not come in time."""
+    data = bytearray()
+    while len(data) < size and (more := connection.recv(size - len(data))):
+        data += more
+    return bytes(data)
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", validated: bool = True) -> None:
-        self.socket = socket.create_connection((host, port), timeout=SECONDS)
-        if validated:
-            self.send(VALIDATE)
+
+class Connection:
+    """A connection to a server: what is sent leaves at once, and the connection ends with the block."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = SECONDS) -> None:
+        self.socket = socket.create_connection((host, port), timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Peer(Connection):
+    """A connection that sends VALIDATE first, unless `validated` is False."""
+
+    def __init__(self, port: int, *, host: str = "127.0.0.1", validated: bool = True) -> None:
+        super().__init__(port, host)
+        if validated:
+            self.send(VALIDATE)
+
     def read(self, size: int) -> bytes:
         """Exactly so many bytes. Raises EOFError if the server closed before."""
-        data = bytearray()
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise EOFError(f"closed after {len(data)} of {size} bytes")
-            data += piece
-        return bytes(data)
+        data = received(self.socket, size)
+        if len(data) < size:
+            raise EOFError(f"closed after {len(data)} of {size} bytes")
+        return data
 
     def ask(self, data: bytes, size: int) -> bytes:
         self.send(data)
@@ -79,14 +101,3 @@ class Peer:
         except ConnectionError:
             return True
         return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -12,6 +12,8 @@ import socket
 
 from trystate.impl.store.wire import I64, U64
 
+from ..our_store.wire import received
+
 
 class Query(enum.IntEnum):
     """The requests (TCPStore.cpp of 1.9: QueryType); ddp-initialisation 4.2.6.4 names them."""
@@ -38,15 +40,12 @@ def recv(connection: socket.socket, size: int) -> bytes:
         Gone: the connection ends before.
         TimeoutError: the socket has a receive timeout (SO_RCVTIMEO), which is over.
     """
-    data = b""
-    while len(data) < size:
-        try:
-            more = connection.recv(size - len(data))
-        except BlockingIOError as late:
-            raise TimeoutError("the receive timeout of the socket is over") from late
-        if not more:
-            raise Gone(f"closed after {len(data)} of {size} bytes")
-        data += more
+    try:
+        data = received(connection, size)
+    except BlockingIOError as late:
+        raise TimeoutError("the receive timeout of the socket is over") from late
+    if len(data) < size:
+        raise Gone(f"closed after {len(data)} of {size} bytes")
     return data
 
 

@@ -6,15 +6,12 @@ Source: torch/csrc/distributed/c10d/TCPStoreBackend.hpp (numbers), TCPStore.cpp 
 
 from __future__ import annotations
 
-import socket
-from contextlib import AbstractContextManager
 from multiprocessing.connection import wait as readable
-from types import TracebackType
 
 from trystate.impl.store.wire import I64, STOP_WAITING, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Query
 
-from ..our_store.wire import NONCE, PING
+from ..our_store.wire import NONCE, PING, Connection, received
 from ..our_store.wire import VALIDATE as VALIDATE
 
 ANSWER_S = 5.0  # a live server answers in milliseconds
@@ -31,34 +28,30 @@ def set_request(key: str, value: bytes) -> bytes:
     return request(Query.SET, key) + blob(value)
 
 
-class Peer(AbstractContextManager["Peer"]):
+class Peer(Connection):
     """One connection; with `greet` it validates at once, as torch's client does."""
 
     def __init__(self, port: int, *, greet: bool = True) -> None:
+        super().__init__(port, timeout_s=ANSWER_S)
         self._port = port
-        self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if greet:
             self.send(VALIDATE)
             self.sync()
 
     def send(self, data: bytes, timeout_s: float = ANSWER_S) -> None:
         """Raises TimeoutError if the server does not take it in time."""
-        self._socket.settimeout(timeout_s)
-        self._socket.sendall(data)
+        self.socket.settimeout(timeout_s)
+        super().send(data)
 
     def read(self, size: int, timeout_s: float = ANSWER_S) -> bytes | None:
         """`size` bytes; None if they do not come in time; fewer where the connection ends."""
-        self._socket.settimeout(timeout_s)
-        data = b""
+        self.socket.settimeout(timeout_s)
         try:
-            while len(data) < size and (more := self._socket.recv(size - len(data))):
-                data += more
+            return received(self.socket, size)
         except TimeoutError:
             return None
         except ConnectionResetError:
-            return data
-        return data
+            return b""
 
     def read_blob(self) -> bytes | None:
         head = self.read(8)
@@ -88,7 +81,7 @@ class Peer(AbstractContextManager["Peer"]):
         self.send(data)
         with Peer(self._port) as later:
             later.sync()
-        if readable([self._socket], 0):
+        if readable([self.socket], 0):
             raise AssertionError("the server answered at once, or hung up")
 
     def wait(self, *keys: str) -> None:
@@ -98,9 +91,3 @@ class Peer(AbstractContextManager["Peer"]):
     def is_released(self, timeout_s: float = ANSWER_S) -> bool:
         """Whether the answer to the wait comes, within the time."""
         return self.read(1, timeout_s) == STOP_WAITING
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

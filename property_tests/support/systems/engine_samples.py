@@ -11,6 +11,7 @@ from trystate.model.language import (
     SymbolicState,
     System,
     all_,
+    always,
     any_,
     as_int,
     choice,
@@ -257,3 +258,43 @@ def random_system(seed: int) -> System:
         members[f"act{k}"] = declare(acts(k + 1))
     made: type[System] = type(f"Random{seed}", (System,), members)
     return made()
+
+
+class Odometer(System):
+    """Digits that count up, each on its own: 10,000 states."""
+
+    digit = index(4)
+    shows = integer(0, 9, per="digit")
+
+    @transition(each="digit")
+    def turn(self, s: Any, digit: Any) -> None:
+        """One digit goes up."""
+        s.when(s.shows[digit] < 9)
+        s.shows[digit] += 1
+
+    @transition()
+    def reset(self, s: Any) -> None:
+        """All nines go back to zero."""
+        s.when(all_(x == 9 for x in s.shows))
+        for k in s.digit:
+            s.shows[k] = 0
+
+    @sometimes()
+    def all_nines(self, s: Any) -> Any:
+        """Far away."""
+        return all_(x == 9 for x in s.shows)
+
+    @always(witness="all_nines")
+    def small(self, s: Any) -> Any:
+        """Violated nearby."""
+        return ~any_(x == 3 for x in s.shows)
+
+    @always(witness="all_nines")
+    def in_range(self, s: Any) -> Any:
+        """True."""
+        return all_(x <= 9 for x in s.shows) & (s.shows.count(9) <= 4)
+
+    @leads_to(each="digit")
+    def turns(self, s: Any, digit: Any) -> Any:
+        """True."""
+        return s.shows[digit] == 0, s.shows[digit] == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import State, System
 
 from .random_systems import Declaration, Plan, Step
@@ -164,3 +165,17 @@ def _reached(begin: list[Values], edges: Edges) -> set[Values]:
         found |= new
         queue += new
     return found
+
+
+def assert_steps_do_what_their_plans_say(declared: Declaration, interpreter: Interpreter, states: list[State]) -> None:
+    members = interpreter.system.sizes["node"]
+    for state in states:
+        cells = cells_of(interpreter.system, state)
+        for name in ("invariant", "witness"):
+            expected = bool(meaning(getattr(declared, name), cells, (), members))
+            assert interpreter.holds(interpreter.system.claim(name).exprs[0], state) is expected
+        for instance in interpreter.kernel.instances:
+            number = int(instance.transition.name.removeprefix("step"))
+            expected_cells = after(declared.steps[number], number, cells, instance.indices, members)
+            found = interpreter.step(instance, state)
+            assert (None if found is None else cells_of(interpreter.system, found)) == expected_cells

@@ -19,9 +19,8 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
-from trystate.property_tests.support.agents import succeed
+from trystate.property_tests.support.agents import dogs, succeed
 from trystate.property_tests.support.nightly import by_night
-from trystate.property_tests.tests.agent.test_watchdog import dogs
 
 # 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
 SEEDS = range(20, 20 + by_night("jobs in chaos", 1))

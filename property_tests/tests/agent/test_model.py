@@ -35,8 +35,7 @@ from trystate.property_tests.support.pinned import (
     report,
     violated,
 )
-from trystate.property_tests.support.runs import allowed
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.runs import AVAILABLE, allowed
 from trystate.search.plans import showcase
 
 S = SymbolicState

@@ -23,7 +23,7 @@ from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, Process, Watch, loo
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
 from trystate.impl.rendezvous.state_holder import elapsed
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
-from trystate.property_tests.support.agents import started, succeed
+from trystate.property_tests.support.agents import dogs, started, succeed
 
 LEASE = 2.5 * BEAT
 
@@ -508,14 +508,3 @@ def test_an_agent_whose_watchdog_was_killed_has_another_one(tmp_path: Path) -> N
         a.runs(3, world_size=2)
         b.runs(2, world_size=2)
         assert overtaken(job.steps) == []
-
-
-def dogs(agent: int) -> list[int]:
-    """The watchdogs of an agent that run."""
-    found = []
-    for process in watchdog.table().values():
-        with contextlib.suppress(OSError):
-            line = Path("/proc", str(process.pid), "cmdline").read_bytes()
-            if process.parent == agent and process.state != "Z" and b"watchdog.py" in line:
-                found.append(process.pid)
-    return found

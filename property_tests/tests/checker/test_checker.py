@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 from typing import Any
 
 import pytest
 
-from trystate.model.checker.check import ENGINES, check, watches
+from trystate.model.checker.check import check, watches
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
@@ -38,10 +37,9 @@ from trystate.model.language import (
     transition,
 )
 from trystate.property_tests.support.lines import blamed
-from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 every_engine = pytest.mark.parametrize("engine", AVAILABLE)
 
 

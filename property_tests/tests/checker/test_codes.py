@@ -25,10 +25,11 @@ from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import System, integer
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.engine_samples import ThreeWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_cores import MANY, answers, tiny
+from trystate.property_tests.tests.checker.searches import answers, tiny
 from trystate.search.cores import Cores
 
 

@@ -23,9 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trystate.model.checker.check import check, watches
-from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import visited, workers
+from trystate.model.checker.check import check
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.visited import Visited
@@ -35,43 +33,15 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Form, System
 from trystate.property_tests.support.mutants import rewritten, survives, wrapped
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import assert_is_a_fair_lasso
-from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.runs import MANY, assert_is_a_fair_lasso, assert_runs_show_what_they_claim, facts
+from trystate.property_tests.support.systems.engine_samples import Ring
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
+from trystate.property_tests.tests.checker.searches import SYSTEMS, answers, tiny
 from trystate.search import cores
 from trystate.search.cores import Cores
 
 COUNTS = (1, 2, 3)
-MANY = Limits(states=20_000, seconds=30.0)
-
-
-@contextmanager
-def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
-    """Chunks of so many states, ranges of two keys, and a comparison with the set after every nine successors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit, "CHUNK", chunk)
-        patch.setattr(visited, "PENDING_MIN", 8)
-        patch.setattr(workers, "RANGE_MIN", 2)
-        patch.setattr(cores, "SLOT_BYTES", slot)
-        patch.setattr(cores, "ANSWER_SECONDS", 10.0)
-        yield
-
-
-def answers(of: System, count: int, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
-    """Everything that a search says, but for times and bytes."""
-    kernel = Kernel(of)
-    engine = ExplicitEngine(kernel, limits, workers=Cores(count), **options)
-    seen = engine.explore([replace(watch, path=True) for watch in watches(kernel)])
-    said: dict[str, Any] = {
-        "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
-        "found": list(seen.found.items()),
-        "levels": [level[:].tobytes() for level in engine.levels],
-    }
-    if seen.complete and engine.symmetry is None:
-        said["edges"] = engine.explored().graph.after.tobytes()
-    return said
 
 
 def assert_alike(of: System, limits: Limits = MANY, **options: Any) -> None:
@@ -88,14 +58,6 @@ def test_random_systems_have_the_same_answers_on_any_number_of_cores(declared: D
         report = check(system(declared), engine="explicit", workers=Cores(2))
         assert facts(report) == facts(check(system(declared), engine="interpret"))
         assert_runs_show_what_they_claim(report)
-
-
-SYSTEMS: dict[str, Callable[[], System]] = {
-    "one word": lambda: TwoPhaseCommit(rm=4),
-    "two words": lambda: TwoWords(rm=2),
-    "six words": lambda: ThreeWords(rm=3),
-    "several initial states": lambda: Ring(node=2, faults=["loss"]),
-}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

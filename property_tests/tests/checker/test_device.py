@@ -43,11 +43,11 @@ from trystate.model.errors import DeclarationError, UnavailableError, UsageError
 from trystate.model.language import Form, System, flag, integer, transition
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
-from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
 from trystate.search import device, plans
 from trystate.search.device import Device, TensorLayout
 from trystate.search.kernels import Launch
@@ -57,7 +57,6 @@ DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
 COMPILER = shutil.which("g++")
 WITH_KERNELS = (*((DEVICES[0],) if COMPILER else ()), *DEVICES[1:])
 on_each_device = pytest.mark.parametrize("name", DEVICES)
-MANY = Limits(states=20_000, seconds=30.0)
 PLANNED_STATES = 20_000 if NIGHTLY else 60  # of a system of the plan
 
 

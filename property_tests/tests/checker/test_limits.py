@@ -2,71 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
 import pytest
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.model.language import (
-    System,
-    all_,
-    always,
-    any_,
-    index,
-    integer,
-    leads_to,
-    sometimes,
-    transition,
-)
+from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.systems.engine_samples import Odometer
 from trystate.property_tests.support.systems.jugs import Jugs
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 every_engine = pytest.mark.parametrize("engine", AVAILABLE)
-
-
-class Odometer(System):
-    """Digits that count up, each on its own: 10,000 states."""
-
-    digit = index(4)
-    shows = integer(0, 9, per="digit")
-
-    @transition(each="digit")
-    def turn(self, s: Any, digit: Any) -> None:
-        """One digit goes up."""
-        s.when(s.shows[digit] < 9)
-        s.shows[digit] += 1
-
-    @transition()
-    def reset(self, s: Any) -> None:
-        """All nines go back to zero."""
-        s.when(all_(x == 9 for x in s.shows))
-        for k in s.digit:
-            s.shows[k] = 0
-
-    @sometimes()
-    def all_nines(self, s: Any) -> Any:
-        """Far away."""
-        return all_(x == 9 for x in s.shows)
-
-    @always(witness="all_nines")
-    def small(self, s: Any) -> Any:
-        """Violated nearby."""
-        return ~any_(x == 3 for x in s.shows)
-
-    @always(witness="all_nines")
-    def in_range(self, s: Any) -> Any:
-        """True."""
-        return all_(x <= 9 for x in s.shows) & (s.shows.count(9) <= 4)
-
-    @leads_to(each="digit")
-    def turns(self, s: Any, digit: Any) -> Any:
-        """True."""
-        return s.shows[digit] == 0, s.shows[digit] == 1
 
 
 LIMITS = [

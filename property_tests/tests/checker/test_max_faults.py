@@ -15,8 +15,8 @@ from trystate.model.checker.expectations import Run, adopt
 from trystate.model.checker.story import tell
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, all_, always, environment, fault, flag, index, integer, sometimes, terminal
+from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.lock import Edition, Lock
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 
 class House(System):

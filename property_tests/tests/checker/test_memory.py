@@ -34,10 +34,10 @@ from trystate.model.checker.symbolic.diagrams import Diagrams
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached
 from trystate.property_tests.harness.checks import Check
+from trystate.property_tests.support.systems.engine_samples import Odometer
 from trystate.property_tests.support.systems.jugs import Jugs
 from trystate.property_tests.support.systems.symbolic_samples import Ring, Rooks
 from trystate.property_tests.support.systems.wide_systems import Counters
-from trystate.property_tests.tests.checker.test_limits import Odometer
 from trystate.search import machine
 
 PROGRAM = """

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import System
-from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems import jugs, peterson, philosophers, two_phase_commit
 from trystate.property_tests.support.systems.jugs import Jugs
 from trystate.property_tests.support.systems.peterson import Lock, Peterson
 from trystate.property_tests.support.systems.philosophers import Habit, Philosophers
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 INTERPRETED_MAX = 4  # resource managers: the reference engine takes seconds beyond
 COUNTED_MAX = 7  # each engine counts eight in its own tests
 

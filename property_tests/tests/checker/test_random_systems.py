@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -10,16 +9,23 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given, note, settings
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
-from trystate.model.checker.verdicts import Report, Status
+from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, Kind, State, System, any_, flag, index, sometimes, transition
+from trystate.model.language import Kind, State, System, any_, flag, index, sometimes, transition
 from trystate.model.language.machines import apply_effects
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
-from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning, response_holds
+from trystate.property_tests.support.runs import (
+    AVAILABLE,
+    assert_runs_show_what_they_claim,
+    facts,
+)
+from trystate.property_tests.support.systems.random_meaning import (
+    assert_steps_do_what_their_plans_say,
+    response_holds,
+)
 from trystate.property_tests.support.systems.random_systems import (
     MEMBERS,
     Declaration,
@@ -28,43 +34,6 @@ from trystate.property_tests.support.systems.random_systems import (
     declarations,
     system,
 )
-
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
-
-
-def facts(report: Report) -> dict[str, Any]:
-    """All that does not depend on which of several shortest paths an engine happened to find."""
-    seen = report.exploration
-    return {
-        "graph": (seen.distinct, seen.edges, seen.depth),
-        "verdicts": {v.property.name: v.status for v in report.verdicts},
-        "lengths": {
-            v.property.name: len(v.run.path.steps)
-            for v in report.verdicts
-            if v.run is not None and v.property.form is not Form.LEADS_TO
-        },
-        "found": sorted(seen.found),
-        "never fired": report.never_fired,
-    }
-
-
-def assert_runs_show_what_they_claim(report: Report) -> None:
-    interpreter = Interpreter(report.system)
-    for verdict in report.verdicts:
-        if verdict.run is None:
-            continue
-        if verdict.property.form is Form.LEADS_TO:
-            assert_is_a_fair_lasso(report.system, verdict.run)
-            assert refutes(report.system, verdict.run, verdict.property)
-            continue
-        path = verdict.run.path
-        assert_is_a_run(report.system, path)
-        if verdict.property.form in (Form.ALWAYS, Form.SOMETIMES):
-            wanted = verdict.property.form is Form.SOMETIMES
-            assert interpreter.holds(verdict.property.exprs[0], path.states[-1]) is wanted
-        elif verdict.property.form is Form.DEADLOCK:
-            moves = [i for i, _ in interpreter.successors(path.states[-1]) if not i.transition.fault]
-            assert not moves and not interpreter.holds(report.system.terminal, path.states[-1])
 
 
 @given(declarations())
@@ -155,20 +124,6 @@ def test_symmetry_is_refused_or_right(declared: Declaration) -> None:
     assert reduced["graph"][0] == orbits(declared_system, reachable(declared_system))
     plain = facts(check(declared_system, engine="interpret"))
     assert reduced["lengths"] == plain["lengths"]
-
-
-def assert_steps_do_what_their_plans_say(declared: Declaration, interpreter: Interpreter, states: list[State]) -> None:
-    members = interpreter.system.sizes["node"]
-    for state in states:
-        cells = cells_of(interpreter.system, state)
-        for name in ("invariant", "witness"):
-            expected = bool(meaning(getattr(declared, name), cells, (), members))
-            assert interpreter.holds(interpreter.system.claim(name).exprs[0], state) is expected
-        for instance in interpreter.kernel.instances:
-            number = int(instance.transition.name.removeprefix("step"))
-            expected_cells = after(declared.steps[number], number, cells, instance.indices, members)
-            found = interpreter.step(instance, state)
-            assert (None if found is None else cells_of(interpreter.system, found)) == expected_cells
 
 
 @given(declarations())

@@ -27,11 +27,11 @@ from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
 from trystate.property_tests.support.mutants import planted, rewritten, survivors
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.ranks import InMemory, together
+from trystate.property_tests.support.ranks import InMemory, alone, answers, together
+from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_ranks import MANY, alone, answers
 from trystate.search import rank_storage, spill
 from trystate.search.rank_storage import RankSpill, opened
 from trystate.search.spill import Spill

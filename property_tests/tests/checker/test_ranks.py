@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trystate.model.checker.check import check, watches
+from trystate.model.checker.check import check
 from trystate.model.checker.engine import memory_ended
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import partitioned, paths, ranks
-from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost, owners, parted
@@ -32,14 +31,13 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Form, System
 from trystate.property_tests.support.mutants import rewritten, survivors, wrapped
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.ranks import InMemory, together
+from trystate.property_tests.support.ranks import InMemory, alone, answers, together
+from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
 
 COUNTS = (1, 2, 3)
-MANY = Limits(states=20_000, seconds=30.0)
 
 
 @contextmanager
@@ -50,16 +48,6 @@ def tiny(chunk: int = 3, batch: int = 9) -> Iterator[None]:
             patch.setattr(module, "CHUNK", chunk)
         patch.setattr(partitioned, "BATCH", batch)
         yield
-
-
-def answers(engine: ExplicitEngine) -> dict[str, Any]:
-    """Everything that a search says, but for times and bytes."""
-    seen = engine.explore([replace(watch, path=True) for watch in watches(engine.kernel)])
-    return {"graph": (seen.distinct, seen.edges, seen.depth, seen.stopped), "found": seen.found}
-
-
-def alone(of: System, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
-    return answers(ExplicitEngine(Kernel(of), limits, **options))
 
 
 def shared(make: Callable[[], System], count: int, limits: Limits = MANY, **options: Any) -> list[dict[str, Any]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 EXPLORED = {"interpret": (2,), "explicit": (2, 3), "symbolic": (2, 3) if NIGHTLY else (2,)}  # sizes that take seconds
 
 

@@ -42,12 +42,11 @@ from trystate.model.language import System
 from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
 from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night, examples
-from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
+from trystate.property_tests.support.systems.engine_samples import Odometer, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.test_cores import MANY, SYSTEMS, answers, tiny
-from trystate.property_tests.tests.checker.test_limits import Odometer
-from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
+from trystate.property_tests.tests.checker.searches import SYSTEMS, answers, tiny
 from trystate.search import checkpoint, spill
 from trystate.search.checkpoint import Directory, KeysFile
 from trystate.search.spill import MEMORY_BYTES_MIN, Spill
@@ -138,6 +137,7 @@ import sys
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.tests.checker.searches import SYSTEMS, answers, tiny
 from trystate.search.spill import Spill
 
 def most():

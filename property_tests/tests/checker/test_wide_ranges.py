@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, event, given, seed, settings
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.estimate import project
 from trystate.model.checker.explicit import arrays, vectorise
 from trystate.model.checker.explicit.packing import WORD_BITS
@@ -26,12 +26,12 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, always, integer, ite, sometimes, transition
 from trystate.property_tests.support.mutants import replaced, rewritten, survives
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim, facts
+from trystate.property_tests.support.systems.random_meaning import assert_steps_do_what_their_plans_say
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.wide_systems import Leap, Starts, TooWide, Totals, wide_declarations
-from trystate.property_tests.tests.checker import test_random_systems as random_systems
 from trystate.report.itf import itf_trace
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 every_engine = pytest.mark.parametrize("engine", [*AVAILABLE, "auto"])
 SMALL = Limits(states=1_000, memory_bytes=1 << 27, seconds=30.0)
 
@@ -239,8 +239,8 @@ def decided(declared: Declaration, engine: str) -> Any:
         return "refused"
     except DeclarationError as left:
         return str(left).rpartition(" after ")[2]  # which of several first steps out of range is as it comes
-    random_systems.assert_runs_show_what_they_claim(report)
-    return random_systems.facts(report) if report.exploration.complete else report.exploration.stopped
+    assert_runs_show_what_they_claim(report)
+    return facts(report) if report.exploration.complete else report.exploration.stopped
 
 
 def assert_all_agree(declared: Declaration, engines: Sequence[str] = (*AVAILABLE[1:], "auto")) -> None:
@@ -281,7 +281,7 @@ def test_a_traced_step_on_wide_ranges_does_what_its_plan_says(declared: Declarat
     engine = ReferenceEngine(interpreter.kernel, SMALL)
     engine.explore([])
     states = sorted(engine.parent)[:20]
-    random_systems.assert_steps_do_what_their_plans_say(declared, interpreter, states)
+    assert_steps_do_what_their_plans_say(declared, interpreter, states)
 
 
 # ---- what would be noticed

@@ -22,6 +22,12 @@ FOLDERS = ("diagrams", "impl", "model", "monitor", "page", "property_tests")  # 
 PARTS = (*FOLDERS, "search")  # the last is in trystate/ itself
 ROOMS = ("harness", "adapters", "replays", "support", "tests")  # of property_tests: each may import those before it
 INSTALLED = ROOMS[:3]
+TESTS = "trystate.property_tests.tests"
+# These run the tests, or the mistaken systems, of other test files.
+OF_OTHER_TESTS = (
+    "autograd.test_engagements", "house.test_larger", "prover.test_proofs", "prover.test_systems",
+    "rendezvous.test_defects", "rendezvous.test_mutants",
+)  # fmt: skip
 
 LINES_MAX = 800  # of a file. Aim at 500, and do not cut a class in two for it
 FUNCTION_LINES_MAX = 60  # aim at 45, a screen
@@ -152,6 +158,8 @@ def forbidden(module: Module, found: Import) -> str:
     """Why this module may not import this; empty if it may."""
     if reason := out_of_its_room(module, found):
         return reason
+    if room(found.target) == "tests" and ".test_" in found.target and not module.name.endswith(OF_OTHER_TESTS):
+        return "is a test file: move what is shared to property_tests/support"
     folder = folder_of(found.target)
     if found.relative and folder != module.folder:
         return "leaves its folder with a relative import"
@@ -210,6 +218,8 @@ def test_no_script_imports_a_test_module() -> None:
         ("cli", "from trystate.property_tests.support.pinned import violated", "which is not installed"),
         ("property_tests.harness.x", "def f():\n    from pytest import skip", "where trystate is installed for use"),
         ("cli", "import pytest", "where trystate is installed for use"),
+        ("property_tests.tests.store.x", f"from {TESTS}.store.test_server import served", "is a test file"),
+        ("property_tests.tests.store.x", f"from {TESTS}.store import test_server", "is a test file"),
         ("property_tests.support.x", "from trystate import registry", "which may import model, impl, monitor"),
         ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl, monitor"),
         ("model.checker.x", "from trystate.search.cores import Cores", "nothing of ours"),

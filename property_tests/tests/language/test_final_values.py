@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import product
 from typing import Any
 
 import pytest
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError
 from trystate.model.language import System, flag, index, integer, ite, transition
 from trystate.property_tests.support.lines import blamed
+from trystate.property_tests.support.runs import AVAILABLE
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 engines = pytest.mark.parametrize("engine", AVAILABLE)
 
 

@@ -7,14 +7,13 @@ HYPOTHESIS_PROFILE=nightly.
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import islice, pairwise, product
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
@@ -39,11 +38,11 @@ from trystate.model.language.text import assignment
 from trystate.property_tests.support.lines import blamed
 from trystate.property_tests.support.mutants import survives
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.named_binders import plant
 from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning, size
 from trystate.property_tests.support.systems.random_systems import MEMBERS, Declaration, declarations, system
 
-AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 NESTED = declarations(nested=True)
 
 

@@ -23,7 +23,7 @@ from trystate.model.language import (
     sometimes,
     transition,
 )
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.runs import AVAILABLE
 
 S = SymbolicState
 

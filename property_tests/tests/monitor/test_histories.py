@@ -26,7 +26,7 @@ from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.stores.besieged import Siege, Step
 from trystate.property_tests.support.stores.recorded import Command, recorder
 from trystate.property_tests.support.stores.rooms import Room, barrier
-from trystate.property_tests.tests.store.test_fuzz import sieges
+from trystate.property_tests.support.stores.sieges import sieges
 from trystate.store import TCPStore, TCPStoreServer
 
 Line = dict[str, Any]

@@ -147,13 +147,7 @@ MUTANTS_OF_TORCH = (
 )
 # fmt: on
 
-(
-    test_torch_violates_what_is_known_of_it_and_no_more,
-    test_every_step_of_torch_is_taken_and_every_claimed_move_is_made,
-    test_the_engines_agree_on_torch,
-    test_a_mutant_of_torch_is_caught_by_the_property_that_is_about_it,
-    test_every_property_is_violated_by_a_mutant_of_torch,
-) = model_tests(ASKED_OF_TORCH, MUTANTS_OF_TORCH, ASKED_OF_TORCH[2:3])
+TestTorch = model_tests(ASKED_OF_TORCH, MUTANTS_OF_TORCH, ASKED_OF_TORCH[2:3])
 
 
 # ---- ours, wrong in one place
@@ -242,13 +236,7 @@ MUTANTS_OF_OURS = (
 )
 # fmt: on
 
-(
-    test_ours_violates_nothing,
-    test_every_step_of_ours_is_taken_and_every_claimed_move_is_made,
-    test_the_engines_agree_on_ours,
-    test_a_mutant_of_ours_is_caught_by_the_property_that_is_about_it,
-    test_every_property_is_violated_by_a_mutant_of_ours,
-) = model_tests(ASKED_OF_OURS, MUTANTS_OF_OURS, ASKED_OF_OURS[:1])
+TestOurs = model_tests(ASKED_OF_OURS, MUTANTS_OF_OURS, ASKED_OF_OURS[:1])
 
 
 # ---- torch's handler

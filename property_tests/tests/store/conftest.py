@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +15,9 @@ def no_record_accuses_the_store() -> Iterator[None]:
     """A test of planted mistakes asks for what is wrong itself, and leaves nothing here."""
     yield
     assert recorded.judged() == []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a FileStore."""
+    return tmp_path / "store"

@@ -25,14 +25,7 @@ from trystate.impl.store.file.records import MAGIC
 from trystate.impl.store.file.store import FileStore
 from trystate.property_tests.adapters.torch_store.isolated import Child, Silence
 from trystate.property_tests.support.stores.client.common import until
-
-AMPLE = timedelta(seconds=30)
-SHORT = timedelta(milliseconds=50)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+from trystate.property_tests.support.stores.files import AMPLE, SHORT, state
 
 
 def carry_out(told: Connection, body: str, path: Path) -> None:
@@ -80,11 +73,6 @@ def history(path: Path) -> tuple[bytes, list[dict[str, bytes]]]:
             states.append(dict(zip(store.list_keys(), store.multi_get(store.list_keys()), strict=True)))
         data = path.read_bytes()
     return data, states
-
-
-def state(store: FileStore) -> dict[str, bytes]:
-    keys = store.list_keys()
-    return dict(zip(keys, store.multi_get(keys), strict=True))
 
 
 def test_a_log_that_is_cut_off_at_any_byte_is_an_earlier_state_and_goes_on(tmp_path: Path) -> None:

@@ -18,9 +18,7 @@ from trystate.impl.store.file import journal
 from trystate.impl.store.file.replica import Replica
 from trystate.impl.store.file.store import FileStore
 from trystate.property_tests.support.stores.client.common import until
-from trystate.property_tests.tests.store.test_file_store import AMPLE, SHORT, path, state
-
-__all__ = ["path"]  # the fixture
+from trystate.property_tests.support.stores.files import AMPLE, SHORT, state
 
 
 @pytest.mark.parametrize("where", ["append", "apply", "appeared"])

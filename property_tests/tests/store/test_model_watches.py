@@ -5,15 +5,12 @@ Rule: a mutant is one change of the edition TRYSTATE, which violates nothing as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from trystate.model import UsageError
 from trystate.model.language import Expr, SymbolicState, all_, any_, ord_
-from trystate.model.language.transitions import Rule
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers import Ours as OurBarriers
 from trystate.model.store.barriers.fields import Reply
@@ -22,6 +19,7 @@ from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import EVENTS, Message, Request
 from trystate.property_tests.support.pinned import Asked, Mutant, model_tests
+from trystate.property_tests.support.systems.changed import instead, then
 
 S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
@@ -97,23 +95,6 @@ def test_an_edition_without_the_request_is_refused() -> None:
 
 
 # ---- mutants
-
-
-def then(rule: Rule, change: Callable[..., None]) -> Rule:
-    """The same step, and one thing more."""
-
-    def body(self: Any, s: S, *indices: Expr) -> None:
-        """The step, changed."""
-        rule.body(self, s, *indices)
-        change(self, s, *indices)
-
-    return replace(rule, body=body)
-
-
-def instead(rule: Rule, change: Callable[..., None]) -> Rule:
-    """Another step in its place."""
-    change.__doc__ = "Another step."
-    return replace(rule, body=change)
 
 
 class AcknowledgesOnly(OurWatches):
@@ -440,10 +421,4 @@ MUTANTS: tuple[Mutant, ...] = (
 # fmt: on
 
 
-(
-    test_an_edition_violates_what_is_known_of_it_and_no_more,
-    test_every_step_is_taken_and_every_claimed_move_is_made,
-    test_the_engines_agree,
-    test_a_mutant_is_caught_by_the_property_that_is_about_it,
-    test_every_property_is_violated_by_a_mutant,
-) = model_tests(ASKED, MUTANTS, COMPARED)
+TestModel = model_tests(ASKED, MUTANTS, COMPARED)

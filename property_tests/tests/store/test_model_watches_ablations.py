@@ -23,7 +23,7 @@ from trystate.model.store.vocabulary import Arrival, Watcher
 from trystate.model.store.watches import Ours, Watches
 from trystate.property_tests.support.nightly import a_third
 from trystate.property_tests.support.pinned import bare, violated
-from trystate.property_tests.tests.store.test_model_watches import then
+from trystate.property_tests.support.systems.changed import then
 
 S = SymbolicState
 Base = Any  # a type[System], cured or not, whose steps and helpers are read by name

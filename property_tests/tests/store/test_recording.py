@@ -48,7 +48,7 @@ from trystate.property_tests.support.stores.rooms import (
     watch,
     xget,
 )
-from trystate.property_tests.tests.store.test_fuzz import QUICK, sieges
+from trystate.property_tests.support.stores.sieges import QUICK, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 OURS = b"trystate/job/state"

@@ -37,7 +37,7 @@ from trystate.property_tests.support.stores.rooms import (
     wait,
     xbarrier,
 )
-from trystate.property_tests.tests.store.test_fuzz import requests
+from trystate.property_tests.support.stores.sieges import requests
 
 # ---- torch's nineteen requests
 

@@ -32,7 +32,7 @@ from trystate.property_tests.support.stores.rooms import (
     wait,
     watch,
 )
-from trystate.property_tests.tests.store.test_fuzz import mutated, requests
+from trystate.property_tests.support.stores.sieges import mutated, requests
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 
