@@ -11,11 +11,11 @@ from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import GRAPHS, small_graphs
+from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind
 from trystate.model.language.transitions import Rule
 from trystate.property_tests.adapters.our_autograd.conformance import (
-    ALL,
     LONG,
     PASS_CHECKS,
     SLICES,
