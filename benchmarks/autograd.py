@@ -25,6 +25,7 @@ from typing import Any
 
 from common import about, in_turns, ratio, show, spread
 from passes import Work, measure, prepare
+
 from trystate.property_tests.support.autograd.running import join
 from trystate.property_tests.support.autograd.worlds import World
 

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 import torch
+
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchServer
 
 LOOPBACK = "127.0.0.1"

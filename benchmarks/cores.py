@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from checker import about, spread
+
 from trystate.model.checker.explicit import packing
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits, Watch, WatchKey, WatchKind
 from trystate.model.language import Form, System, not_
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-
-from trystate.cores import Cores
+from trystate.search.cores import Cores
 
 TRIES = 8  # of a pair of runs that others disturb
 DISTURBED_CORES = 0.05

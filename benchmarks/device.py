@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from checker import about, spread
+
 from trystate.model.checker.explicit import packing
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Exploration, Kernel, Limits, Watch, WatchKey, WatchKind
 from trystate.model.language import Form, System, not_
 from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-
-from trystate import device as devices
-from trystate.machine import search_workers
+from trystate.search import device as devices
+from trystate.search.machine import SearchOptions
 
 STATES_MAX = 1 << 33
 SYSTEMS = {"two phase commit": lambda n: TwoPhaseCommit(rm=n), "rendezvous": small_rendezvous}
@@ -80,7 +80,7 @@ class Run(NamedTuple):
 def engine_of(system: System, side: Side) -> tuple[ExplicitEngine, list[Watch]]:
     asked = [p for p in system.properties if p.form is Form.ALWAYS]
     watches = [Watch(WatchKey(WatchKind.ALWAYS, p.name), not_(p.exprs[0]), {}) for p in asked]
-    workers, bounds = search_workers(side.device, side.cores, "explicit")
+    workers, bounds = SearchOptions("explicit", device=side.device, cores=side.cores).workers()
     return ExplicitEngine(Kernel(system), Limits(STATES_MAX, bounds.memory_bytes), workers=workers), watches
 
 

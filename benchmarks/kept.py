@@ -24,6 +24,7 @@ from pathlib import Path
 
 from common import LOOPBACK, about, in_turns, ratio, seconds, show, spread
 from store import Crowd
+
 from trystate.property_tests.adapters.our_store import wire
 
 

@@ -23,12 +23,12 @@ from common import LOOPBACK
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import TrystateError
-
 from trystate.store import TCPStore
 
 LIMIT_SECONDS = 30  # an event that has not happened by then is taken not to happen

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trystate.property_tests.support.autograd.sides import SIDES, Side, worker
 
 WIDTH = 16  # of a layer

@@ -17,8 +17,7 @@ from trystate.model.checker.check import watches
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.rendezvous import Edition, Rendezvous
-
-from trystate.ranks import TorchRanks, joined
+from trystate.search.ranks import TorchRanks, joined
 
 HEAD = (
     "| ranks | states | edges | depth | words | s | processor s | states/processor s | sent bytes/state | "

@@ -50,6 +50,7 @@ from nodes import (
     together,
 )
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
+
 from trystate.impl.rendezvous.engine import Effect, Engine, Sync
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.property_tests.adapters.simulator.moments import Task, Time

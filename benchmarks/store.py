@@ -34,6 +34,7 @@ from typing import Any
 
 import torch.distributed as dist
 from common import LOOPBACK, SERVERS, Sides, about, in_turns, ratio, seconds, show, spread
+
 from trystate.impl.store.wire import I64
 from trystate.property_tests.adapters.our_store import wire as wire
 from trystate.property_tests.adapters.torch_store.server import Server

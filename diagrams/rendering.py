@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import graphviz  # type: ignore[import-untyped]
+
 from trystate.model.errors import UnavailableError, UsageError
 
 Format = Literal["svg", "png"]

@@ -39,7 +39,7 @@ from trystate.model.rendezvous.findings import LARGER
 from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
-from trystate.property_tests.tests.rendezvous.test_model import ONLY_NIGHTLY
+from trystate.property_tests.support.pinned import ONLY_NIGHTLY
 from trystate.report.results import natural
 from trystate.testing import Deviation
 

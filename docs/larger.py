@@ -16,15 +16,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from trystate.__main__ import main as trystate
+from trystate.exits import Exit
 from trystate.model.checker.check import watches
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.explicit.engine import Compiled
 from trystate.model.checker.explicit.storage import fingerprint
 from trystate.model.checker.kernel import Kernel
 from trystate.model.rendezvous.findings import LARGER
-
-from trystate.__main__ import main as trystate
-from trystate.exits import Exit
 
 FILE = Path(__file__).parent / "larger.json"
 KEPT = ("label", "sizes", "states", "edges", "depth", "properties")

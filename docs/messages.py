@@ -12,9 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-from trystate.model.messages import FIELD, MESSAGES, SCRIPT_ERROR, Cause, Kind, Message
-
 from trystate import registry
+from trystate.model.messages import FIELD, MESSAGES, SCRIPT_ERROR, Cause, Kind, Message
 
 PAGE = Path(__file__).parent / "messages.md"
 ORDER = {Kind.ERROR: "an error", Kind.CONSEQUENCE: "a consequence", Kind.NOTE: "a note"}

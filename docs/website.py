@@ -9,10 +9,11 @@ to a file that is not there stays as it is, and the strict build fails on it.
 A chart in Mermaid is drawn by Graphviz while the site is built, so that a reader's browser fetches no script. Those of
 the pictures' pages stay text, which may be copied: their pictures are above them.
 
-Three pages are generated: `command_line` from the parser, `bibliography` from the citations of the models, and the page
-of the articles. The pictures are drawn into build/pictures, which takes a minute, unless the environment variable
-TRYSTATE_PICTURES names the folder of a `trystate diagram --out`. The file that `trystate page` has written becomes a
-part of the site, where TRYSTATE_PAGE names it.
+Generated pages are `command_line` from the parser, `bibliography` from the citations of the models, the page of the
+articles, and a report below upstream/ from each script of a replay, to which a link to the script leads. The pictures
+are drawn into build/pictures, which takes a minute, unless the environment variable TRYSTATE_PICTURES names the folder
+of a `trystate diagram --out`. The file that `trystate page` has written becomes a part of the site, where
+TRYSTATE_PAGE names it.
 
 mkdocs calls each function `on_...` by its name.
 """
@@ -39,8 +40,10 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from trystate import registry
 from trystate.cli import parser
 from trystate.diagrams import render
+from trystate.property_tests import replays
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
@@ -48,6 +51,7 @@ TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CO
 PICTURES = "diagrams/generated"
 DRAWN = os.environ.get("TRYSTATE_PICTURES", "")  # a folder of `trystate diagram --out`
 MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
+SCRIPTS = "property_tests/replays"
 EMBEDDED = "page/models.html"  # its place in the site
 FRAME = """\
 [The page of all systems, on its own](page/models.html)
@@ -90,6 +94,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
     files.append(File.generated(config, "command-line.md", content=command_line()))
     files.append(File.generated(config, "bibliography.md", content=bibliography()))
+    for finding in registry.findings().values():
+        if (script := replays.script(finding)).is_file():
+            files.append(File.generated(config, f"upstream/{script.stem}.md", content=replays.report(finding)))
     articles = runpy.run_path(str(ROOT / "docs" / "articles.py"))["page"]()
     files.append(File.generated(config, "articles.md", content=articles))
     if MODELS:
@@ -190,6 +197,8 @@ def _uri(path: str) -> str:
         return "index.md"
     if (ROOT / path).is_dir():
         return TOP["ARCHITECTURE.md"]  # says what lies in which folder
+    if path.startswith(f"{SCRIPTS}/"):
+        return f"upstream/{path.removeprefix(f'{SCRIPTS}/').removesuffix('.py')}.md"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"diagrams/{path.removeprefix(PICTURES + '/')}" if path.startswith(PICTURES) else f"source/{path}.txt"

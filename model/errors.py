@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -37,3 +38,14 @@ class UnavailableError(TrystateError):
 
 class LimitReached(TrystateError):
     """A search stopped at a limit of states, memory or time before it was complete."""
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, show: Iterable[str] | None = None) -> str:
+    """`no system 'rendez': did you mean rendezvous?`; if no name is near, those of `show`, or else all."""
+    import difflib  # only where an error is told
+
+    names = {each.lower(): each for each in known}
+    close = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=3)]
+    if close:
+        return f"no {what} {name!r}: did you mean {' or '.join(close)}?"
+    return f"no {what} {name!r}: known are {', '.join(names.values() if show is None else show) or 'none'}"

@@ -33,6 +33,7 @@ from functools import cache
 from typing import Any
 
 import transitions
+
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, System
@@ -207,7 +208,9 @@ def system_of(kind: str, edition: Edition) -> System:
     if kind == "client":
         torchs = edition is Edition.TORCH
         return Waits(edition=StoreEdition.TORCH if torchs else StoreEdition.TRYSTATE, faults=["drop"])
-    return Rendezvous(node=2, min_nodes=2, max_nodes=2, edition=edition, faults=fault_bounds(Environment.declarations()))
+    return Rendezvous(
+        node=2, min_nodes=2, max_nodes=2, edition=edition, faults=fault_bounds(Environment.declarations())
+    )
 
 
 @cache

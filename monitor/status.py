@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from torch.distributed import DistError
+
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.endpoint import place
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousError

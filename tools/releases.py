@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import os
 import re
@@ -33,11 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trystate import registry
 from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.model.releases import RELEASES, Release
-
-from trystate import registry
+from trystate.property_tests import replays
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "tools" / "releases.json"
@@ -46,7 +45,7 @@ TESTS = ROOT / "property_tests" / "tests"
 EXTRAS = "greenlet pytest pytest-xdist expecttest uvloop"
 # Tests of models alone, of mutants, and what other steps do: the comparisons, the suite and the replays.
 ELSEWHERE = re.compile(
-    r"test_(model\w*|ablations|\w*mutants|torch_scenarios|torch_conformance|conformance|backward|contexts|pictures)\.py"
+    r"test_(model\w*|ablations|\w*mutants|torch_conformance|conformance|backward|contexts|pictures)\.py"
 )
 TESTS_AT_ONCE = REPLAYS_AT_ONCE = 4  # on two cores: most of the time they wait
 REPLAY_SECONDS = 180
@@ -121,9 +120,9 @@ class Place:
                     os.killpg(process.pid, signal.SIGKILL)
                 return 124, f"not done after {seconds:g} s"
 
-    def inside(self, what: str, *names: str, seconds: float) -> tuple[int, Any]:
+    def inside(self, what: str, *, seconds: float) -> tuple[int, Any]:
         """The value that `inside` prints last in this environment; the last line of all if it prints none."""
-        code, said = self.run(self.python, __file__, "--inside", what, *names, seconds=seconds)
+        code, said = self.run(self.python, __file__, "--inside", what, seconds=seconds)
         last = said.strip().rpartition("\n")[2]
         try:
             return code, json.loads(last)
@@ -226,12 +225,22 @@ REPLAYS = "replays"
 
 
 def replayed(place: Place, finding: Finding) -> str:
-    """The result of a finding's schedule, which is tried again where its releases say otherwise."""
-    wanted, saw = "reproduced" if releases.has(place.release.tried, finding) else "held", ""
+    """The result of a finding's script, which is tried again where its releases say otherwise."""
+    script, absence, saw = replays.script(finding), releases.absence(place.release.tried, finding), ""
+    if not script.is_file():
+        return "no replay"
+    if absence and not releases.is_over(place.release.tried, finding):
+        return f"lacking: {absence}"
     for _ in range(ATTEMPTS):
-        code, found = place.inside("replay", finding.name, seconds=REPLAY_SECONDS)
-        saw = str(found) if isinstance(found, str) else f"error: exit code {code}"
-        if saw == wanted or saw.startswith(("lacking", "no replay")):
+        code, said = place.run(place.python, str(script), seconds=REPLAY_SECONDS)
+        lines = [line for line in said.splitlines() if line.startswith(("reproduced: ", "not reproduced: "))]
+        last = lines[-1] if lines else said.strip().rpartition("\n")[2]  # an interpreter that ends may print more
+        reproduced = replays.outcome(code, last)
+        if reproduced is not None:
+            saw = "reproduced" if reproduced else "held"
+        else:
+            saw = f"no schedule: exit code {code}: {last[:200]}"
+        if reproduced is not bool(absence):
             break
     return saw
 
@@ -247,7 +256,7 @@ def as_declared(version: str, finding: Finding, saw: str) -> bool:
 # ---- inside the environment of a release
 
 
-def inside(what: str, names: Sequence[str]) -> Any:
+def inside(what: str) -> Any:
     """Done by the environment's Python, which prints the value in its last line."""
     from importlib.metadata import version
 
@@ -256,7 +265,7 @@ def inside(what: str, names: Sequence[str]) -> Any:
     if what == "version":
         return version("torch")
     prepare_for_torch()
-    return _comparisons() if what == "comparisons" else _replay(names[0])
+    return _comparisons()
 
 
 def _comparisons() -> dict[str, tuple[str, int | None]]:
@@ -273,27 +282,6 @@ def _comparisons() -> dict[str, tuple[str, int | None]]:
         except ScheduleError as lacking:
             found[check.name] = str(lacking), None
     return found
-
-
-def _replay(name: str) -> str:
-    from trystate.property_tests.adapters.replays import ScheduleError
-    from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
-    from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
-    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
-    from trystate.property_tests.adapters.torch_release import NotInRelease
-    from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
-    from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
-
-    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}.get(name)
-    if scenario is None:
-        return "no replay"
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return "reproduced" if scenario.run(lambda _: None).reproduced else "held"
-    except NotInRelease as lacking:
-        return f"lacking: {lacking}"
-    except ScheduleError as error:
-        return f"no schedule: {error}"
 
 
 # ---- one release after the other
@@ -466,10 +454,10 @@ def main() -> int:
     parser.add_argument("--environment", type=Path, help="use this one, which has the release and this checkout")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file of the results (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="write the page from the results, and run nothing")
-    parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
-        print(json.dumps(inside(args.inside[0], args.inside[1:])))
+        print(json.dumps(inside(args.inside)))
         return 0
     if wrong := [version for version in args.versions if version not in known]:
         parser.error(f"no release {wrong[0]} in model/releases.py: it has {', '.join(known)}")

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from trystate.model.checker.refinement import Refinement, refines
     from trystate.model.checker.transitions_adapter import to_transitions
     from trystate.model.checker.verdicts import Counterexample, Coverage, Report, Status, Verdict
-
-    from .machine import check
+    from trystate.search.machine import check
 else:
     from .lazy import lazily
 

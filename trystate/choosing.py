@@ -1,15 +1,16 @@
-"""The options that choose a system: its sizes, edition and faults, checked and told in one line each."""
+"""The values of options, and the options that choose a system, checked and told in one line each."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import UsageError, unknown
 from trystate.model.language import System
 
 from . import registry
 
+SYSTEM_HELP = f"{', '.join(registry.SYSTEMS)}, one of their machines, or module:Class"
 SIZES = {"nodes": "node", "min": "min_nodes", "max": "max_nodes"}  # the option, and what a system calls it
 
 
@@ -36,6 +37,13 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def port(text: str) -> int:
+    """An option's value: the number of a port."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to 65535")
+    return int(text)
 
 
 def add_system_options(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +119,7 @@ def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
     for text in args.size:
         name, _, value = text.partition("=")
         if name not in known:
-            raise UsageError(registry.unknown("size", name, known))
+            raise UsageError(unknown("size", name, known))
         sizes[name] = _number(f"--size {text}", value, 0)
     return sizes
 
@@ -122,7 +130,7 @@ def edition(cls: type[System], wanted: str | None) -> Any:
     if wanted is None:
         return registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in known else None
     if wanted.upper() not in known:
-        raise UsageError(registry.unknown("edition", wanted, known))
+        raise UsageError(unknown("edition", wanted, known))
     return wanted
 
 
@@ -133,7 +141,7 @@ def _faults(cls: type[System], wanted: list[str]) -> dict[str, int]:
         name, equals, value = text.partition("=")
         if name not in known:
             hint = "; a system's name stands before the options" if name in registry.SYSTEMS else ""
-            raise UsageError(registry.unknown("fault", name, known) + hint)
+            raise UsageError(unknown("fault", name, known) + hint)
         faults[name] = _number(f"--fault {text}", value, 1) if equals else known[name]
     return faults
 

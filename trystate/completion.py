@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trystate.model.errors import UnavailableError
+from trystate.model.language import System
 
 from . import registry
 
@@ -20,6 +21,10 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 def _systems() -> list[str]:
     return [*registry.SYSTEMS]
+
+
+def _of_systems(names: Callable[[type[System]], Iterable[str]]) -> set[str]:
+    return {name for cls in registry.SYSTEMS.values() for name in names(cls)}
 
 
 def _engines() -> list[str]:
@@ -42,10 +47,10 @@ def _findings() -> Iterator[str]:
 
 NAMES: dict[tuple[str, str], Callable[[], Iterable[str]]] = {  # (command, argument) -> what it may be; "" any command
     ("", "SYSTEM"): _systems,
-    ("", "--edition"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.edition_names(cls)},
-    ("", "--fault"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.fault_bounds(cls)},
+    ("", "--edition"): lambda: _of_systems(registry.edition_names),
+    ("", "--fault"): lambda: _of_systems(registry.fault_bounds),
     ("", "--engine"): _engines,
-    ("", "--witness"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.witnesses(cls)},
+    ("", "--witness"): lambda: _of_systems(registry.witnesses),
     ("table", "NAME"): lambda: (*registry.table_names(), *registry.SYSTEMS),
     ("diagram", "NAME"): _drawn,
     ("replay", "NAME"): _findings,
@@ -110,5 +115,7 @@ class PrintCompletion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: object = None
     ) -> None:
-        print(script(parser, str(values)))
+        from .cli import parser as whole  # it has the options of each command
+
+        print(script(whole(), str(values)))
         parser.exit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 
 class Exit(enum.IntEnum):
@@ -19,6 +20,7 @@ class Exit(enum.IntEnum):
     TERMINATED = 143  # or by SIGTERM
 
 
+REPORT_DIRECTORY = Path("trystate-report")  # where a command that searches writes without --out
 TRACEBACK = "traceback.txt"  # of an internal error, in the report directory
 
 USUAL = {  # the meaning of each code, where a command's page of the manual does not say otherwise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .exits import Exit, exits_help
 
@@ -257,14 +259,15 @@ checkers per process.
     "replay": Page(
         summary="replay a known defect on the real torch",
         description="""\
-Show a finding, its shortest counterexample in the model, and then the same on
-the torch that is installed: the real classes over a real TCPStore on the
-loopback interface. Takes seconds.
+Show a finding, its shortest counterexample in the model, and then run its
+script on the torch that is installed: the real classes, on the loopback
+interface. Takes seconds, at most a minute.
 """,
         examples="""\
   trystate replay --list
   trystate replay fast-exit
   trystate replay R3
+  trystate replay R3 --report > issue.md
 """,
         exits={
             Exit.OK: "torch did it, or this release of torch should not and did not",
@@ -525,3 +528,17 @@ LIMITS = {  # of a store's server: the field of `Limits` -> its help; impl/store
     "half_sent_seconds": "seconds without another byte of a request that has begun",
     "reservation_seconds": "seconds that a queue's element is kept for the pop after a wait",
 }
+
+
+def add_page(commands: argparse._SubParsersAction[Any], word: str, name: str) -> argparse.ArgumentParser:
+    """The parser of the command that `word` chooses, with its page."""
+    page = PAGES[name]
+    parser: argparse.ArgumentParser = commands.add_parser(
+        word,
+        help=page.summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        description=page.description,
+        epilog=page.epilog,
+    )
+    return parser

@@ -5,7 +5,6 @@ Rule: names and values come from the declarations; nothing is repeated here but 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -36,7 +35,7 @@ from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
-from trystate.model.errors import TrystateError, UsageError
+from trystate.model.errors import TrystateError, UsageError, unknown
 from trystate.model.groups.creation import Groups
 from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
@@ -203,15 +202,6 @@ def finding_number(label: str) -> str:
     """How a finding is called in a table: its number, if it is known by its name."""
     found = findings().get(label)
     return found.number if found is not None else label
-
-
-def unknown(what: str, name: str, known: Iterable[str], *, show: Iterable[str] | None = None) -> str:
-    """`no system 'rendez': did you mean rendezvous?`; if no name is near, those of `show`, or else all."""
-    names = {each.lower(): each for each in known}
-    close = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=3)]
-    if close:
-        return f"no {what} {name!r}: did you mean {' or '.join(close)}?"
-    return f"no {what} {name!r}: known are {', '.join(names.values() if show is None else show) or 'none'}"
 
 
 def system_class(name: str) -> type[System]:

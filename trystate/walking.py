@@ -34,13 +34,11 @@ from trystate.model.checker.kernel import Binding, Instance
 from trystate.model.checker.story import Change, main_index
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.checker.walks import LABEL
-from trystate.model.errors import UsageError
+from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, Kind, State, System
 from trystate.model.language.expressions import Expr
 from trystate.model.language.fields import Cell
 from trystate.model.language.properties import Property
-
-from .registry import unknown
 
 STEPS_MAX = 10_000  # of a walk: each stop keeps a state and the standing of each property
 RANDOM_MAX = 1_000  # steps that one command takes: at most some seconds

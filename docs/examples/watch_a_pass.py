@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 import torch.multiprocessing as processes
-from trystate.diagrams import Arrow, Note, exchange_dot, render
 
 from trystate import autograd, rpc
+from trystate.diagrams import Arrow, Note, exchange_dot, render
 
 seen: list[autograd.Event] = []  # of this process
 names: dict[Any, str] = {}  # of nodes and messages

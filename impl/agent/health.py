@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from trystate.model.errors import TrystateError
 
-from . import parent_death
+from ..host import parent_death
 
 TIMEOUT_SECONDS = 60.0
 RECHECK_SECONDS = 10.0  # a node that stands by is checked again after so long

@@ -29,9 +29,11 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.metrics.api import put_metric
 from torch.distributed.elastic.multiprocessing import LogsSpecs, SignalException
 from torch.distributed.elastic.utils.logging import get_logger
+
 from trystate.model.errors import TrystateError
 
 from .. import torch_release
+from ..host import parent_death
 from ..rendezvous.engine import Standing
 from ..rendezvous.errors import (
     RendezvousClosedError,
@@ -43,7 +45,6 @@ from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import AWAY, Teller, lasting
 from ..store.lives import VARIABLE as ROUND_STORE
-from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
 from .health import RECHECK_SECONDS, HealthCheck, Unhealthy

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from .parent_death import prctl
+from ..host.parent_death import prctl
 from .watchdog import Process, kill, look, table
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h

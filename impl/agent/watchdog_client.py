@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from torch.distributed.elastic.utils.logging import get_logger
+
 from trystate.model.errors import TrystateError
 
 from ..rendezvous.state_holder import elapsed

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
+
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.errors import UsageError
 

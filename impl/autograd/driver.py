@@ -37,6 +37,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+
 from trystate.model.autograd.vocabulary import Mode
 
 from ..rpc.agent import DELIVERY_SECONDS, Agent

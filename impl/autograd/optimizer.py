@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.futures import Future
 from torch.optim import Optimizer
+
 from trystate.model.errors import UsageError
 
 from ..rpc.calls import current_agent, rpc_async

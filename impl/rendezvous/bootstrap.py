@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
+
 from trystate.model.errors import TrystateError
 
 from ..host.addresses import listen_as

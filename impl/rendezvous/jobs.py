@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.distributed import DistError
+
 from trystate.model.errors import TrystateError
 
 from .encoding import decode

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.model.errors import UsageError
 
 from ..host.addresses import known_host

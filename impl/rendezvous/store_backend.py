@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+
 from trystate.model.errors import TrystateError
 
 from ..store.errors import SecretRefused, StoreClosed

@@ -38,6 +38,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from torch import Tensor
+
 from trystate.model.errors import UsageError
 
 from . import remote_errors

@@ -20,6 +20,7 @@ from pathlib import PurePath
 from typing import Any
 
 import torch
+
 from trystate.model.errors import UsageError
 
 from .errors import NotAllowed

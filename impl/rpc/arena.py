@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+
 from trystate.model.errors import UnavailableError
 
 from ..host.forking import copied_in_fork, shared_no_more

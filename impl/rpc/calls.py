@@ -35,6 +35,7 @@ from urllib.parse import urlencode
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.futures import Future
+
 from trystate.model.errors import UsageError
 
 from ..host.forking import let_go_after_fork

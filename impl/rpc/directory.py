@@ -18,6 +18,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from torch.distributed import Store  # type: ignore[attr-defined]
+
 from trystate.model.errors import UsageError
 
 from ..host import addresses

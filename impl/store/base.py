@@ -35,6 +35,7 @@ from datetime import timedelta
 from typing import Self, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+
 from trystate.model.store.vocabulary import Change
 
 from . import group_ranks

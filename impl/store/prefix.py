@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Self, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+
 from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch

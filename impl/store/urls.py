@@ -32,6 +32,7 @@ import torch.distributed as dist
 from torch.distributed import Store, distributed_c10d  # type: ignore[attr-defined]
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import register_rendezvous_handler
+
 from trystate.model.errors import UsageError
 
 from ..host.addresses import PORT_MAX, host_and_port, host_of

@@ -145,7 +145,8 @@ _FINDINGS = (
             "A graceful shutdown waits without end for a worker that has died or has left without waiting.",
             "look at lost connections while it waits, and raise",
             "shutdown() never returns on the workers that are left; no message says which worker is meant.",
-            "A worker that dies, or calls shutdown(graceful=False), before it has called shutdown().",
+            "A worker that is not the leader, and dies or calls shutdown(graceful=False) before it has called "
+            "shutdown(); of a dead leader, the worker with the least name, the call to it raises.",
             "Have a watchdog of your own end the job, as torchrun does when a worker dies."),
     Finding("shutdown-timeout-ignored", "G18",
             "The timeout of a graceful shutdown is taken for the signal that all have come: it waits on for them.",

@@ -135,7 +135,9 @@ def make_engine(
         from .explicit.ranks import PartStorage
 
         if not (storage is None or isinstance(storage, PartStorage)):
-            raise UsageError("ranks keep their states in parts: give each the storage that trystate.rank_storage opens")
+            raise UsageError(
+                "ranks keep their states in parts: give each the storage that trystate.search.rank_storage opens"
+            )
         return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, storage=storage, symmetry=symmetry)
     if name == "interpret":
         from .reference.engine import ReferenceEngine

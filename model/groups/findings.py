@@ -22,22 +22,25 @@ _FINDINGS = (
             "A process that is no member of a group, and does not call new_group for it, names its next group like "
             "another one: that is never made.",
             "derive the name from the ranks and from how often this process has made a group of them",
-            "new_group ends with a timeout on all members of a group, all of which have called it.",
-            "A process skips a new_group whose ranks it is not in, as in `if rank in ranks: new_group(ranks)`, and a "
-            "member of a later group is among those who skipped.",
+            "new_group ends with a timeout, after 30 minutes with gloo, on all members of a group, all of which have "
+            "called it.",
+            "A process skips a new_group whose ranks it is not in, as in `if rank in ranks: new_group(ranks)`, which "
+            "the documentation forbids; nothing says so until a member of a later group is among those who skipped.",
             "Call new_group on every process for every group, in one order."),
     Finding("groups-mixed", "P2",
             "Two threads of a process that make two groups in another order than another process exchange them: both "
             "are made, and their collectives mix.",
             "write the group's ranks and description below the name, and compare those of all members",
             "Collectives of two groups return wrong numbers, and nothing is raised.",
-            "Two threads call new_group for groups of the same ranks, and nothing orders the calls.",
+            "Two threads of a process call new_group for groups of the same ranks, and nothing orders their calls "
+            "alike on all ranks.",
             "Make all groups in one thread."),
     Finding("names-reused", "P3",
             "The counter of names begins again at zero while the keys of the groups before are in the store: a new "
             "group reads their addresses.",
             "put the keys of each life below a prefix that its members have agreed on",
-            "init_process_group raises 'Connection refused' or 'Connect timeout', although all processes run.",
+            "init_process_group raises 'Connection refused', or 'Connect timeout' after 20 s, although all processes "
+            "run and reach each other.",
             "destroy_process_group, or a restart of a process, and then init_process_group with the same store; so do "
             "the workers that torchrun --max-restarts starts again, which share the agent's store.",
             "Give each new group a new store, or PrefixStore(a name that all of them know, store); for restarts of "
@@ -46,23 +49,26 @@ _FINDINGS = (
             "With use_local_synchronization=True the name counts the groups of this process: members that are in "
             "different numbers of groups name a group differently, and it is never made.",
             "count only the groups of the same ranks",
-            "new_group(..., use_local_synchronization=True) ends with a timeout on all members, all of which have "
-            "called it in one order.",
+            "new_group(..., use_local_synchronization=True) ends with a timeout, after 30 minutes with gloo, on all "
+            "members, all of which have called it in one order.",
             "use_local_synchronization=True, and members of the group of whom some are in more groups than others.",
-            "Leave use_local_synchronization out."),
+            "Leave use_local_synchronization out, and call new_group on every process."),
     Finding("left-over-file", "P5",
             "FileStore takes a file that a crashed job has left for its own: its keys are read, and it is never "
             "deleted, since the crashed users stay counted.",
             "note who has opened the file, and begin anew when none of them lives",
-            "init_process_group(file://...) reads addresses of an earlier job, and fails in some of the later jobs.",
-            "A job that was killed, and another one with the same path.",
+            "init_process_group(file://...) connects to addresses of an earlier job, and raises 'Connection refused' "
+            "or 'Connect timeout' in some of the jobs after the one that crashed.",
+            "A job with a FileStore was killed, and another one begins with the same path.",
             "Give each job a path of its own, or delete the file before any process of the job starts."),
     Finding("torn-record", "P6",
             "A record that was cut off makes every reader of a FileStore loop for ever, within the lock, and in the "
             "constructor with the interpreter lock.",
             "give records a length and a checksum, read whole ones, and cut the rest away under the lock",
-            "Every process that opens the file hangs with a busy CPU, and does not react to Ctrl-C.",
-            "A full disk or quota in the middle of a set, or a writer that is killed there.",
+            "Every process that opens the file hangs in the constructor of FileStore, with a busy CPU, and does not "
+            "react to Ctrl-C; processes that had it open hang in their next get.",
+            "A set that meets a full disk, a quota or a limit of the file size, or a writer that is killed between "
+            "the writes of one record.",
             "Delete the file, and start all processes again."),
     Finding("lock-kept", "P7",
             "FileStore waits for the lock of its file without a limit, whatever its timeout.",

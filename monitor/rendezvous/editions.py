@@ -19,8 +19,8 @@ from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 from .shared_state import Protocol
 
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
-# No line shows these: a store that is down records nothing, clocks and health commands are not in the state, and a process
-# that is started again is another node. Neither does a line show a step `start_with_`: the settings are in the state.
+# No line shows these: a store that is down records nothing, clocks and health commands are not in the state, and a
+# process that is started again is another node. No line shows a step `start_with_`: the settings are in the state.
 NOT_RECORDED = ("outage", "restart", "clock_step", "unhealthy")
 SUPPOSED = {"crashed", "stalled", "partitioned"}  # fields that a follower sets, for a node that is silent
 

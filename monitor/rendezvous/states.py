@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Heartbeat, Membership
 

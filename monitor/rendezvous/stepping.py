@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from trystate.model.language.expressions import BINARY, QUANTIFIERS, Expr, Role
 from trystate.model.language.fields import Slot
 from trystate.model.language.systems import System

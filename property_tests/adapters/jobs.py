@@ -185,6 +185,7 @@ def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
 def crash(url: str) -> None:
     """In a child: a worker that leaves its address at an init method, and dies."""
     from torch.distributed.rendezvous import rendezvous as meet
+
     from trystate.impl.store.urls import register
 
     register()

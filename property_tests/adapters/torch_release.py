@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from trystate.impl.torch_release import METHODS, is_before, lacks, needs
+from trystate.impl.torch_release import METHODS, is_before, lacks
 from trystate.model.errors import UnavailableError
 
 from .replays import Observation, Say, Schedule, ScheduleError
@@ -108,19 +108,3 @@ def with_heartbeats(interval_s: float, missed_max: int) -> Callable[..., Dynamic
         return DynamicRendezvousHandler(first._this_node, settings, first._backend_name, store, holder)
 
     return made
-
-
-def back_off(max_seconds: float) -> dict[str, Any]:
-    """The arguments of `DynamicRendezvousHandler.from_backend` for a pause after a lost write, none for no pause.
-
-    Raises:
-        NotInRelease: there is no such pause before torch 2.15.
-    """
-    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-
-    name = "cas_backoff_max_seconds"
-    if not max_seconds:
-        return {}
-    if name not in inspect.signature(DynamicRendezvousHandler.from_backend).parameters:
-        raise NotInRelease(needs(name, "2.15"))
-    return {name: max_seconds}

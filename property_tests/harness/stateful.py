@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, Form, State, System

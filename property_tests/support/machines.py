@@ -113,6 +113,7 @@ def agent(machine: Machine, launcher: str, argv: list[str]) -> None:
     if launcher == "torchrun":
         from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
         from torch.distributed.run import main
+
         from trystate.impl.rendezvous.plugin import creator
 
         rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one

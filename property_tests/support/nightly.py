@@ -1,7 +1,7 @@
 """The nightly profile (HYPOTHESIS_PROFILE=nightly): the same claims on more runs, within 110 minutes on two cores.
 
 Rule: how much more a test does by night stands here, with its cost: seconds of one core, on a machine with nothing else
-on it, estimated from parts of each. The numbers cost 109 minutes of one core together, of which random proofs take an
+on it, estimated from parts of each. The numbers cost 112 minutes of one core together, of which random proofs take an
 hour; other nightly cases cost 55 minutes:
 searches of up to 13 million states (500 s) and of up to 52 million (1,200 s: docs/larger.py), three faults at once on
 our engine (84 systems, 550 s), two and three on our agent (123 systems, 160 s) and torch's (40 s), larger graphs of
@@ -43,7 +43,7 @@ NUMBERS: Mapping[str, int] = {
     "simulated passes": 2_500,  # 30 s
     "edges of workers that meet, each of two faults": 200_000,  # 40 s: all of them
     # Scripts in processes of their own.
-    "reports for torch": 99,  # 230 s: all of them; each imports torch, and mostly waits
+    "reports for torch": 99,  # 400 s: all of them, and their controls; each imports torch, and mostly waits
     # Programs that worker processes run.
     "cases of the model": 60,  # 60 s
     "programs": 300,  # 100 s

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import enum
 import importlib.util
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.agent import findings as agent
 from trystate.model.autograd import findings as autograd
 from trystate.model.checker.check import ENGINES, check
@@ -25,16 +24,17 @@ from trystate.model.groups import findings as groups
 from trystate.model.language import Form, System
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
+from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous import findings as rendezvous
 from trystate.model.store import findings as store
+from trystate.search.plans import states
 
 from .marks import VERIFIED
 from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
-STATES_FILE = Path(__file__).resolve().parents[2] / "trystate" / "states.json"
-STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
+STATES = states()  # label of a planned run -> how many states it has
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 
@@ -61,6 +61,31 @@ class Asked:
 
     def build(self) -> System:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.together, **self.numbers)
+
+
+def ours(
+    nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], states: int, *, max_faults: int | None = None
+) -> Asked:
+    """One exploration of our edition: its size and faults, its states, and how many faults happen at most."""
+    sizes = f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} rounds=1"
+    return Asked(Rendezvous, Edition.TRYSTATE, sizes, states, "", faults, max_faults)
+
+
+# Of our rendezvous: nodes, min, max, faults, states. docs/rendezvous.md has a table of them.
+# fmt: off
+ONLY_NIGHTLY = (
+    ours(2, 1, 2, rendezvous.EVERY_FAULT, 5_166_128),
+    ours(3, 2, 3, rendezvous.EVERY_FAULT, 6_335_025, max_faults=3),
+    ours(4, 2, 4, ("crash", "stall"), 3_040_556),
+    ours(3, 2, 3, ("crash", "stall", "join_timeout", "job_end", "other_min", "other_expiry"), 3_249_081),
+    ours(3, 2, 3, ("worker_failure", "crash", "restart", "stall", "outage", "partition"), 13_252_579),
+    ours(3, 2, 3, ("worker_failure", "join_timeout", "job_end"), 98_444),
+    ours(3, 2, 3, ("crash", "restart", "partition"), 168_138),
+    ours(3, 2, 3, ("crash", "restart", "outage"), 170_420),
+    ours(3, 2, 3, (*rendezvous.EVERY_FAULT, "drain"), 1_108_220, max_faults=2),
+    ours(3, 2, 2, ("drain", "crash", "restart"), 88_072),
+)
+# fmt: on
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A double of the few names of Ray that `harness/cluster` uses: tasks end in any order, and are lost as a test says."""
+"""A double of the few names of Ray that `search/cluster` uses: tasks end in any order, and are lost as a test says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ..harness import cluster
+from trystate.search import cluster
 
 
 class RayError(Exception):

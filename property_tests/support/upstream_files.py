@@ -102,9 +102,9 @@ def _agent() -> None:
     """Handlers of the backends c10d and etcd-v2 become ours, and so does the agent."""
     from torch.distributed.elastic.agent.server import local_elastic_agent
     from torch.distributed.elastic.rendezvous import registry
-    from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 
     from trystate.agent import ElasticAgent
+    from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 
     _no_etcd()
 

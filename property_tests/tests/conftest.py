@@ -8,8 +8,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-import trystate.model
 from hypothesis import HealthCheck, settings
+
+import trystate.model
 
 TESTS = Path(__file__).resolve().parent
 CHECKOUT = TESTS.parents[1]

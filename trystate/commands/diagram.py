@@ -22,10 +22,11 @@ from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.checker.walks import Walk, shown_by, walked
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import DecisionTable, System
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 
 from .. import registry
-from ..choosing import build, chosen
-from ..deciding import decide, showcase
+from ..choosing import add_system_options, build, chosen
 from ..exits import Exit
 from ..outputs import make_folder, writing
 from ..progress import Reporter
@@ -47,6 +48,36 @@ class Chosen:
     walks: Iterable[Walk] = ()
     structures: Iterable[Structure] = ()
     graphs: Iterable[Graph] = ()
+
+
+def diagram_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="a system, one of their machines, module:Class, a table, a walk, a graph, a structure, or a finding "
+        "(default: all)",
+    )
+    p.add_argument(
+        "--witness",
+        metavar="PROPERTY",
+        help="the shortest run to a state that this `sometimes` asks for; name the system, if several have it",
+    )
+    p.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; name the files that are out of date (exit 1)",
+    )
+    p.add_argument(
+        "--list", action="store_true", help="print the names that can be drawn; of a system, its machines and witnesses"
+    )
+    p.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the files (default: trystate-diagrams; diagrams/generated, if that is there and all is drawn)",
+    )
+    add_system_options(p)
 
 
 def diagram(args: argparse.Namespace) -> int:

@@ -25,6 +25,10 @@ PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "
 Ability = tuple[str, str, str]  # the ability, "yes" or "no", the package for it or how to get it
 
 
+def doctor_options(p: argparse.ArgumentParser) -> None:
+    """No options."""
+
+
 def doctor(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     versions = Table(title="Versions", title_justify="left")

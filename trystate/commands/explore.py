@@ -10,14 +10,15 @@ import shlex
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, Kind
+from trystate.search.machine import decide
 
 from .. import registry
-from ..choosing import build, given
-from ..deciding import decide
+from ..choosing import SYSTEM_HELP, add_system_options, build, given, natural
 from ..exits import Exit
 from ..outputs import try_file
 from ..progress import Reporter
@@ -41,6 +42,21 @@ HELP = """\
   h           this help
   q           quit (so does the end of the input)"""
 PART_WIDTH = 160  # of a part of a guard: some decide over all members, and fill a screen
+
+
+def explore_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    add_system_options(p)
+    p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
+    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'exit_finish(0) crash(1)'")
+    p.add_argument(
+        "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
+    )
+    p.add_argument("--lines", action="store_true", help=argparse.SUPPRESS)  # of 0.1, which had a screen as well
+    p.add_argument(
+        "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
+        help="walk in the browser: write a page, and open it (default: %(const)s)",
+    )  # fmt: skip
 
 
 def explore(args: argparse.Namespace) -> int:

@@ -15,10 +15,10 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Form, System
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer
+from trystate.search.machine import decide
 
 from .. import registry
-from ..choosing import build, given
-from ..deciding import decide
+from ..choosing import SYSTEM_HELP, add_system_options, build, given
 from ..exits import Exit
 from ..outputs import make_folder, try_file, write_text
 from ..progress import Reporter
@@ -28,6 +28,25 @@ from . import prove
 
 PROOF_S = 600.0  # the most that the proof of --to smt2 takes
 MODULE = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+def export_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument(
+        "--to",
+        choices=("promela", "tla", "smt2", "itf"),
+        required=True,
+        help="a model for Spin or for TLC, the questions of the proof, or the run of a property",
+    )
+    p.add_argument("--out", type=Path, metavar="FILE", help="where; for smt2 a folder (default: standard output)")
+    p.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this one; may be repeated, but for itf (default: all of safety)",
+    )
+    add_system_options(p)
 
 
 def export(args: argparse.Namespace) -> int:

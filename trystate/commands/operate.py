@@ -10,15 +10,19 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from trystate.impl.host.secret import read_secret
 from trystate.impl.host.visible import visible
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
+from ..choosing import positive
 from ..exits import Exit
 from ..report.results import plural
 
+OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
+WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 CANNOT_CLOSE = (
     "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
     "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
@@ -30,15 +34,79 @@ CANNOT_DRAIN = (
 )
 
 
-def status(args: argparse.Namespace) -> int:
+def _job(p: argparse.ArgumentParser, *, needs_id: bool = True) -> None:
+    """The options that name a running job."""
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    more = "" if needs_id else " (default: each job of the store, in a line)"
+    p.add_argument("--rdzv-id", required=needs_id, metavar="JOB", help=f"the id of the job{more}")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that the endpoint asks for, as secret_file in --rdzv-conf (default: none)",
+    )
+
+
+def _wait(p: argparse.ArgumentParser, what: str) -> None:
+    p.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help=f"wait until {what}, at most S seconds (default: %(default)g)",
+    )
+
+
+def _observed(text: str) -> float:
+    seconds = positive(text)
+    if seconds > OBSERVE_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} s is more than {OBSERVE_SECONDS_MAX:g}: trystate watch looks longer")
+    return seconds
+
+
+def answered(work: Callable[[Any, argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that does this with the store at the endpoint; an error of the job or its store is a line on stderr."""
+
+    def command(args: argparse.Namespace) -> int:
+        try:
+            from trystate.impl.rendezvous.errors import RendezvousSettingsError
+            from trystate.monitor.status import endpoint_store
+        except ImportError as error:
+            raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+        secret = None if args.secret_file is None else read_secret(args.secret_file)
+        try:
+            with endpoint_store(args.rdzv_endpoint, secret) as store:
+                return work(store, args)
+        except RendezvousSettingsError as error:
+            raise UsageError(str(error)) from error
+        except (UsageError, UnavailableError):
+            raise
+        except TrystateError as error:
+            print(*map(visible, (f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()))),
+                  sep="\n", file=sys.stderr)  # fmt: skip
+            return Exit.INCOMPLETE
+
+    return command
+
+
+def status_options(p: argparse.ArgumentParser) -> None:
+    _job(p, needs_id=False)
+    p.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    p.add_argument(
+        "--observe",
+        type=_observed,
+        metavar="S",
+        help=f"look for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has beaten, or a little "
+        "more than an interval)",
+    )
+
+
+@answered
+def status(store: Any, args: argparse.Namespace) -> int:
     """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing.
 
     Without an id: a line for each job of the store, and 0.
     """
-    return answered(args, _status)
-
-
-def _status(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.jobs import OURS
     from trystate.monitor.status import lines, lines_of_all, observe
 
@@ -53,12 +121,15 @@ def _status(store: Any, args: argparse.Namespace) -> int:
     return Exit.FAILED if failed or seen.missing else Exit.OK
 
 
-def close(args: argparse.Namespace) -> int:
+def close_options(p: argparse.ArgumentParser) -> None:
+    _job(p)
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    _wait(p, "all nodes have left")
+
+
+@answered
+def close(store: Any, args: argparse.Namespace) -> int:
     """Close a job's rendezvous, and wait until its nodes have left."""
-    return answered(args, _close)
-
-
-def _close(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.outsider import Outsider
 
     refuse_torchs(store, args.rdzv_id, CANNOT_CLOSE)
@@ -93,12 +164,16 @@ def _closed(outsider: Any, args: argparse.Namespace) -> int:
     return Exit.INCOMPLETE
 
 
-def drain(args: argparse.Namespace) -> int:
+def drain_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("node", metavar="NODE", help="a node as trystate status prints it, or its host")
+    _job(p)
+    p.add_argument("--force", action="store_true", help="also if fewer than the minimum of nodes stay")
+    _wait(p, "the node has left, and the others go on")
+
+
+@answered
+def drain(store: Any, args: argparse.Namespace) -> int:
     """Mark a node of a job, and wait until it has left."""
-    return answered(args, _drain)
-
-
-def _drain(store: Any, args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.outsider import Outsider
 
     refuse_torchs(store, args.rdzv_id, CANNOT_DRAIN)
@@ -148,24 +223,3 @@ def refuse_torchs(store: Any, job: str, why: str) -> None:
 
     if found(store, job)[0] == TORCH:
         raise UsageError(f"job {job!r} uses torch's c10d rendezvous: {why}")
-
-
-def answered(args: argparse.Namespace, work: Callable[[Any, argparse.Namespace], int]) -> int:
-    """Do this with the store at the endpoint; an error of the job or its store is a line on stderr."""
-    try:
-        from trystate.impl.rendezvous.errors import RendezvousSettingsError
-        from trystate.monitor.status import endpoint_store
-    except ImportError as error:
-        raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
-    secret = None if args.secret_file is None else read_secret(args.secret_file)
-    try:
-        with endpoint_store(args.rdzv_endpoint, secret) as store:
-            return work(store, args)
-    except RendezvousSettingsError as error:
-        raise UsageError(str(error)) from error
-    except (UsageError, UnavailableError):
-        raise
-    except TrystateError as error:
-        print(*map(visible, (f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()))),
-              sep="\n", file=sys.stderr)  # fmt: skip
-        return Exit.INCOMPLETE

@@ -10,19 +10,29 @@ from typing import Any
 
 from trystate.model.checker.expectations import judge
 from trystate.model.errors import UsageError
+from trystate.search import plans
+from trystate.search.processes import Processes
 
-from .. import plans, registry
+from .. import registry
 from ..exits import Exit
 from ..outputs import try_file
-from ..processes import Processes
 from ..progress import Reporter
 from ..report.files import JSON
 from ..report.json import results_json
 from ..report.page import contents, write_page
-from ..report.results import Results
-from .verify import Search, Task, carry_out, share_out
+from .searching import Search, add_search_options, carry_out, search_options
 
 REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
+
+
+def page_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("out", type=Path, metavar="OUT.html", help="the page, which needs no other file and no network")
+    p.add_argument(
+        "--report", type=Path, metavar="DIR", dest="of",
+        help="show this report of `trystate verify` (default: search the small plan now)",
+    )  # fmt: skip
+    add_search_options(p.add_argument_group("how to search, without --report"))
+    p.set_defaults(spill=None)
 
 
 def page(args: argparse.Namespace) -> int:
@@ -50,15 +60,8 @@ def _read(folder: Path) -> dict[str, Any]:
 def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:
     """The runs of the small plan, without the comparisons."""
     started, reporter = time.perf_counter(), Reporter()
-    args.report = None  # nothing is written beside the page
     runs = plans.small(registry.plan())
-    tasks = [
-        Task(run.label, plans.cost(run), Search(number, run, run.build, judge, args, reporter))
-        for number, run in enumerate(runs, 1)
-    ]
-    share_out(args, len(tasks))
-    done, interrupted = carry_out(tasks, Processes(tasks, args.jobs), reporter)
-    left = [task.name for number, task in enumerate(tasks) if number not in done]
-    results = Results(checked=[done[number] for number in sorted(done)], interrupted=interrupted, left=left)
-    results.seconds = time.perf_counter() - started
+    options = search_options(args, len(runs))
+    tasks = [Search(number, run.label, run, judge, options, reporter) for number, run in enumerate(runs, 1)]
+    results = carry_out(tasks, Processes(tasks, options.searches), reporter, started)
     return results_json(results), results.exit

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, System
 from trystate.model.prover import second
 from trystate.model.prover.counting import LAWS
@@ -16,10 +16,28 @@ from trystate.model.prover.models import state_lines
 from trystate.model.prover.sizes import any_size, constants, fault_names, lemma_names
 
 from .. import registry
-from ..choosing import edition
+from ..choosing import SYSTEM_HELP, edition, positive
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.results import plural
+
+
+def prove_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument("--edition", metavar="E", help="variant of the protocol (default: the one that has lemmas)")
+    p.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults that may happen, each any number of times, or none (default: all that the edition has)",
+    )  # fmt: skip
+    p.add_argument(
+        "--only", action="append", default=[], metavar="PROPERTY",
+        help="the steps of a proof of this property, where all others are assumed; may be repeated",
+    )  # fmt: skip
+    p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
+    p.add_argument(
+        "--max-seconds", type=positive, default=600.0, metavar="S",
+        help="stop after S seconds; the rest is not decided (default: %(default)g)",
+    )  # fmt: skip
 
 
 def prove(args: argparse.Namespace) -> int:
@@ -68,7 +86,7 @@ def chosen(args: argparse.Namespace, only: list[str]) -> tuple[System, frozenset
     known = [p.name for p in system.properties if p.form.value in ("always", "step")]
     for name in only:
         if name not in known:
-            raise UsageError(registry.unknown("property", name, known))
+            raise UsageError(unknown("property", name, known))
     if not known:
         raise UsageError(f"{its.__name__} has no property of states or steps: there is nothing to prove")
     return system, names
@@ -79,7 +97,7 @@ def _faults(its: type[System], wanted: list[str]) -> list[str] | None:
     known = fault_names(its)
     for name in names:
         if name not in (*known, "none"):
-            raise UsageError(registry.unknown("fault", name, [*known, "none"]))
+            raise UsageError(unknown("fault", name, [*known, "none"]))
     return [name for name in names if name != "none"] if names else None
 
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -15,16 +14,22 @@ from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
+from trystate.property_tests import replays
+from trystate.property_tests.adapters.replays import Scenario, ScheduleError
 from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
+from trystate.search.machine import decide
+from trystate.search.plans import showcase
 
 from .. import registry
-from ..deciding import decide, showcase
 from ..exits import Exit
 from ..progress import Reporter
 from ..report.summary import stdout_console
 
-if TYPE_CHECKING:  # with torch, which is imported only where it is run
-    from trystate.property_tests.adapters.replays import Scenario
+
+def replay_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
+    p.add_argument("--list", action="store_true", help="list the findings")
+    p.add_argument("--report", action="store_true", help="print the report for torch's maintainers, with the script")
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -35,6 +40,8 @@ def replay(args: argparse.Namespace) -> int:
     if args.name is None:
         raise UsageError("replay what? Give a finding's name or number; trystate replay --list shows them")
     finding = registry.finding_named(args.name)
+    if args.report:
+        return _report(finding)
     print(f"{finding.number} {finding.name}: {finding.title}")
     if finding.workaround:
         print(f"Workaround on torch: {finding.workaround}")
@@ -51,6 +58,13 @@ def _list() -> None:
     for finding in registry.findings().values():
         table.add_row(finding.number, finding.name, releases.span(finding), finding.title)
     stdout_console().print(table)
+
+
+def _report(finding: Finding) -> int:
+    if not replays.script(finding).is_file():
+        raise UsageError(f"{finding.number} has no report: it is of torch 1, and has no script")
+    print(replays.report(finding), end="")
+    return Exit.OK
 
 
 def _show_in_model(finding: Finding) -> None:
@@ -70,17 +84,6 @@ def _show_in_model(finding: Finding) -> None:
     print(f"violated, shortest counterexample:\n\n{sequence_text(system, verdict.run)}", flush=True)
 
 
-def scenarios() -> Mapping[str, Scenario]:
-    """The scenarios that run on the installed torch, by the name of their finding."""
-    from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
-    from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
-    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
-    from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
-    from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
-
-    return {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}
-
-
 def _replay_on_torch(finding: Finding) -> int:
     problem = torch_problem()
     if problem is not None:
@@ -93,25 +96,30 @@ def _replay_on_torch(finding: Finding) -> int:
         if not releases.is_over(installed, finding):
             return Exit.OK  # this torch lacks what the finding is about, so that there is nothing to run
     prepare_for_torch()
-    from trystate.property_tests.adapters.replays import ScheduleError
-    from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as SEED
-
-    scenario = scenarios().get(finding.name)
-    where = compared_as()
-    if scenario is None and finding.name in SEED:
-        scenario, where, absence = SEED[finding.name], "the program of torch 1.9, written from its description", ""
-    if scenario is None:
-        print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
-        return Exit.INCOMPLETE
-    print(f"On {where}:\n", flush=True)
     try:
-        seen = scenario.run(lambda step: print(f"  {step}", flush=True))
+        if (path := replays.script(finding)).is_file():
+            print(f"On {compared_as()}:\n", flush=True)
+            reproduced = replays.replay(path, lambda line: print(f"  {line}", flush=True))
+        elif finding.name in (programs := _of_torch_1()):
+            print("On the program of torch 1.9, written from its description:\n", flush=True)
+            seen = programs[finding.name].run(lambda step: print(f"  {step}", flush=True))
+            print("", *(f"  {fact}" for fact in seen.facts), seen.verdict, sep="\n")
+            reproduced, absence = seen.reproduced, ""
+        else:
+            print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
+            return Exit.INCOMPLETE
     except ScheduleError as error:
         print(f"not replayed: the schedule could not be brought about: {error}", file=sys.stderr)
         return Exit.INCOMPLETE
-    print("", *(f"  {fact}" for fact in seen.facts), seen.verdict, sep="\n")
     if absence:
-        print("reproduced all the same" if seen.reproduced else "not reproduced, as this release should not")
-        return Exit.FAILED if seen.reproduced else Exit.OK
-    print("reproduced" if seen.reproduced else "not reproduced")
-    return Exit.OK if seen.reproduced else Exit.FAILED
+        print("reproduced all the same" if reproduced else "not reproduced, as this release should not")
+        return Exit.FAILED if reproduced else Exit.OK
+    print("reproduced" if reproduced else "not reproduced")
+    return Exit.OK if reproduced else Exit.FAILED
+
+
+def _of_torch_1() -> Mapping[str, Scenario]:
+    """The scenarios on the program of torch 1.9, by the name of their finding."""
+    from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS
+
+    return SCENARIOS

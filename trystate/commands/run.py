@@ -71,6 +71,12 @@ OURS = {
 }  # fmt: skip
 
 
+def run_options(p: argparse.ArgumentParser) -> None:
+    """Everything is for torchrun's parser, `--help` too: nothing here begins an option."""
+    p.prefix_chars = "\0"
+    p.add_argument("argv", nargs=argparse.REMAINDER)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the workers of this node until the job is over; 0 if it has succeeded."""
     try:

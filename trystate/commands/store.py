@@ -1,120 +1,123 @@
-"""`trystate store`: a store's server in the foreground, and a proxy before one that records it.
-
-Rule: an error that keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
-"""
+"""`trystate store`: the options of a store's server, and of a proxy before one that records it."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import dataclasses
-import signal
-import socket
-import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from pathlib import Path
 
-from trystate.impl.host.listening import listen, peer_name
-from trystate.impl.host.secret import read_secret
-from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.driver import KeepingDriver
-from trystate.impl.store.errors import FileRefused
+from trystate.impl.host.addresses import host_and_port, host_of
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
-from trystate.impl.store.record.recorder import Recorder
-from trystate.impl.store.record.writer import BYTES, FILES, Writer
-from trystate.impl.store.server.driver import Driver
-from trystate.impl.store.server.driver import serve as drive
-from trystate.impl.store.server.embedding import PREFIX, allow_open_files
-from trystate.impl.store.server.log import Log, lines_to
-from trystate.impl.store.server.proxy import run
+from trystate.impl.store.record.writer import BYTES, FILES
 from trystate.model.errors import UsageError
 
-from ..exits import Exit
-from ..version import __version__
+from ..choosing import port, positive, whole
+from ..manual import LIMITS, add_page
 
 
-def serve(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code."""
-    if args.sync is not None and args.data is None:
-        raise UsageError("--sync says when the journal of --data DIR is synced: give --data too, or leave it out")
-    limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
-    secret = None if args.secret_file is None else read_secret(args.secret_file)
-    who = "for clients that know the secret" if secret else "for everybody who can reach it"
-    allow_open_files(limits.connections)
-    with (
-        logging() as log,
-        keeping(args.data, limits, log) as directory,
-        listen(args.host, args.port) as listener,
-        recording(args, "store serve", log) as recorder,
-    ):
-        make = (
-            Driver if directory is None else partial(KeepingDriver, directory=directory, sync_seconds=args.sync or None)
+def store_options(p: argparse.ArgumentParser) -> None:
+    commands = p.add_subparsers(title="commands", metavar="COMMAND", dest="server", required=True)
+    _serve(add_page(commands, "serve", "store serve"))
+    _proxy(add_page(commands, "proxy", "store proxy"))
+
+
+def _serve(p: argparse.ArgumentParser) -> None:
+    _listening(p)
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that clients must know; torch's own client knows none (default: all clients are served)",
+    )
+    p.add_argument(
+        "--data",
+        metavar="DIR",
+        help="keep the store in this directory, across restarts of the server (default: in memory only)",
+    )
+    p.add_argument(
+        "--sync",
+        type=_sync,
+        metavar="always|S",
+        help="with --data: sync before each answer, or every S seconds (default: always)",
+    )
+    _record(p)
+    group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
+    for field in dataclasses.fields(Limits):
+        seconds = field.name.endswith("_seconds")
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=positive if seconds else whole,
+            default=field.default,
+            metavar="S" if seconds else "N",
+            help=f"{LIMITS[field.name]} (default: {field.default:{'g' if seconds else ','}})",
         )
-        drive(listener, limits, secret, log, partial(started, listener, who), recorder, make)
-    return Exit.OK if directory is None or directory.contents.broken is None else Exit.FAILED
 
 
-def proxy(args: argparse.Namespace) -> int:
-    """Pass on, and record, until SIGINT or SIGTERM; returns the exit code."""
+def _proxy(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the store's server")
+    _listening(p)
+    _record(p, required=True)
+
+
+def _listening(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--host",
+        type=_host,
+        default="127.0.0.1",
+        help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
+    )
+    p.add_argument("--port", type=port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+
+
+def _host(text: str) -> str:
     try:
-        socket.getaddrinfo(args.to[0], args.to[1], type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
-    allow_open_files(2 * Limits().connections)
-    who = f"for {peer_name(args.to)}"
-    with listen(args.host, args.port) as listener, logging() as log, recording(args, "store proxy", log) as recorder:
-        assert recorder is not None  # its option is required
-        run(listener, args.to, recorder, log, partial(started, listener, who))
-    return Exit.OK
+        return host_of(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Say where it listens, and for whom; from now on a signal ends it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
-
-
-@contextlib.contextmanager
-def logging() -> Iterator[Log]:
-    """A log to stderr, which is written to its end."""
-    log = Log(lines_to(sys.stderr, PREFIX))
+def _address(text: str) -> tuple[str, int]:
     try:
-        yield log
-    finally:
-        log.close()
+        host, port = host_and_port(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not port:
+        raise argparse.ArgumentTypeError(f"{text!r} has port 0: give the port that the store listens on")
+    return host, port
 
 
-@contextlib.contextmanager
-def keeping(path: str | None, limits: Limits, log: Log) -> Iterator[Directory | None]:
-    """The directory that the store is kept in, if one was given. Raises UsageError if it is refused."""
-    if path is None:
-        yield None
-        return
-    try:
-        directory = Directory(path, limits, log)
-    except FileRefused as error:
-        raise UsageError(str(error)) from error
-    log(f"{path}: {directory.summary}")
-    try:
-        yield directory
-    finally:
-        directory.close()
+def _sync(text: str) -> float:
+    """The seconds between two syncs; 0 for `always`."""
+    return 0.0 if text == "always" else positive(text)
 
 
-@contextlib.contextmanager
-def recording(args: argparse.Namespace, by: str, log: Log) -> Iterator[Recorder | None]:
-    """The record that was asked for, if one was. Raises UsageError if it cannot be written, or an option has none."""
-    if args.record is None:
-        for option in ("keys", "values", "bytes", "files"):
-            if getattr(args, f"record_{option}"):
-                raise UsageError(f"--record-{option} is for a record: name its file with --record FILE")
-        yield None
-        return
-    keys = Keys(args.record_keys or Keys.RENDEZVOUS.value)
-    header = {"by": by, "version": __version__, "keys": keys.value, "values": args.record_values}
-    most = args.record_bytes or BYTES
-    with Writer(args.record, header, bytes_max=most, files=args.record_files or FILES, log=log) as writer:
-        yield Recorder(writer, writer.bytes_max, keys, args.record_values)
+def _record(p: argparse.ArgumentParser, required: bool = False) -> None:
+    group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
+    group.add_argument(
+        "--record",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help="a file that is new or empty" + ("" if required else " (default: no record)"),
+    )
+    group.add_argument(
+        "--record-keys",
+        choices=[keys.value for keys in Keys],
+        help="which keys: those of rendezvous, with their states, or all (default: rendezvous)",
+    )
+    group.add_argument("--record-values", action="store_true", help="the values of other keys as well")
+    group.add_argument(
+        "--record-bytes",
+        type=whole,
+        metavar="N",
+        help=f"bytes of one file; then FILE.1 begins, and so on (default: {BYTES:,})",
+    )
+    group.add_argument("--record-files", type=whole, metavar="N", help=f"keep the latest N files (default: {FILES})")
+
+
+def store(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    from .serving import proxy, serve  # they load torch
+
+    return serve(args) if args.server == "serve" else proxy(args)

@@ -14,7 +14,7 @@ from trystate.diagrams.moves import guard_parts
 from trystate.model.language import DecisionTable, System
 
 from .. import registry
-from ..choosing import edition
+from ..choosing import SYSTEM_HELP, edition
 from ..exits import Exit
 
 _MARKS = {
@@ -22,6 +22,15 @@ _MARKS = {
     False: Text("F", style="bold yellow"),
     None: Text("·", style="dim"),
 }
+
+
+def table_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("name", metavar="NAME", help=f"{', '.join(registry.table_names())}, or a system: {SYSTEM_HELP}")
+    p.add_argument(
+        "--edition",
+        metavar="E",
+        help=f"variant of the protocol: {', '.join(registry.TABLES)} (default: {registry.DEFAULT_EDITION})",
+    )
 
 
 def table(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -20,6 +21,7 @@ from trystate.impl.host.secret import read_secret
 from trystate.impl.host.visible import visible
 from trystate.model.errors import UnavailableError, UsageError
 
+from ..choosing import port, positive, whole
 from ..exits import Exit
 
 if TYPE_CHECKING:
@@ -29,6 +31,31 @@ if TYPE_CHECKING:
 LATEST = 12  # notices on the screen
 DRAW_SECONDS = 0.2  # between two pictures of it
 STYLES = {"warning": "bold red", "over": "green", "unseen": "yellow", "change": ""}
+
+
+def watch_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
+    p.add_argument(
+        "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
+    )
+    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
+    group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
+    group.add_argument("--metrics", type=port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST",
+                       help="listen on this address (default: %(default)s)")  # fmt: skip
+    group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
+    for option, default, what in (
+        ("--keep-alive-interval", 5.0, "between two heartbeats"),
+        ("--last-call", 30.0, "of the last call"),
+        ("--join-timeout", 600.0, "until a node that joins gives up"),
+    ):
+        group.add_argument(option, type=positive, default=default, metavar="S",
+                           help=f"seconds {what} (default: %(default)g)")  # fmt: skip
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N",
+                       help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 
 
 def watch(args: argparse.Namespace) -> int:

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trystate.diagrams.rendering import renderer_name
 from trystate.model.checker.expectations import Judgement
+from trystate.model.errors import UnavailableError
 
 from ..exits import Exit
 from .results import Checked, Compared, Known, Results, natural
@@ -27,7 +29,7 @@ def stdout_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
-def print_results(results: Results, out: Path, *, asked: bool, torch: str, problem: str) -> None:
+def print_results(results: Results, out: Path, *, asked: bool, torch: str) -> None:
     """The tables, everything that is not as expected, and where the report is.
 
     Args:
@@ -35,7 +37,6 @@ def print_results(results: Results, out: Path, *, asked: bool, torch: str, probl
         out: the report's folder.
         asked: the systems were named on the command line: each violation is told at once.
         torch: which findings the torch has that was compared, or "".
-        problem: why there are no pictures, or "".
     """
     console = stdout_console()
     console.print(_runs(results.checked, console.width))
@@ -49,8 +50,11 @@ def print_results(results: Results, out: Path, *, asked: bool, torch: str, probl
         console.print(Text(text), soft_wrap=True)
     if torch:
         console.print(Text(torch), soft_wrap=True)
-    if problem:
-        console.print(Text(f"no pictures: {problem}", style="yellow"), soft_wrap=True)
+    if any(a.files for c in results.checked for a in c.answers):
+        try:
+            renderer_name()
+        except UnavailableError as error:
+            console.print(Text(f"no pictures: {error}", style="yellow"), soft_wrap=True)
     console.print(Text(results.verdict(), style=_COLOURS.get(results.exit, "red")), soft_wrap=True)
     console.print(Text(f"report: {out}"), soft_wrap=True)
 

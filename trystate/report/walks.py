@@ -15,9 +15,10 @@ from trystate.model.checker.verdicts import Counterexample, Verdict
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Form, State, System
 from trystate.page.contents import Choice, Shown
+from trystate.search import plans
+from trystate.search.machine import decide
 
-from .. import plans, registry
-from ..deciding import decide
+from .. import registry
 
 OURS = "TRYSTATE"
 STATES_MAX = 1_000  # of a run that is searched for a walk: a moment

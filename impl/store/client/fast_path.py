@@ -28,6 +28,7 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+
 from trystate.model.store.vocabulary import Extension, Query
 
 from ..base import Store

@@ -9,11 +9,11 @@ import fcntl
 import os
 from collections.abc import Callable
 
+from ...host.disk import Disk
 from ..errors import FileRefused
 from ..file.locks import NO_LOCKS
 from ..limits import Limits
 from .contents import KeptContents
-from .disk import Disk
 from .journal import LOCK, MAGIC, NAME, NAMES, Journal, check_magic, recovered
 
 

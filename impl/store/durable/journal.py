@@ -40,13 +40,13 @@ from zlib import crc32
 
 from trystate.model.store.vocabulary import Status
 
+from ...host.disk import Disk
 from ..contents.contents import Refused
 from ..errors import FileRefused
 from ..file.records import Kind, Record, encode, place, scan, unplaced
 from ..limits import GIB, MIB
 from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
-from .disk import Disk
 
 MAGIC = b"\x89tryjr\x02\n"  # no text begins so; the number is the version of this format
 VERSION = MAGIC[-2]

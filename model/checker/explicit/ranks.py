@@ -3,8 +3,8 @@
 *Theory of operation.* Every rank runs the same program on the same system. A state belongs to one rank, its owner,
 which a hash of its words names (`owners`). The ranks meet in two ways only, and all of them at the same places of the
 program: each tells all others a small note (`told`), and each sends every other the states that belong there
-(`swapped`). `Ranks` is what an engine asks for; `trystate/ranks.py` has it over torch.distributed. This module has no
-thread, clock or socket.
+(`swapped`). `Ranks` is what an engine asks for; `trystate/search/ranks.py` has it over torch.distributed. This module
+has no thread, clock or socket.
 
 A note begins with its place in the program: so ranks that are not at the same place are found before they misread each
 other's numbers.

@@ -8,7 +8,7 @@ At the end of a level, where the storage says that it is time, the search saves 
 (`Saved`). A search whose storage has a saved one with the same `fingerprint` resumes that: the states of another
 system, or of another layout, would be misread.
 
-`trystate/spill.py` has the storage that keeps runs in files. This module does no I/O.
+`trystate/search/spill.py` has the storage that keeps runs in files. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 *Theory of operation.* A search has two kinds of work to share: each chunk of a level is expanded (`expanded`), and each
 range into which `cut` divides sorted arrays is sorted, searched or merged (`each`). Both give their results in the
 order of the pieces, and nothing else depends on the workers. So a search with any number of them has the same states,
-stops at the same place, and finds the same runs. `trystate/cores.py` has those that use several cores.
+stops at the same place, and finds the same runs. `trystate/search/cores.py` has those that use several cores.
 
 The engine enters the workers for one search, and calls `begin` when a level has more than one chunk.
 """

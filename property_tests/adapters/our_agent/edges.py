@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerState as Seen
+
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
 from trystate.impl.agent.local import BEGUN

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+
 from trystate.impl.autograd import optimizer as runtime
 from trystate.impl.rpc.errors import PeerLost, RpcTimeout
 from trystate.model.autograd.optimizer import Optimizers

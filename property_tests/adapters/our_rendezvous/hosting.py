@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.impl.rendezvous import hosting
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import meet

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trystate.impl.store.durable.disk import Disk
+from trystate.impl.host.disk import Disk
 
 SECTOR = 16  # small, so that a batch of a test has several: each is written whole or not at all
 

@@ -11,8 +11,8 @@ import time
 from collections import defaultdict
 
 from trystate.model.errors import UnavailableError, UsageError
+from trystate.search.cluster import WorkerLost
 
-from ...harness.cluster import WorkerLost
 from . import handlers, spread, swarm
 from .progress import Progress
 from .schedule import draw

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch.distributed.elastic.rendezvous import RendezvousHandler
+
 from trystate.impl.rendezvous.state import Settings
 from trystate.model.rendezvous.vocabulary import AgentPhase
 

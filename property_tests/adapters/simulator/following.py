@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from torch.distributed.elastic.agent.server.api import WorkerState
+
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
 from trystate.impl.rendezvous.engine import Engine, Standing

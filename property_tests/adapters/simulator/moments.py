@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import greenlet  # type: ignore[import-untyped]
+
 from trystate.model.errors import TrystateError
 
 MOMENTS_MAX = 300_000  # of a run: a hundred times as many as most have

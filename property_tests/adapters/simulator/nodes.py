@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from torch.distributed.elastic.agent.server.api import WorkerState
+
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
 from trystate.impl.agent.watchdog import Watch

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousGracefulExitError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
+
 from trystate.impl.store.errors import ConnectionLost, StoreTimeout
 from trystate.model.rendezvous.vocabulary import AgentPhase
 

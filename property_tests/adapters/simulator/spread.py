@@ -9,7 +9,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...harness.cluster import Cluster
+from trystate.search.cluster import Cluster
+
 from . import handlers, swarm
 
 SEEDS_MIN, PIECES_MAX = 25, 10_000  # of a piece, about a second; of a sweep, each a few hundred bytes

@@ -28,6 +28,7 @@ from unittest import mock
 
 import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend as torch_backend
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvous
+
 from trystate.impl.rendezvous import bootstrap, handler, state_holder
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.state_holder import StateHolder

@@ -13,10 +13,10 @@ from multiprocessing.connection import wait as readable
 from pathlib import Path
 from typing import Self
 
+from trystate.impl.host.disk import Disk
 from trystate.impl.host.listening import listen
 from trystate.impl.store.client.codec import GREETING, HELLO
 from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.disk import Disk
 from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.driver import serve

@@ -46,6 +46,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousGracefulExitError,
     RendezvousTimeoutError,
 )
+
 from trystate.impl.torch_release import is_before, needs
 from trystate.model.agent import Agents
 from trystate.model.agent.vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState

@@ -22,6 +22,7 @@ from unittest import mock
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, Worker, WorkerSpec, _RoleInstanceInfo
+
 from trystate.impl.agent import exchange
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.model.agent.ranks import Ranks

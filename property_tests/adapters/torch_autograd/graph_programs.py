@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.vocabulary import NodeKind as K
 

@@ -1,4 +1,4 @@
-"""Workers of torch.distributed.rpc in processes of their own: what every scenario of distributed autograd is made of.
+"""Workers of torch.distributed.rpc in processes of their own, for passes of distributed autograd.
 
 Rule: nothing of torch is rewritten, and nothing is asked of this process: what crashes or hangs does so in a child.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import signal
 import tempfile
 import threading
 import time
@@ -83,10 +82,6 @@ class Worker:
                 return False
             time.sleep(0.01)
         return True
-
-    def dies(self) -> None:
-        """It is killed, and says nothing to anybody."""
-        os.kill(self._pid, signal.SIGKILL)
 
 
 class Group(AbstractContextManager["Group"]):

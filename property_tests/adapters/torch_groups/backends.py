@@ -15,6 +15,7 @@ from unittest import mock
 
 from torch._C._distributed_c10d import HashStore, ProcessGroup
 from torch.distributed import distributed_c10d as c10d
+
 from trystate.model.groups.initialisation import NEW_GROUP, Made
 
 from ..torch_rendezvous.contexts import Observed
@@ -23,7 +24,7 @@ from .initialisation import ERRORS, Answer, Words, _named, contexts, observe
 BUILT_IN = ("mpi", "gloo", "nccl", "ucc", "xccl")  # the backends that torch makes itself
 NUMBERED = ("gloo", "nccl")  # those whose collectives are numbered
 PLUGIN = "other"  # the backend of a plug-in
-MODULE: Any = c10d  # whose functions are asked with any arguments
+MODULE: Any = c10d  # its functions are called with arguments of any type
 NAME, RANK, SIZE, TIMEOUT = "7", 1, 3, timedelta(seconds=9)
 NONE, PLAIN, EXTENDED = range(3)  # how a plug-in is registered
 REGISTERED = ("_plugins", "backend_list", "backend_type_map", "backend_capability", "default_device_backend_map")

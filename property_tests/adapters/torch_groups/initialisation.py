@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import fake_pg
+
 from trystate.impl.store import urls
 from trystate.impl.store.errors import InvalidArgument
 from trystate.model.groups.initialisation import INITIALISATION, Init, Made, Meet, Merge

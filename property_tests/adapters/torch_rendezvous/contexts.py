@@ -19,6 +19,7 @@ from unittest import mock
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousGracefulExitError
+
 from trystate.model.language import DecisionTable
 from trystate.model.rendezvous.vocabulary import Action, Membership, Raised
 

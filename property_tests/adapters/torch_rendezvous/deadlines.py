@@ -19,6 +19,7 @@ import greenlet  # type: ignore[import-untyped]
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousStateError, RendezvousTimeoutError
+
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.deadlines import AGENT, TIMER, Deadlines
 from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallError, CallStep, Stored, Timer

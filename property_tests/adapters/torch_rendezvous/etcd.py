@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch.distributed.elastic.rendezvous.etcd_rendezvous as er
 from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousTimeoutError
+
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.vocabulary import EtcdNode, EtcdRound

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import JoinDeadline
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.hosting import SharedEndpoints, Tenant
 from trystate.model.rendezvous.vocabulary import Edition

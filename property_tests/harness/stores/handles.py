@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
+
 from trystate.impl.torch_release import queue_empty_error
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+
 from trystate.model.store.reference import (
     INT64_MAX,
     INT64_MIN,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Contents, Operation, Refusal, Result
 

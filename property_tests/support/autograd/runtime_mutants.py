@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+
 from trystate.impl.autograd import api, torch_graph
 from trystate.impl.autograd.accumulate_grad import Accumulator, Hooks, add
 from trystate.impl.autograd.container import Container

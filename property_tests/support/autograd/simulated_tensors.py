@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from trystate.impl.autograd import torch_graph
 from trystate.impl.autograd.contexts import Send
 from trystate.impl.autograd.dependencies import Edge, Node

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trystate.impl.autograd import api
 
 from trystate import autograd, rpc
+from trystate.impl.autograd import api
 
 from ..rpc.worlds import eventually
 from .operations import LAYOUTS, gives

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Report, Status

@@ -21,7 +21,6 @@ from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.store_backend import StoreBackend
-
 from trystate.store import TCPStore
 
 from ...adapters.forked import Program
@@ -40,6 +39,7 @@ def launch(launcher: str, argv: list[str]) -> None:
     """In the child: a launcher with torchrun's options. Without a distribution of ours, ours is registered by hand."""
     import torch.distributed.run as torchrun
     from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+
     from trystate.impl.rendezvous.plugin import creator
 
     rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one

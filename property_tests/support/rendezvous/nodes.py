@@ -14,6 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.engine import Joined
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
@@ -21,7 +22,6 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.rendezvous.torch_backend import TorchBackend
-
 from trystate.store import FileStore, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 TorchStores: Any = dist  # torch's stub knows none of them

@@ -19,7 +19,7 @@ from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import State
 
-from ...adapters.torch_rendezvous.scenarios.nodes import (
+from .clusters import (
     POLL_S,
     RUN_ID,
     WAIT_S_MAX,
@@ -27,10 +27,12 @@ from ...adapters.torch_rendezvous.scenarios.nodes import (
     Cluster,
     Node,
     Peek,
+    Seat,
     Settings,
+    disagree_on_master,
+    disagree_on_world,
     replaced,
 )
-from ...adapters.torch_rendezvous.scenarios.observation import Seat, disagree_on_master, disagree_on_world
 
 __all__ = ["RUN_ID", "Call", "Cluster", "Node", "Settings", "agreed", "claim", "cluster_of", "happens", "limit",
            "outage", "patience", "seats"]  # fmt: skip

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from trystate import rpc
 from trystate.impl.rpc.agent import Agent
 from trystate.impl.rpc.allowed import DEFAULT
 from trystate.impl.rpc.arena import Arena, Window
@@ -25,8 +26,6 @@ from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.options import Options
 from trystate.impl.rpc.rref import RRef
-
-from trystate import rpc
 from trystate.store import FileStore
 
 from ...adapters.torch_store.isolated import Child, Silence

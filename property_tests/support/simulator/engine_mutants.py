@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.agent.server.api import WorkerState
+
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order
 from trystate.impl.agent.watchdog import Watch

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch.distributed.elastic.rendezvous import RendezvousInfo
+
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive
 from trystate.impl.rendezvous.engine import Standing

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import Store
+
 from trystate.model.checker.linearizability import Call
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result

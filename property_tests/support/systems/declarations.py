@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 
 import pytest
+
 from trystate.model.errors import DeclarationError
 from trystate.model.language import System, choice, constant, flag, index, integer
 

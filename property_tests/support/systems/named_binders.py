@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.interpret import Env, Evaluator, Interpreter
 from trystate.model.language import Expr, Sort, State, machines, quantifiers
 from trystate.model.language.expressions import QUANTIFIERS, bind, const, substitute, variable

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from hypothesis import strategies as st
+
 from trystate.model.language import (
     System,
     all_,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
+
 from trystate.model.language import System, all_, always, any_, index, integer, leads_to, sometimes, transition
 
 from .random_systems import ALWAYS, Declaration, Drawing, Plan, Step, Variable

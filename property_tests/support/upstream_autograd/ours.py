@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from trystate.impl.autograd import api
-from trystate.impl.rpc.invocations import collected
 
 from trystate import autograd as our_autograd
 from trystate import rpc as our_rpc
+from trystate.impl.autograd import api
+from trystate.impl.rpc.invocations import collected
 
 
 def rpc() -> Any:

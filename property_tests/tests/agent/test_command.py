@@ -25,6 +25,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser
+
+from trystate.__main__ import main
+from trystate.commands.run import configured
+from trystate.exits import Exit
 from trystate.impl import torch_release
 from trystate.impl.agent import local, watchdog
 from trystate.impl.agent.launch import launch, parameters
@@ -36,10 +40,6 @@ from trystate.impl.rendezvous.options import Options
 from trystate.impl.store import lives
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Agent, eventually, square
-
-from trystate.__main__ import main
-from trystate.commands.run import configured
-from trystate.exits import Exit
 
 TWO = ["--nnodes", "1:2", "--rdzv-endpoint", "h:1"]
 

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from torch.distributed.elastic.agent.server.api import WorkerState as W
+
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View, ending, may_finish
 from trystate.impl.rendezvous.engine import Standing

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.rendezvous import rendezvous as meet
+
+from trystate import rendezvous
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.torch_release import is_before
@@ -41,8 +43,6 @@ from trystate.property_tests.support.rendezvous.sides import (
     seats,
 )
 from trystate.property_tests.support.stores.defects import Timed, defective, sound
-
-from trystate import rendezvous
 
 PATIENT = {"beat_s": 1, "beats_missed_max": 10}
 WINDOW = {"beat_s": 1, "beats_missed_max": 3}

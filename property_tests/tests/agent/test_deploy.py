@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+from trystate.commands.run import configured
 from trystate.impl.rendezvous.command import PARTS
 from trystate.impl.rendezvous.options import KNOWN, Options
 from trystate.impl.rendezvous.state import Settings
-
-from trystate.commands.run import configured
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from hypothesis import settings
+
 from trystate.impl.agent import core
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import Engine, Standing
@@ -23,7 +24,6 @@ from trystate.property_tests.harness.paths import explore_graph, replay_every_ed
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, generated, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
-
 from trystate.testing import state_machine
 
 FEWEST = CHECKS[1]  # of two faults; by day a sample of the others

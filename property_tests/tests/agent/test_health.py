@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
+from trystate.commands.run import configured
 from trystate.impl.agent import health
 from trystate.impl.agent.health import HealthCheck
 from trystate.impl.rendezvous import changes
@@ -25,8 +26,6 @@ from trystate.property_tests.adapters.jobs import Job, alive, eventually
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, planted, replaced
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handlers, together, until
-
-from trystate.commands.run import configured
 from trystate.store import HashStore
 
 # ---- the command

@@ -16,6 +16,9 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerState
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from trystate.agent import heartbeat
+from trystate.commands.run import configured
 from trystate.impl.agent import heartbeats
 from trystate.impl.agent.heartbeat import SIGNAL, STACKS, VARIABLE
 from trystate.impl.agent.heartbeats import GAP_SECONDS_MAX, Heartbeats, Limits, Pulses, stacks
@@ -25,9 +28,6 @@ from trystate.property_tests.adapters.jobs import Agent, Job, eventually
 from trystate.property_tests.support.agents import started, succeed
 from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY
-
-from trystate.agent import heartbeat
-from trystate.commands.run import configured
 
 # ---- which workers are late
 

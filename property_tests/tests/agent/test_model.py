@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Stopping, Torch, Verdict, WorkerState
 from trystate.model.agent.environment import Environment
 from trystate.model.agent.findings import EVERY_FAULT, FINDINGS, PLAN
@@ -36,8 +37,7 @@ from trystate.property_tests.support.pinned import (
 )
 from trystate.property_tests.support.runs import allowed
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
-
-from trystate.deciding import showcase
+from trystate.search.plans import showcase
 
 S = SymbolicState
 SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE

@@ -19,13 +19,15 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
-from trystate.impl.agent import parent_death, tail, watchdog
+
+from trystate.impl.agent import tail, watchdog
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
 from trystate.impl.agent.processes import end_what_is_left, killed_when
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.agent.tail import follow
 from trystate.impl.agent.watchdog import Process, left_behind, look
+from trystate.impl.host import parent_death
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
 from trystate.property_tests.support.agents import DEAF, runs_deaf, started

@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="the function is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, Worker, WorkerSpec
+
 from trystate.impl.agent.exchange import Exchange
 from trystate.model.agent import ranks
 from trystate.model.agent.ranks import Ranks

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
+
 from trystate.impl.torch_release import is_before
 
 pytest.importorskip("torch", reason="the loop is torch's")
@@ -17,6 +18,7 @@ pytest.importorskip("torch", reason="the loop is torch's")
 import torch.distributed.elastic.agent.server.api as api
 import torch.distributed.launcher.api as launcher
 from hypothesis import settings
+
 from trystate.model.agent import Edition
 from trystate.model.agent.examples import SCALE_UP, WALKS
 from trystate.model.checker.walks import Walk
@@ -29,7 +31,6 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.runs import replay
-
 from trystate.testing import state_machine
 
 Agent = api.SimpleElasticAgent

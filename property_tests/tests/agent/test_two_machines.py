@@ -15,7 +15,6 @@ from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.machines import Machine, agent, two_machines
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import PACKAGE, Job
-
 from trystate.store import TCPStore, TCPStoreServer
 
 PORT = 29400  # free: each machine has a network of its own

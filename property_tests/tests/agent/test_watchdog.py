@@ -137,7 +137,7 @@ def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> N
 
 KILLED = """
 import os, pathlib, subprocess, sys, threading, time
-from trystate.impl.agent import parent_death
+from trystate.impl.host import parent_death
 from trystate.impl.agent.health import HealthCheck
 from trystate.impl.agent.watchdog_client import Watchdog
 from trystate.impl.rendezvous.state_holder import elapsed

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model.autograd.backward import Backward, Ours, Smart, Torch
 from trystate.model.autograd.backward.fields import UNANSWERED, Call, Each, Outcome
 from trystate.model.autograd.examples import NUMBER

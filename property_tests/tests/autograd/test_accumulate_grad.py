@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import embedding
-from trystate.impl.torch_release import is_before
-from trystate.property_tests.support.autograd.operations import KEPT, LAYOUTS, gives, hold, turned
 
 from trystate import autograd, rpc
+from trystate.impl.torch_release import is_before
+from trystate.property_tests.support.autograd.operations import KEPT, LAYOUTS, gives, hold, turned
 
 INDICES = torch.tensor([1, 2, 2, 0])
 ROW = 3

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 
 import pytest
+
 from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import FAST

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+
 from trystate.impl.autograd.container import Container, _Telling
 from trystate.impl.autograd.contexts import Asker, Context
 from trystate.impl.autograd.dependencies import Edge

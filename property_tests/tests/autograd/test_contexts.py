@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from trystate.model.autograd import contexts, ids, tombstones
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.findings import FINDINGS, PLAN

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import settings
+
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.local_pass import LocalPass
@@ -28,7 +29,6 @@ from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.support import nightly
 from trystate.property_tests.support.autograd import local_pass_mutants as mutants
 from trystate.property_tests.support.marks import by_verify
-
 from trystate.testing import state_machine
 
 OURS = (Edition.TRYSTATE, Mode.SMART)

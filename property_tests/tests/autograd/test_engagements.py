@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model.autograd.backward import Backward, Ours, Torch
 from trystate.model.autograd.engagement import Call, Cancel, Engagements, Pass
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, small_graphs

@@ -8,14 +8,13 @@ import pytest
 
 pytest.importorskip("torch", reason="the containers are torch's, and of the runtime on it")
 
+from trystate import registry
 from trystate.model.autograd.initialisation import CONTAINERS, Initialised
 from trystate.model.autograd.vocabulary import Edition
 from trystate.property_tests.adapters.torch_autograd import initialisation
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
 from trystate.property_tests.support.rendezvous.tables import unnoticed
-
-from trystate import registry
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 # table, contexts

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import KEPT_EACH, MAX_CONTEXTS, Container
 from trystate.impl.autograd.contexts import Asker, Recv

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.impl.rpc import termination
 from trystate.impl.rpc.agent import Agent
 from trystate.model.autograd.meeting import Meetings, Ours

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 from torch import Tensor
+
 from trystate.impl.autograd import optimizer as runtime
 from trystate.impl.autograd.borrowed_grad import borrowed
 from trystate.model.autograd.optimizer import Optimizers, Ours

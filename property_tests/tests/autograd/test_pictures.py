@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from trystate.diagrams.exchange import ANSWER, Arrow, Note, exchange_dot
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

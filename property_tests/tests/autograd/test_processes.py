@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
+
 from trystate.property_tests.support.autograd import tasks
 from trystate.property_tests.support.autograd.running import join, leave
 from trystate.property_tests.support.autograd.worlds import World

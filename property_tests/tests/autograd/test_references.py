@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from trystate.impl.rpc.errors import PeerLost
 from trystate.impl.rpc.references import Fork, Happened, Held, Id, Owned, References
 from trystate.model.autograd.references import Ours

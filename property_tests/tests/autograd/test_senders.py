@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
+
 from trystate.impl.autograd.contexts import Context
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.messages import BACKWARD, CANCEL, CLEAN, MARK, Backward, Cancel, Clean, Forward, Mark

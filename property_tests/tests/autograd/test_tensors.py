@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
+
 from trystate.impl.autograd import torch_graph
 from trystate.impl.autograd.dependencies import UNDEFINED
 from trystate.impl.autograd.torch_graph import TorchGraph

@@ -15,6 +15,8 @@ pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
 from torch.futures import Future
+
+from trystate import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import current_context, driver, new_context, release_context
 from trystate.impl.autograd.borrowed_grad import borrowed
@@ -25,8 +27,6 @@ from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import CALL
 from trystate.model.autograd.vocabulary import Part
 from trystate.property_tests.support.autograd.operations import gives
-
-from trystate import autograd, rpc
 
 SECONDS = 30.0  # on a busy machine
 

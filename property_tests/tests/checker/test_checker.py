@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import ENGINES, check, watches
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla

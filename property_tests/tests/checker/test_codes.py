@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+
 from trystate.model.checker.explicit import codes, packing, visited
 from trystate.model.checker.explicit.codes import Coded, CodedSuccessors, Codes, NextCodes, Table
 from trystate.model.checker.explicit.engine import ExplicitEngine
@@ -28,8 +29,7 @@ from trystate.property_tests.support.systems.engine_samples import ThreeWords
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_cores import MANY, answers, tiny
-
-from trystate.cores import Cores
+from trystate.search.cores import Cores
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited, workers
@@ -39,9 +40,8 @@ from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWo
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
-from trystate import cores
-from trystate.cores import Cores
+from trystate.search import cores
+from trystate.search.cores import Cores
 
 COUNTS = (1, 2, 3)
 MANY = Limits(states=20_000, seconds=30.0)

@@ -29,6 +29,8 @@ pytest.importorskip("torch", reason="the tensors are torch's")
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from trystate import registry
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import fused, visited, watch_evaluation
@@ -46,11 +48,10 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
-from trystate import device, plans, registry
-from trystate.device import Device, TensorLayout
-from trystate.kernels import Launch
-from trystate.machine import search_workers
+from trystate.search import device, plans
+from trystate.search.device import Device, TensorLayout
+from trystate.search.kernels import Launch
+from trystate.search.machine import SearchOptions
 
 DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
 COMPILER = shutil.which("g++")
@@ -253,7 +254,7 @@ def test_liveness_after_a_search_on_a_gpu_has_the_memory_of_the_processor(monkey
     small, found = replace(MANY, memory_bytes=1 << 9), Device("torch-cpu")
     assert found.afterwards(small) == small
     monkeypatch.setattr(found, "_measured", True)
-    monkeypatch.setattr("trystate.device.available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("trystate.search.device.available_bytes", lambda: 1 << 30)
     assert found.afterwards(small) == replace(small, memory_bytes=3 << 28)
 
 
@@ -382,7 +383,7 @@ def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     right = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "torch" else right(name, *at))
     with pytest.raises(UnavailableError, match=r"device cuda needs torch: pip install 'trystate\[torch\]'"):
-        search_workers("cuda", 1, "explicit")
+        SearchOptions("explicit", device="cuda", cores=1).workers()
 
 
 # ---- planted mistakes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import Progress, quiet
 from trystate.model.checker.explicit import packing, vectorise

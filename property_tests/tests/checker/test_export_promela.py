@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+
+from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.export import promela as exporter
@@ -21,8 +23,7 @@ from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.spin import differences, require_spin, shown, verify
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS, examples
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
-
-from trystate import plans, registry
+from trystate.search import plans
 
 Show = Callable[[Expr], str]
 STATES = "states of a run for Spin"

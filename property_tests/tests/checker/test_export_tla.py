@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.export import tla as exporter
 from trystate.model.checker.export.tla import tla
@@ -14,8 +16,7 @@ from trystate.model.language import Form, System, always, flag, sometimes, termi
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
-
-from trystate import plans, registry
+from trystate.search import plans
 
 by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
 

@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.kernel import Limits

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
+
 from trystate.diagrams import history_dot, history_mermaid, history_text, render
 from trystate.diagrams.history import LABEL_MAX, lanes
 from trystate.model.checker import linearizability as histories

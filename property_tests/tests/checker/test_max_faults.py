@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.__main__ import main
 from trystate.diagrams.moves import effect_parts, guard_parts
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run, adopt
@@ -15,8 +17,6 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, all_, always, environment, fault, flag, index, integer, sometimes, terminal
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
-
-from trystate.__main__ import main
 
 
 class House(System):

@@ -14,6 +14,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+import trystate
+from trystate import registry
+from trystate.__main__ import main
+from trystate.commands import verify
+from trystate.exits import Exit
 from trystate.model.checker import estimate
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import quiet
@@ -32,12 +38,7 @@ from trystate.property_tests.support.systems.jugs import Jugs
 from trystate.property_tests.support.systems.symbolic_samples import Ring, Rooks
 from trystate.property_tests.support.systems.wide_systems import Counters
 from trystate.property_tests.tests.checker.test_limits import Odometer
-
-import trystate
-from trystate import machine, registry
-from trystate.__main__ import main
-from trystate.commands import verify
-from trystate.exits import Exit
+from trystate.search import machine
 
 PROGRAM = """
 import contextlib, resource, sys

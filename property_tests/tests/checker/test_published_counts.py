@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 
 import pytest
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status

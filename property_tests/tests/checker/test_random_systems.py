@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import assume, event, given, note, settings
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance

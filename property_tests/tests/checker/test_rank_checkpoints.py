@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trystate.impl.store.durable.disk import Disk
+
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost
@@ -31,10 +32,9 @@ from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWo
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker.test_ranks import MANY, alone, answers
-
-from trystate import rank_storage, spill
-from trystate.rank_storage import RankSpill, opened
-from trystate.spill import Spill
+from trystate.search import rank_storage, spill
+from trystate.search.rank_storage import RankSpill, opened
+from trystate.search.spill import Spill
 
 MEMORY = 1 << 26
 TRIES = 5  # of planted mistakes that a kill shows, or not

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import memory_ended
 from trystate.model.checker.explicit import engine as explicit

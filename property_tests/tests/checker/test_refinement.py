@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.refinement import Refinement, refines
 from trystate.model.errors import DeclarationError, LimitReached, UsageError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous

@@ -25,7 +25,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trystate.impl.store.durable.disk import Disk
+
+import trystate
+from trystate import cli
+from trystate.exits import Exit
+from trystate.impl.host.disk import Disk
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit import storage
 from trystate.model.checker.explicit.engine import ExplicitEngine
@@ -44,12 +48,9 @@ from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCom
 from trystate.property_tests.tests.checker.test_cores import MANY, SYSTEMS, answers, tiny
 from trystate.property_tests.tests.checker.test_limits import Odometer
 from trystate.property_tests.tests.checker.test_random_systems import assert_runs_show_what_they_claim, facts
-
-import trystate
-from trystate import checkpoint, cli, spill
-from trystate.checkpoint import Directory, KeysFile
-from trystate.exits import Exit
-from trystate.spill import MEMORY_BYTES_MIN, Spill
+from trystate.search import checkpoint, spill
+from trystate.search.checkpoint import Directory, KeysFile
+from trystate.search.spill import MEMORY_BYTES_MIN, Spill
 
 ROOM = (0, 200, 2_000)  # bytes of memory for states: none, a few, those of some levels
 
@@ -137,7 +138,7 @@ import sys
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.spill import Spill
+from trystate.search.spill import Spill
 
 def most():
     with open("/proc/self/status") as file:
@@ -349,7 +350,10 @@ COMMIT = "trystate.property_tests.support.systems.two_phase_commit:TwoPhaseCommi
 
 
 def test_a_command_that_is_killed_goes_on_from_its_last_level(tmp_path: Path) -> None:
-    program = "import sys, trystate.spill as s; s.SAVE_SECONDS = 0; from trystate.__main__ import *; main(sys.argv[1:])"
+    program = (
+        "import sys; from trystate.search import spill; spill.SAVE_SECONDS = 0; "
+        "from trystate.__main__ import *; main(sys.argv[1:])"
+    )
     places = ["--spill", str(tmp_path / "kept"), "--out", str(tmp_path / "report")]
     argv = [sys.executable, "-c", program, "verify", COMMIT, "--expect", "transactions_commit", *places]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Watch, WatchKey, WatchKind

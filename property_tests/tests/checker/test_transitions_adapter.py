@@ -9,6 +9,8 @@ import pytest
 import transitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from trystate import registry
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.transitions_adapter import Running, to_transitions, trigger_name
 from trystate.model.errors import UsageError
@@ -18,8 +20,6 @@ from trystate.property_tests.support.mutants import replaced, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.philosophers import Philosopher, Philosophers
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
-
-from trystate import registry
 
 STEPS_MAX = 25
 EVERY_STEPS_MAX = 10

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
 from trystate.model import DeclarationError
 from trystate.model.agent import examples as agent
 from trystate.model.agent.vocabulary import Loop, WorkerState
@@ -28,7 +29,6 @@ from trystate.model.store.vocabulary import Serving, Watcher
 from trystate.model.store.watches import Watches
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.runs import assert_is_a_run
-
 from trystate.registry import WALKS
 
 # How many steps the source numbers in its figure; a walk without numbers has a figure without numbers.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, event, given, seed, settings
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.estimate import project
 from trystate.model.checker.explicit import arrays, vectorise
@@ -28,7 +29,6 @@ from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.wide_systems import Leap, Starts, TooWide, Totals, wide_declarations
 from trystate.property_tests.tests.checker import test_random_systems as random_systems
-
 from trystate.report.itf import itf_trace
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]

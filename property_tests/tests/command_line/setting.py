@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.model.checker.expectations import Finding, Run
-from trystate.model.language import Expr, SymbolicState, System, index, integer, transition
-from trystate.property_tests.harness.checks import Check, Outcome
-from trystate.property_tests.support.systems.lock import Edition, Lock
 
 from trystate import registry
 from trystate.__main__ import main
 from trystate.commands import verify
+from trystate.model.checker.expectations import Finding, Run
+from trystate.model.language import Expr, SymbolicState, System, index, integer, transition
+from trystate.property_tests import replays
+from trystate.property_tests.harness.checks import Check, Outcome
+from trystate.property_tests.support.systems.lock import Edition, Lock
 
 FINDING = Finding("two-inside", "R1", "Two nodes are inside at once", "look before entering")
 KNOWN = {"one_at_a_time": ("two-inside",)}
@@ -74,6 +75,19 @@ def command(
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Makes the script of `FINDING`, the only one there is, with this result."""
+    monkeypatch.setattr(replays, "FOLDER", tmp_path)
+
+    def write(reproduced: bool) -> None:
+        last = "reproduced: 2 inside" if reproduced else "not reproduced: 1 inside"
+        text = f"print('both enter')\nprint({last!r})\nraise SystemExit({int(reproduced)})\n"
+        replays.script(FINDING).write_text(text, encoding="utf-8")
+
+    return write
 
 
 def report(folder: Path = Path("trystate-report")) -> Any:

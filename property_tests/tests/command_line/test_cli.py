@@ -6,9 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import trystate
+from trystate import diagrams, registry
+from trystate.exits import Exit
+from trystate.manual import PAGES
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.interpret import Interpreter
-from trystate.property_tests.adapters.replays import Observation, Scenario
+from trystate.property_tests import replays
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import (
     FINDING,
@@ -17,12 +22,7 @@ from trystate.property_tests.tests.command_line.setting import (
     MENDED,
     Command,
 )
-
-import trystate
-from trystate import diagrams, registry
-from trystate.deciding import showcase
-from trystate.exits import Exit
-from trystate.manual import PAGES
+from trystate.search.plans import showcase
 
 # ---- arguments
 
@@ -343,20 +343,29 @@ def test_diagram_refuses_a_witness_that_there_is_not(command: Command, argv: tup
 
 @pytest.mark.parametrize(("reproduced", "code"), [(True, Exit.OK), (False, Exit.FAILED)])
 def test_replay_shows_the_model_then_what_torch_did(
-    command: Command, monkeypatch: pytest.MonkeyPatch, reproduced: bool, code: Exit
+    command: Command, script: Callable[[bool], None], reproduced: bool, code: Exit
 ) -> None:
-    from trystate.property_tests.adapters.torch_rendezvous import scenarios
-
-    def run(say: Callable[[str], None]) -> Observation:
-        say("both enter")
-        return Observation(reproduced, ("2 inside",), "verdict on two-inside")
-
-    monkeypatch.setattr(scenarios, "SCENARIOS", {"two-inside": Scenario("two-inside", "R1", "", run)})
+    script(reproduced)
     answer, out, _ = command("replay", "r1")
     assert answer == code
-    parts = ["Two nodes are inside at once", "barge_in(1)", "both enter", "2 inside", "verdict"]
+    parts = ["Two nodes are inside at once", "barge_in(1)", "  both enter", "reproduced: ", " inside\n"]
     places = [out.index(part) for part in parts]
     assert places == sorted(places)
+
+
+def test_replay_exits_with_3_when_a_script_ends_without_a_result(
+    command: Command, script: Callable[[bool], None]
+) -> None:
+    script(True)
+    (replays.FOLDER / "R01-two-inside.py").write_text("print('both enter')", encoding="utf-8")
+    code, out, err = command("replay", "r1")
+    assert code == Exit.INCOMPLETE and "  both enter" in out
+    assert "not replayed: the schedule could not be brought about: R01-two-inside.py ended with exit code 0" in err
+
+
+def test_a_finding_of_torch_1_has_no_report(command: Command) -> None:
+    code, _, err = command("replay", "r1", "--report")
+    assert code == Exit.USAGE and "R1 has no report: it is of torch 1, and has no script" in err
 
 
 def test_replay_without_torch_exits_with_3_and_the_remedy(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from trystate.exits import Exit
 from trystate.property_tests.support.recorded import KEPT
 from trystate.property_tests.support.terminals import HOSTILE, harmless
 from trystate.property_tests.tests.command_line.setting import Command
-
-from trystate.exits import Exit
 
 WITHOUT_TORCH = [sys.executable, "-m", "trystate.property_tests.support.without_torch"]
 FINE = "every line is explained, and no property was violated"

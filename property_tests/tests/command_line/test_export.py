@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+
+from trystate.exits import Exit
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published import LockServer
 from trystate.property_tests.support.systems.lock import Lock
 from trystate.property_tests.tests.command_line.setting import HERE, Command
-
-from trystate.exits import Exit
 
 SERVER = f"{LockServer.__module__}:LockServer"
 HERE_FILE = __file__  # where no folder can be made

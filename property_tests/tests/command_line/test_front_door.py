@@ -30,9 +30,8 @@ def test_verify_and_replay_need_no_pytest() -> None:
     """The README does not install it before its first command."""
     program = (
         "import sys; sys.modules['pytest'] = None\n"
-        "from trystate.commands import verify\n"
-        "import trystate.property_tests.adapters.torch_rendezvous.scenarios\n"
-        "import trystate.property_tests.adapters.torch_store.scenarios\n"
+        "from trystate.commands import replay, verify\n"
+        "import trystate.property_tests.adapters.seed_store.scenarios\n"
         "print(len(verify.refinement_checks()) > 1, len(verify.conformance_checks()) > 10)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

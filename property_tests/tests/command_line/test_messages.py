@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from trystate.monitor import logs
-from trystate.property_tests.tests.command_line.setting import Command
 
 from trystate.__main__ import main
 from trystate.exits import Exit
+from trystate.monitor import logs
+from trystate.property_tests.tests.command_line.setting import Command
 
 LOG = """\
 [rank0]:[W1127 11:34:32.108 TCPStore.cpp:141] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer

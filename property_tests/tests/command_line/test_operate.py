@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="the jobs are torch's")
 
 import torch.distributed as dist
+
+from trystate.cli import run
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
@@ -26,8 +28,6 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 from trystate.property_tests.support.terminals import HOSTILE, harmless
-
-from trystate.cli import run
 
 TorchStores: Any = dist  # torch's stub knows none of them
 TORCH_CONF = "is_host=0,keep_alive_interval=1,last_call_timeout=1"  # torch counts whole seconds

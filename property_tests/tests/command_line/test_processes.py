@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trystate.processes import Processes, ProcessLost
+from trystate.search.processes import Processes, ProcessLost
 
 
 def square(number: int) -> tuple[int, int]:

@@ -5,6 +5,8 @@ import sys
 from types import MappingProxyType
 
 import pytest
+
+from trystate.exits import Exit
 from trystate.model.language import (
     Expr,
     SymbolicState,
@@ -23,8 +25,6 @@ from trystate.model.language import (
 from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published import LockServer, ToyConsensus
 from trystate.property_tests.tests.command_line.setting import Command
-
-from trystate.exits import Exit
 
 LOCK = f"{LockServer.__module__}:LockServer"
 

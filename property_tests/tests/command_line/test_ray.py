@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.commands import verify
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.kernel import Limits
-from trystate.property_tests.harness import cluster
-from trystate.property_tests.harness.cluster import Cluster
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
 from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, Endless, report
-
-from trystate.commands import verify
-from trystate.exits import Exit
+from trystate.search import cluster
+from trystate.search.cluster import Cluster
 
 THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
 real = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: trystate[ray]")
@@ -88,7 +88,7 @@ def test_the_searches_of_a_node_share_its_memory(command: Command, monkeypatch: 
         shared.append(searches)
         return Limits()
 
-    monkeypatch.setattr("trystate.commands.verify.machine_limits", limits)
+    monkeypatch.setattr("trystate.search.machine.machine_limits", limits)
     for cores, searches in (("1", 6), ("4", 1)):
         with doubled(cpus=6) as double:
             command("verify", HERE, "--edition", "MENDED", "--ray", "local", "--cores", cores)
@@ -121,7 +121,7 @@ def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Comma
 
 MUTANTS: dict[str, Mutant] = {
     "files stay on the worker": replaced(verify, "_landed", lambda out, result, sent: result),
-    "a worker has another order": rewritten(verify.away, "_tasks(args, Reporter())", "_tasks(args, Reporter())[::-1]"),
+    "a worker has another order": rewritten(verify.away, "args.report, Reporter())", "args.report, Reporter())[::-1]"),
     "errors are no losses": rewritten(Cluster.results, "except self._lost as", "except ZeroDivisionError as"),
 }
 
@@ -164,8 +164,8 @@ import os, signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from trystate.property_tests.harness import cluster
-from trystate.property_tests.harness.cluster import Cluster
+from trystate.search import cluster
+from trystate.search.cluster import Cluster
 
 @dataclass
 class Dying:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate import registry
+from trystate.exits import Exit
 from trystate.impl import torch_release
 from trystate.model import agent, releases, rendezvous
 from trystate.model.checker.expectations import Finding
 from trystate.property_tests.adapters import versions
-from trystate.property_tests.adapters.replays import Observation, Scenario
 from trystate.property_tests.tests.command_line.setting import FINDING, Command
-
-from trystate import registry
-from trystate.exits import Exit
 
 OLD = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.5", until="2.12")
 YOUNG = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.13")
@@ -114,19 +113,20 @@ def test_a_release_that_is_too_old_is_refused_with_the_remedy(installed: Install
     [(False, Exit.OK, "not reproduced, as this release should not"), (True, Exit.FAILED, "reproduced all the same")],
 )
 def test_replay_shows_that_a_release_has_a_finding_no_more(
-    command: Command, monkeypatch: pytest.MonkeyPatch, installed: Installed, reproduced: bool, code: Exit, last: str
+    command: Command,
+    script: Callable[[bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+    installed: Installed,
+    reproduced: bool,
+    code: Exit,
+    last: str,
 ) -> None:
-    from trystate.property_tests.adapters.torch_rendezvous import scenarios
-
-    def run(say: Callable[[str], None]) -> Observation:
-        return Observation(reproduced, ("1 inside",), "verdict on two-inside")
-
     installed("2.13.0")
     monkeypatch.setattr(registry, "findings", lambda: {OLD.name: OLD})
-    monkeypatch.setattr(scenarios, "SCENARIOS", {OLD.name: Scenario(OLD.name, OLD.number, "", run)})
+    script(reproduced)
     answer, out, _ = command("replay", "r1")
     assert answer == code
-    assert "R1 is not in torch 2.13.0: fixed in 2.13.0" in out and "1 inside" in out
+    assert "R1 is not in torch 2.13.0: fixed in 2.13.0" in out and "reproduced: " in out
     assert out.rstrip().endswith(last)
 
 

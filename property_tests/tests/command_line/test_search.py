@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from trystate import cli
+from trystate.exits import Exit
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.explicit.ranks import RankLost, Ranks
 from trystate.property_tests.support.launched import Ended, Launcher
 from trystate.property_tests.support.mutants import planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
-
-from trystate import cli, ranks, spill
-from trystate.exits import Exit
-from trystate.ranks import TorchRanks, joined
+from trystate.search import ranks, spill
+from trystate.search.ranks import TorchRanks, joined
 
 pytest.importorskip("torch")
 
@@ -229,7 +230,7 @@ def test_a_rank_whose_others_do_not_come_gives_up(launcher: Launcher) -> None:
 
 def test_a_process_that_waits_in_gloo_ends_with_its_exit_code() -> None:
     """The interpreter's end would otherwise abort it, with another code."""
-    wait = "from trystate import ranks; import threading; held = threading.Event()"
+    wait = "from trystate.search import ranks; import threading; held = threading.Event()"
     given_up = f"{wait}\ntry: ranks._within(0.1, held.wait)\nexcept RuntimeError as error: print(error)"
     ended = subprocess.run([sys.executable, "-c", given_up], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (Exit.INCOMPLETE, "not all of them are connected\n"), ended.stderr
@@ -347,7 +348,8 @@ def test_a_search_under_a_launcher_survives_a_killed_rank(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trystate import cli, spill
+from trystate.search import spill
+from trystate import cli
 from trystate.model.checker.explicit.partitioned import PartitionedEngine
 
 spill.SAVE_SECONDS = -1.0

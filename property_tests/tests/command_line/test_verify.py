@@ -6,12 +6,15 @@ import re
 import signal
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
+from trystate import registry
+from trystate.check import check
+from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, transition
@@ -29,11 +32,7 @@ from trystate.property_tests.tests.command_line.setting import (
     Endless,
     report,
 )
-
-from trystate import plans, registry
-from trystate.check import check
-from trystate.commands import verify
-from trystate.exits import Exit
+from trystate.search import machine, plans
 
 S = SymbolicState
 
@@ -195,8 +194,10 @@ def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
 def test_the_searches_that_run_at_a_time_share_the_cores(
     jobs: int, asked: int | None, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "available_cores", lambda: 8)
-    assert verify.cores(Namespace(jobs=jobs, cores=asked)) == each
+    monkeypatch.setattr(machine, "available_cores", lambda: 8)
+    monkeypatch.setattr("trystate.search.cores.Cores", lambda cores: cores)
+    shared: object = machine.SearchOptions(searches=jobs, cores=asked).workers()[0]
+    assert shared == each
 
 
 def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
@@ -210,7 +211,7 @@ def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
 def test_a_search_on_tensors_says_the_same(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    device = importlib.import_module("trystate.device")
+    device = importlib.import_module("trystate.search.device")
     monkeypatch.setattr(device, "LEVEL_MIN", 1)
     said = [command("verify", HERE, *options, "--device", name)[:2] for name in ("cpu", "torch-cpu")]
     one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
@@ -355,8 +356,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     Path("taken").write_text("")
     for work in (
-        "verify.check", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
-        "export.prove.proved", "explore.decide", "explain.Runs",
+        "searching.searched", "page._search", "diagram.diagrams.generate", "diagram._runs", "export.promela",
+        "export.prove.proved", "explore.decide", "rendezvous.Runs",
     ):  # fmt: skip
         monkeypatch.setattr(f"trystate.commands.{work}", None)
     before = set(Path().rglob("*"))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from trystate import walking
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Verdict
@@ -17,8 +19,6 @@ from trystate.model.rendezvous import Rendezvous
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
-
-from trystate import walking
 from trystate.walking import Light, Part, Standing, Walk, normal, split, told
 
 ENDS = {Form.ALWAYS: Standing.VIOLATED, Form.STEP: Standing.VIOLATED, Form.DEADLOCK: Standing.VIOLATED,

@@ -21,12 +21,12 @@ pytest.importorskip("torch", reason="the rendezvous is torch's")
 import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
+
+from trystate.cli import run
 from trystate.monitor.live import Live
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
 from trystate.property_tests.adapters.jobs import Job, Server, eventually
-
-from trystate.cli import run
 from trystate.store import TCPStore, TCPStoreServer
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from trystate.model.groups import files
 from trystate.model.groups.files import Files
 from trystate.model.groups.vocabulary import Edition, User

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Backend
 from torch.distributed.constants import default_pg_timeout
+
+from trystate import registry
 from trystate.impl.store import urls
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.groups.initialisation import INITIALISATION, NEW_GROUP
@@ -27,8 +29,6 @@ from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.rendezvous.tables import unnoticed
-
-from trystate import registry
 
 torch_module = initialisation.rendezvous
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ pytest.importorskip("torch", reason="the groups are torch's")
 
 from trystate.impl.store import group_ranks
 from trystate.property_tests.adapters.torch_store.isolated import Child, silence
+from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rpc.worlds import eventually
-
 from trystate.store import FileStore, GroupsDiffer, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 RANKS, SECONDS = 4, 60.0
@@ -113,3 +114,29 @@ def test_every_store_of_ours_compares_ranks_and_descriptions(
         before = store.num_keys()
         store.set("a program's//own", "key")
         assert store.num_keys() == before + 1
+
+
+# ---- what a group of torch's leaves in its store
+
+
+def _lists(line: Connection, port: int, rank: int) -> None:
+    """Join a world of two over torch's own store, and list its keys when told to."""
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore as TorchStore
+
+    silence()
+    store = TorchStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=SECONDS))
+    line.send("joined")
+    line.recv()
+    line.send(sorted(store.list_keys()))
+
+
+@pytest.mark.skipif(not version("torch").startswith("2.13"), reason="the model is of 2.13")
+def test_a_group_leaves_an_address_of_each_member_and_no_sequence_number() -> None:
+    """torch 1.9 writes one (the edition SEED); the names of the default group and of its keys are the model's."""
+    with TorchServer() as server, Child(_lists, server.port, 0) as one, Child(_lists, server.port, 1) as other:
+        assert [child.hear(SECONDS) for child in (one, other)] == ["joined"] * 2
+        one.tell("list")
+        keys = one.hear(SECONDS)
+    assert keys == ["0//cpu//0/0", "0//cpu//0/1"]

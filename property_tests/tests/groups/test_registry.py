@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from trystate.model.groups import registry
 from trystate.model.groups.registry import Registry
 from trystate.model.groups.vocabulary import Edition, Entry

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.simulator import spread, swarm
-from trystate.property_tests.harness import cluster
-from trystate.property_tests.harness.cluster import RUNS_MAX, Cluster, WorkerLost
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
-
-from trystate.processes import Processes
+from trystate.search import cluster
+from trystate.search.cluster import RUNS_MAX, Cluster, WorkerLost
+from trystate.search.processes import Processes
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+
 from trystate.model.errors import UsageError
 from trystate.model.language import (
     Expr,
@@ -30,7 +31,6 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
 from trystate.property_tests.support.nightly import NIGHTLY, examples
-
 from trystate.testing import Disagreement, Refused, Subject, replay_every_edge, state_machine
 
 

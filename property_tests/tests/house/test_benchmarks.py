@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from trystate.property_tests.support.nightly import NIGHTLY
 
 CHECKER = Path(__file__).resolve().parents[3] / "benchmarks" / "checker.py"

@@ -19,8 +19,9 @@ from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 FOLDERS = ("diagrams", "impl", "model", "monitor", "page", "property_tests")  # each is trystate.<name>
-ROOMS = ("harness", "adapters", "support", "tests")  # of property_tests: each may import those before it
-INSTALLED = ROOMS[:2]
+PARTS = (*FOLDERS, "search")  # the last is in trystate/ itself
+ROOMS = ("harness", "adapters", "replays", "support", "tests")  # of property_tests: each may import those before it
+INSTALLED = ROOMS[:3]
 
 LINES_MAX = 800  # of a file. Aim at 500, and do not cut a class in two for it
 FUNCTION_LINES_MAX = 60  # aim at 45, a screen
@@ -30,8 +31,9 @@ MAY_IMPORT = {
     "diagrams": ("model",),
     "monitor": ("model", "impl"),
     "page": ("model", "diagrams"),
-    "property_tests": ("model", "impl", "monitor", "page"),
-    "trystate": ("model", "impl", "diagrams", "monitor", "page", "property_tests"),
+    "search": ("model", "impl"),
+    "property_tests": ("model", "impl", "monitor", "page", "search"),
+    "trystate": ("model", "impl", "diagrams", "monitor", "page", "search", "property_tests"),
 }
 IMPURE = {
     "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "pathlib", "random", "secrets", "select",
@@ -80,7 +82,8 @@ def modules() -> Iterator[Module]:
         for path in sorted((CHECKOUT / folder).rglob("*.py")):
             yield named(folder, CHECKOUT / folder, path, f"trystate.{folder}")
     for path in sorted((CHECKOUT / "trystate").rglob("*.py")):
-        yield named("trystate", CHECKOUT / "trystate", path, "trystate")
+        of_search = path.relative_to(CHECKOUT / "trystate").parts[0] == "search"
+        yield named("search" if of_search else "trystate", CHECKOUT / "trystate", path, "trystate")
 
 
 MODULES = tuple(modules())
@@ -127,7 +130,7 @@ def folder_of(target: str) -> str | None:
     parts = target.split(".")
     if parts[0] != "trystate":
         return None
-    return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else "trystate"
+    return parts[1] if len(parts) > 1 and parts[1] in PARTS else "trystate"
 
 
 def room(name: str) -> str | None:
@@ -155,7 +158,7 @@ def forbidden(module: Module, found: Import) -> str:
     if folder is None:
         unseen = found.target.split(".")[0] == "pytest" and room(module.name) in (None, *INSTALLED)
         return "is not there where trystate is installed for use" if unseen else ""
-    if found.target == "trystate" and module.folder == "trystate":
+    if found.target == "trystate" and module.folder in ("trystate", "search"):
         return ""  # the package's own name, for its version
     if folder == module.folder:
         # A test sees a package as its users do, and must then not mix that with a second copy of it.
@@ -181,8 +184,14 @@ def breaches(all_modules: Iterable[Module]) -> list[str]:
 
 
 def test_every_import_stays_within_what_its_folder_may_see() -> None:
-    assert {m.folder for m in MODULES} == {*FOLDERS, "trystate"}
+    assert {m.folder for m in MODULES} == {*PARTS, "trystate"}
     assert breaches(MODULES) == []
+
+
+def test_no_script_imports_a_test_module() -> None:
+    paths = [path for folder in ("docs", "tools", "benchmarks") for path in (CHECKOUT / folder).rglob("*.py")]
+    scripts = [named("", CHECKOUT, path, "") for path in paths]
+    assert scripts and [f"{m.shown}:{i.line}" for m in scripts for i in imports(m) if room(i.target) == "tests"] == []
 
 
 @pytest.mark.parametrize(
@@ -203,13 +212,17 @@ def test_every_import_stays_within_what_its_folder_may_see() -> None:
         ("cli", "import pytest", "where trystate is installed for use"),
         ("property_tests.support.x", "from trystate import registry", "which may import model, impl, monitor"),
         ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl, monitor"),
+        ("model.checker.x", "from trystate.search.cores import Cores", "nothing of ours"),
+        ("search.x", "from trystate.registry import plan", "which may import model, impl"),
+        ("search.x", "from trystate.property_tests.harness.checks import Check", "which may import model, impl"),
+        ("cli", "from .search.machine import check", "leaves its folder"),
     ],
 )
 def test_a_breach_of_the_import_rules_is_found(tmp_path: Path, name: str, text: str, why: str) -> None:
     path = tmp_path / "x.py"
     path.write_text(text, encoding="utf-8")
     folder = name.split(".")[0]
-    module = Module(folder if folder in FOLDERS else "trystate", f"trystate.{name}", path)
+    module = Module(folder if folder in PARTS else "trystate", f"trystate.{name}", path)
     assert why in next(forbidden(module, i) for i in imports(module))
 
 
@@ -219,6 +232,8 @@ def test_a_breach_of_the_import_rules_is_found(tmp_path: Path, name: str, text: 
         ("impl.rendezvous.x", "from trystate.model.rendezvous.vocabulary import Action"),
         ("model.checker.x", "from ..errors import UsageError"),
         ("cli", "from trystate.diagrams import render"),
+        ("search.x", "from trystate import __version__"),
+        ("property_tests.adapters.x", "from trystate.search.cluster import Cluster"),
         ("property_tests.support.x", "from trystate.store import TCPStore"),
     ],
 )
@@ -226,7 +241,7 @@ def test_what_a_folder_may_see_is_allowed(tmp_path: Path, name: str, text: str) 
     path = tmp_path / "x.py"
     path.write_text(text, encoding="utf-8")
     folder = name.split(".")[0]
-    module = Module(folder if folder in FOLDERS else "trystate", f"trystate.{name}", path)
+    module = Module(folder if folder in PARTS else "trystate", f"trystate.{name}", path)
     assert [forbidden(module, i) for i in imports(module)] == [""]
 
 

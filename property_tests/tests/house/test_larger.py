@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.expectations import Run
 from trystate.model.rendezvous.findings import LARGER
 from trystate.property_tests.support.nightly import NIGHTLY

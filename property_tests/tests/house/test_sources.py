@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from trystate.diagrams.structure import structure_name
 
 from trystate import registry
+from trystate.diagrams.structure import structure_name
 
 CHECKOUT = Path(__file__).parents[3]
 PAGE = CHECKOUT / "docs" / "sources.md"

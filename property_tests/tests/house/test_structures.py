@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from trystate import registry
 from trystate.diagrams import structure as drawing
 from trystate.diagrams.structure import Arrow, Link, Structure, arrows, shapes, structure_dot, structure_page
 from trystate.diagrams.torch_classes import RENDEZVOUS
@@ -20,8 +22,6 @@ from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.model import DeclarationError
 from trystate.property_tests.support.mutants import planted, replaced
-
-from trystate import registry
 
 AGENT, _, IDS, TORCH_RENDEZVOUS, TORCH_LAYERS, TORCH_WORKERS, TORCH_CONTEXTS, TORCH_IDS = registry.STRUCTURES
 SOURCE = '''

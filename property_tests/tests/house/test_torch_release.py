@@ -9,10 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from trystate.impl import torch_release
-from trystate.property_tests.adapters.versions import torch_problem
 
 from trystate.commands import doctor
+from trystate.impl import torch_release
+from trystate.property_tests.adapters.versions import torch_problem
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 NAMED = re.compile(r"torch (\d\.\d+ to \d\.\d+)")

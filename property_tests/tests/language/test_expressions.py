@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import DeclarationError
 from trystate.model.language import (

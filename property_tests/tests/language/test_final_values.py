@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.errors import DeclarationError
 from trystate.model.language import System, flag, index, integer, ite, transition

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.checker.kernel import WatchKey, WatchKind
 from trystate.model.language import (
@@ -35,7 +36,6 @@ from trystate.model.prover.sizes import fault_names
 from trystate.property_tests.support.lines import blamed
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.declarations import Base, Mood, Other, refusal
-
 from trystate.registry import SYSTEMS
 
 

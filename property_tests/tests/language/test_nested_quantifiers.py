@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 import pytest
+
 from trystate.model import DeclarationError
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Status

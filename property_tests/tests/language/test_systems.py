@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.monitor.agents import AGENTS_MAX, LINE_BYTES_MAX, Agents
 
 from trystate.cli import run
+from trystate.monitor.agents import AGENTS_MAX, LINE_BYTES_MAX, Agents
 
 STORE_LOST = (
     "File api.py, in num_nodes_waiting\nRendezvousConnectionError: The connection to the C10d store has failed."

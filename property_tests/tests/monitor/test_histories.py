@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from hypothesis import given, settings
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.server.recording import RecordingService
@@ -26,7 +27,6 @@ from trystate.property_tests.support.stores.besieged import Siege, Step
 from trystate.property_tests.support.stores.recorded import Command, recorder
 from trystate.property_tests.support.stores.rooms import Room, barrier
 from trystate.property_tests.tests.store.test_fuzz import sieges
-
 from trystate.store import TCPStore, TCPStoreServer
 
 Line = dict[str, Any]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from trystate.model.messages import MESSAGES, SCRIPT_ERROR, SPACES, TEXTS, Kind, Message
-from trystate.monitor.logs import SHOWN_CHARACTERS_MAX, Found, bare, first_error, messages, pasted
 
 from trystate import registry
+from trystate.model.messages import MESSAGES, SCRIPT_ERROR, SPACES, TEXTS, Kind, Message
+from trystate.monitor.logs import SHOWN_CHARACTERS_MAX, Found, bare, first_error, messages, pasted
 
 BARRIER = (
     "RuntimeError: Timed out initializing process group in store based barrier on rank: 1, for key: "

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import transitions
+
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor import machines as module

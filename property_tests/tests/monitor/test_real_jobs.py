@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.cli import run
 from trystate.monitor import record
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Options
@@ -24,8 +26,6 @@ from trystate.monitor.rendezvous.runs import Runs
 from trystate.property_tests.adapters.jobs import eventually
 from trystate.property_tests.support.monitor import real_jobs as jobs
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
-
-from trystate.cli import run
 
 BEATS, PATIENT = Options(interval=1.0, attempts=3), Options(interval=1.0, attempts=15)
 DEFECTS: dict[str, tuple[Callable[[Path], Path], Options]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.errors import UsageError
 from trystate.monitor import record
 from trystate.monitor.record import STRUCTURE_BYTES_MAX, Flaw, Line, all_files, lines, of_stream, parse

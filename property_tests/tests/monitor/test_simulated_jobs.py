@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Engine
 from trystate.property_tests.adapters.simulator.schedule import draw

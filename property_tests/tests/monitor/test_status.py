@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
+
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.jobs import keys
 from trystate.impl.rendezvous.state import Closed, State

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
+
 from trystate.monitor.torch_state import NoTorchState, TorchNode, TorchState, read
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)

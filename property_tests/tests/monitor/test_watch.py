@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason="a rendezvous is torch's")
 import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
+
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
@@ -29,7 +30,6 @@ from trystate.monitor.machines import Followed, Machines
 from trystate.monitor.sources import polled, tailed
 from trystate.monitor.torch_state import TorchNode, TorchState
 from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Terms, Watch
-
 from trystate.store import TCPStore, TCPStoreServer
 
 SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from trystate.property_tests.support.page import bundled, needed
 
 

@@ -6,7 +6,6 @@ test. Without Chromium the tests are skipped; with TRYSTATE_BROWSER=required, as
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -15,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.commands.searching import Search
+from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
 from trystate.model.checker.expectations import judge
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.html import build
-from trystate.property_tests.support.nightly import NIGHTLY
-
-from trystate.commands.verify import Search
-from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
 from trystate.progress import Reporter
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.registry import SYSTEMS, plan
 from trystate.report.json import results_json
 from trystate.report.page import contents
 from trystate.report.results import Results
+from trystate.search.machine import SearchOptions
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 REQUIRED = os.environ.get("TRYSTATE_BROWSER") == "required"
@@ -51,10 +51,7 @@ RUNS = (  # small ones: a step that breaks the world, loops of liveness, three e
     "Barriers(client=2, world=2, rounds=1) TORCH with timeout", "Barriers(client=2, world=2, rounds=1) TRYSTATE",
     "Groups(process=3, group=2, outsiders=1) TORCH with skip", "Registry() TORCH",
 )  # fmt: skip
-OPTIONS = argparse.Namespace(
-    report=None, engine="auto", symmetry=False, jobs=2, cores=1, device="cpu", max_memory=None, max_states=100_000,
-    max_seconds=60.0,
-)  # fmt: skip
+OPTIONS = SearchOptions(states=100_000, seconds=60.0, searches=2, cores=1)
 R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
 VIEWS = ("#/overview", R3, "#/explore", "#/findings")
 AXE = CHECKOUT / "page" / "node_modules" / "axe-core" / "axe.min.js"
@@ -99,7 +96,7 @@ def found() -> Any:
     """The report of a few searched runs."""
     runs = {run.label: run for run in plan()}
     reporter = Reporter()
-    checked = [Search(n, runs[label], runs[label].build, judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
+    checked = [Search(n, label, runs[label], judge, OPTIONS, reporter)() for n, label in enumerate(RUNS, 1)]
     return results_json(Results(checked=checked))
 
 
@@ -256,7 +253,7 @@ def test_a_link_to_a_step_shows_a_colleague_the_same(opened: Callable[..., Page]
 def test_a_state_that_one_size_cannot_reach_breaks_nothing(opened: Callable[..., Page], tmp_path: Path) -> None:
     run = next(run for run in plan() if run.idle and run.edition is not None and run.edition.name == "TRYSTATE"
                and run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=1,"))  # fmt: skip
-    checked = Search(1, run, run.build, judge, OPTIONS, Reporter())()
+    checked = Search(1, run.label, run, judge, OPTIONS, Reporter())()
     path = tmp_path / "idle.html"
     path.write_text(build(contents(results_json(Results(checked=[checked])))), encoding="utf-8")
     (card,) = opened(path, "#/overview/rendezvous/TRYSTATE").locator("a.ed[aria-current=true]").all_inner_texts()

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.verdicts import Status
@@ -22,10 +23,9 @@ from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, exported
 from trystate.property_tests.support.recorded import KEPT, kept, parsed
-
-from trystate import plans, registry
 from trystate.report.json import trace
 from trystate.report.walked import Watched, walked
+from trystate.search import plans
 
 STATES = 200 if NIGHTLY else 6  # of each system
 SEARCHED_MAX = 100_000  # states of a search for each property of a system

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import (
     Expr,

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.interpret import Interpreter
@@ -37,8 +39,7 @@ from trystate.property_tests.support.nightly import by_night, examples
 from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, exported
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, refutes
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
-
-from trystate import plans, registry
+from trystate.search import plans
 
 STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search

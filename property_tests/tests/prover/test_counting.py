@@ -6,6 +6,7 @@ from random import Random
 from types import MappingProxyType
 
 import pytest
+
 from trystate.model.agent import Agents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
 from trystate.model.language import System

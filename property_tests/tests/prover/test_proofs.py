@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import trystate
 from trystate.model.checker.check import check
 from trystate.model.errors import UnavailableError
 from trystate.model.language import Expr, SymbolicState, System, always, any_, integer, transition
@@ -40,8 +42,6 @@ from trystate.property_tests.support.published import (
 )
 from trystate.property_tests.tests.prover.test_systems import SYSTEMS
 from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
-
-import trystate
 
 
 def without_guard(cls: type[System], name: str, body: Callable[..., None]) -> type[System]:

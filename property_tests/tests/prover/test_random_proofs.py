@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model.language import System, expressions, fields, quantifiers, systems
 from trystate.model.language.expressions import Expr, lift, read
 from trystate.model.language.sorts import int_sort

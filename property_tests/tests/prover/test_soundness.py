@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (

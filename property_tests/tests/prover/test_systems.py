@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+
 from trystate.model.agent import Agents
 from trystate.model.agent import Ours as OurAgents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report
 from trystate.model.language import Expr, Form, SymbolicState, any_, count, ite, ord_

@@ -21,6 +21,7 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous import driver, encoding, engine
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousStateError as OurStateError
@@ -43,7 +44,6 @@ from trystate.property_tests.support.mutants import Mutant, planted, replaced, r
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, bare, model_tests
 from trystate.property_tests.support.rendezvous.nodes import handlers, together, until
-
 from trystate.store import HashStore as OurHashStore
 
 S = SymbolicState

@@ -13,7 +13,12 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from trystate.property_tests.adapters.torch_rendezvous.scenarios.nodes import require
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from torch.distributed.elastic.rendezvous.registry import _create_c10d_handler
+
+from trystate.property_tests.support.rendezvous.clusters import require
 from trystate.property_tests.support.rendezvous.sides import (
     Cluster,
     Node,
@@ -284,6 +289,14 @@ def test_a_member_that_waits_for_its_master_goes_on_beating(library: str) -> Non
         happens(lambda: "B" not in cluster.peek().participants, limit(library, settings.window_s + 1.2))
         assert cluster.peek().participants.keys() == {"A", "B"}
         assert a.nodes_waiting() == 0
+
+
+def test_torchs_c10d_handler_and_its_backend_have_one_client() -> None:
+    """The assumption of R15: a node here has a handler and a backend of one client, as torch gives them."""
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    made = _create_c10d_handler(RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host="0"))
+    assert isinstance(made, DynamicRendezvousHandler)
+    assert made._store is made._state_holder._backend._store  # type: ignore[attr-defined]
 
 
 # ---- what is listed is tested

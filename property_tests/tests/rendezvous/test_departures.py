@@ -17,12 +17,12 @@ import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.garbage import set_aside
 from trystate.property_tests.support.rendezvous.nodes import agreed, end, handler, together, until
 from trystate.property_tests.support.stores.client.servers import Served, frozen, serving
-
 from trystate.store import TCPStore, TCPStoreServer
 
 SLACK_SECONDS = 3.5  # of a busy machine; a departure that waited for the store took 4

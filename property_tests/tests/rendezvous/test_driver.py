@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
@@ -26,7 +27,6 @@ from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
-
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 KEY = "trystate/job/state"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.rendezvous import encoding
 from trystate.impl.rendezvous.command import Command
 from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MAX, TEXT_LENGTH_MAX, decode, encode

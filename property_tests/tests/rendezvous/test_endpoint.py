@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import hosting, meeting_place, waiting
 from trystate.impl.rendezvous.bootstrap import Meeting
@@ -30,7 +31,6 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import agreed, together
-
 from trystate.store import HashStore, TCPStoreServer
 
 

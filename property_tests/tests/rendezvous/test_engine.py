@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous.engine import (
     BACKOFF_ATTEMPTS,
     BACKOFF_SECONDS_MAX,

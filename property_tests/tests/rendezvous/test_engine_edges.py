@@ -10,6 +10,7 @@ from hypothesis import settings
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
 from trystate.impl.rendezvous import changes, operators, state
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
@@ -28,7 +29,6 @@ from trystate.property_tests.support.mutants import planted, replaced
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
-
 from trystate.testing import state_machine
 
 

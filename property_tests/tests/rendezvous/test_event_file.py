@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.events.handlers import get_logging_handler
+
 from trystate.impl.rendezvous import event_file
 from trystate.impl.rendezvous.plugin import creator
 from trystate.model.errors import UsageError

@@ -20,6 +20,7 @@ from torch.distributed.elastic.events import handlers as torch_handlers
 from torch.distributed.elastic.events.api import RdzvEvent
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError as TorchClosedError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
 from trystate.impl.rendezvous.engine import Standing
@@ -39,7 +40,6 @@ from trystate.property_tests.support.rendezvous.nodes import (
     together,
     until,
 )
-
 from trystate.store import HashStore
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
 from trystate.impl.rendezvous import bootstrap
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import (
@@ -27,7 +28,6 @@ from trystate.impl.rendezvous.state import Settings
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handler, handlers, together, until
-
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 WINDOW = 3 * nodes.QUICK["keep_alive_interval"]

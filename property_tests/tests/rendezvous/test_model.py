@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
 from __future__ import annotations
 
 import pytest
+
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.walks import after
 from trystate.model.errors import UsageError
@@ -17,57 +18,36 @@ from trystate.model.rendezvous.findings import CLOCKS, EVERY_FAULT, EVERY_FAULT_
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned
+from trystate.property_tests.support.pinned import ONLY_NIGHTLY, Asked, assert_all_happens, assert_as_pinned, ours
 from trystate.property_tests.support.runs import allowed
-
-
-def run(
-    nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], states: int, *, max_faults: int | None = None
-) -> Asked:
-    """One exploration of our edition: its size and faults, its states, and how many faults happen at most."""
-    sizes = f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} rounds=1"
-    return Asked(Rendezvous, Edition.TRYSTATE, sizes, states, "", faults, max_faults)
-
 
 # Nodes, min, max, faults, states. Without `max_faults`, each fault happens as often as its own bound says.
 # fmt: off
 PLANNED = (
-    run(2, 1, 1, ("worker_failure", "crash", "restart", "stall"), 4_350),
-    run(2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end"), 184_674),
-    run(3, 2, 3, (), 1_096),
-    run(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
-    run(3, 2, 2, ("crash", "join_timeout"), 9_168),
-    run(3, 1, 2, ("worker_failure",), 3_856),
-    run(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
-    run(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
-    run(3, 2, 3, ("health_check", "unhealthy", "worker_failure"), 62_876),
-    run(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
-    run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
-    run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
-    run(3, 2, 3, ("drain",), 12_520),
-    run(3, 1, 2, ("drain", "crash"), 98_180),
+    ours(2, 1, 1, ("worker_failure", "crash", "restart", "stall"), 4_350),
+    ours(2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end"), 184_674),
+    ours(3, 2, 3, (), 1_096),
+    ours(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
+    ours(3, 2, 2, ("crash", "join_timeout"), 9_168),
+    ours(3, 1, 2, ("worker_failure",), 3_856),
+    ours(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
+    ours(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
+    ours(3, 2, 3, ("health_check", "unhealthy", "worker_failure"), 62_876),
+    ours(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
+    ours(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
+    ours(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
+    ours(3, 2, 3, ("drain",), 12_520),
+    ours(3, 1, 2, ("drain", "crash"), 98_180),
 )
 LONG = (
-    run(3, 2, 3, ("worker_failure", "crash", "restart", "stall"), 453_736),
-    run(3, 2, 3, EVERY_FAULT, 893_161, max_faults=2),
-    run(3, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 366_138, max_faults=2),
-    run(2, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 1_803_622),
-    run(4, 2, 3, ("crash", "stall"), 3_394_248),
+    ours(3, 2, 3, ("worker_failure", "crash", "restart", "stall"), 453_736),
+    ours(3, 2, 3, EVERY_FAULT, 893_161, max_faults=2),
+    ours(3, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 366_138, max_faults=2),
+    ours(2, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 1_803_622),
+    ours(4, 2, 3, ("crash", "stall"), 3_394_248),
 )
 # Of a long one: what every fault does, quickly.
-A_PART = run(3, 2, 3, EVERY_FAULT, 56_093, max_faults=1)
-ONLY_NIGHTLY = (
-    run(2, 1, 2, EVERY_FAULT, 5_166_128),
-    run(3, 2, 3, EVERY_FAULT, 6_335_025, max_faults=3),
-    run(4, 2, 4, ("crash", "stall"), 3_040_556),
-    run(3, 2, 3, ("crash", "stall", "join_timeout", "job_end", "other_min", "other_expiry"), 3_249_081),
-    run(3, 2, 3, ("worker_failure", "crash", "restart", "stall", "outage", "partition"), 13_252_579),
-    run(3, 2, 3, ("worker_failure", "join_timeout", "job_end"), 98_444),
-    run(3, 2, 3, ("crash", "restart", "partition"), 168_138),
-    run(3, 2, 3, ("crash", "restart", "outage"), 170_420),
-    run(3, 2, 3, (*EVERY_FAULT, "drain"), 1_108_220, max_faults=2),
-    run(3, 2, 2, ("drain", "crash", "restart"), 88_072),
-)
+A_PART = ours(3, 2, 3, EVERY_FAULT, 56_093, max_faults=1)
 # fmt: on
 LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
 

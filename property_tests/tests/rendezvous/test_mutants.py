@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous import (
     bootstrap,
     driver,
@@ -24,7 +25,6 @@ from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.tests.agent import test_defects as test_agent_defects
 from trystate.property_tests.tests.rendezvous import test_defects as test_rendezvous_defects
 from trystate.property_tests.tests.rendezvous import test_driver, test_handlers, test_options, test_store_backend
-
 from trystate.store import HashStore
 
 Test = Callable[[], object]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
 from trystate.impl.rendezvous import observer
 from trystate.impl.rendezvous.observer import Lease, Observer
 from trystate.impl.rendezvous.state import Participant, Settings, State

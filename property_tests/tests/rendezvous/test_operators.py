@@ -7,6 +7,8 @@ from itertools import chain
 from typing import Any
 
 import pytest
+
+from trystate.commands import verify
 from trystate.impl.rendezvous import operators
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousStateError
@@ -28,8 +30,6 @@ from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import generated, survivors
 from trystate.property_tests.support.rendezvous.tables import unnoticed
-
-from trystate.commands import verify
 
 CONTEXTS = 223_408
 

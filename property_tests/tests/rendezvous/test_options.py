@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch.distributed.elastic.rendezvous as elastic
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.impl.rendezvous.errors import RendezvousError, RendezvousSettingsError
 from trystate.impl.rendezvous.options import KNOWN, NOT_HERE, Options
 from trystate.impl.rendezvous.state import Settings

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
@@ -14,7 +15,6 @@ from trystate.impl.rendezvous.state import Closed, Node, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings, tokens
-
 from trystate.store import HashStore
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousHandlerRegistry
+
 from trystate.impl.rendezvous.plugin import creator
 
 

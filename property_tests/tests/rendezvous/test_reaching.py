@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.impl.rendezvous import endpoint, reaching, waiting
 from trystate.impl.rendezvous.endpoint import meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.store.client.client import Client
 from trystate.property_tests.adapters.torch_store.server import free_port
-
 from trystate.store import TCPStoreServer
 
 SOON = 2.0

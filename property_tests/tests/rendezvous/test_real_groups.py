@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import Agent

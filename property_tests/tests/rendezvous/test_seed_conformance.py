@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import Walk

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous import spans
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.spans import JOIN, ROUND

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from trystate.impl.rendezvous import store_backend
 from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
@@ -16,7 +17,6 @@ from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBacke
 from trystate.impl.store.errors import StoreClosed
 from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.support.rendezvous import nodes
-
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 

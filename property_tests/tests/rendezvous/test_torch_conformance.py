@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.kernel import Kernel, Limits

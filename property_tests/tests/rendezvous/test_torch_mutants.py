@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+
 from trystate.model.checker.check import check
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.verdicts import Report, Status

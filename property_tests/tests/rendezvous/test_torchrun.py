@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous.outsider import Outsider
 from trystate.monitor.status import observe
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.rendezvous.jobs import Job, check
-
 from trystate.store import TCPStore, TCPStoreServer
 
 RESTARTS = by_night("restarts of a job", 2)

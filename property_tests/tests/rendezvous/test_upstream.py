@@ -27,11 +27,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+
 from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousConnectionError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handler, handlers, together, until
-
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 

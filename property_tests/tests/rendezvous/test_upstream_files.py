@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.upstream_files import (
     DEVIATIONS,

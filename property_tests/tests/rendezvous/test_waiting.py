@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+
 from trystate.impl.rendezvous import waiting
 from trystate.impl.rendezvous.engine import Seen
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
@@ -16,7 +17,6 @@ from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Tell
 from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, until
-
 from trystate.store import HashStore
 
 A, B, C, D = (Participant(Node(f"host{name}", 7, 0, name.lower()), f"host{name}", 1) for name in "ABCD")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import parse_args, run, run_script_path
+
 from trystate.impl.rendezvous import launcher, plugin
 from trystate.impl.rendezvous.command import PROGRAM_LENGTH_MAX, SUMMARY_LENGTH_MAX, UNKNOWN, Command, split
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
@@ -20,7 +21,6 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Settings
 from trystate.monitor.status import observe
-
 from trystate.store import HashStore
 
 PYTHON = "/opt/venv/bin/python3"

@@ -17,12 +17,12 @@ import hypothesis
 import numpy
 import pytest
 import torch
+
 from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules, check_name
 from trystate.impl.rpc.functions import find, name_of
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import world
-
 from trystate.rpc import FunctionSet, NotAllowed, Options
 
 LIMIT = 512
@@ -91,7 +91,7 @@ def test_no_module_of_python_is_the_programs() -> None:
     places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     names = {each.name for each in pkgutil.iter_modules([*places, *(f"{place}/lib-dynload" for place in places)])}
     assert {"test", "_testcapi", "os"} <= names
-    for name in (*names, "test.support.script_helper", "torch.utils.cpp_extension", "trystate.impl.agent.parent_death"):
+    for name in (*names, "test.support.script_helper", "torch.utils.cpp_extension", "trystate.impl.host.parent_death"):
         with pytest.raises(NotAllowed, match="may not be called here"):
             check_name(f"{name}:main", (FunctionSet.PROGRAM,))
 
@@ -100,7 +100,7 @@ def test_packages_of_ours_and_torchs_are_not_the_programs_wherever_they_are(monk
     """`pip install -e` and `--target` put them beside a program's own modules."""
     spec = importlib.util.spec_from_file_location("torch", "/opt/libraries/torch/__init__.py")
     monkeypatch.setattr(torch, "__spec__", spec)
-    for name in ("torch.serialization:load", "trystate.impl.agent.parent_death:main"):
+    for name in ("torch.serialization:load", "trystate.impl.host.parent_death:main"):
         with pytest.raises(NotAllowed, match="may not be called here"):
             find(name, DEFAULT, LIMIT)
 

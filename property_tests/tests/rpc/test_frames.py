@@ -12,12 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+
 from trystate.impl.rpc import arena as arenas
 from trystate.impl.rpc import frames
 from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
 from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, Place, encode
 from trystate.impl.rpc.tensors import CODES, DTYPES
-
 from trystate.rpc import FrameRefused, LimitExceeded, Limits, NotAllowed
 
 LIMITS = Limits(body_bytes=1 << 12, metadata_bytes=1 << 10, tensors=8, tensor_bytes=1 << 16, dimensions=6)

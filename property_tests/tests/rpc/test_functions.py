@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from trystate.impl.rpc.functions import find, name_of
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, world
-
 from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, UnknownWorker
 
 NAME = "trystate.property_tests.support.rpc.functions:scripted"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.futures import Future, collect_all
-from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import WORLD, world
 
 from trystate import rpc
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import WORLD, world
 from trystate.rpc import NotAllowed, RemoteError
 
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.futures import Future
+
+from trystate import rpc
 from trystate.impl.rpc import gathering
 from trystate.impl.rpc.gathering import Gatherings, Ranks
 from trystate.impl.rpc.invocations import Invocations
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, processes, world
-
-from trystate import rpc
 from trystate.rpc import PeerLost, RpcError, RpcTimeout
 
 ALL = (0, 1, 2)

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+
+from trystate import rpc
 from trystate.impl.rpc import inquiries as module
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.inquiries import Inquiries
@@ -18,8 +20,6 @@ from trystate.impl.rpc.invocations import Invocations
 from trystate.property_tests.adapters.torch_store.server import freeze
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, Worker, processes, world
-
-from trystate import rpc
 from trystate.rpc import Options, RpcTimeout
 
 SECONDS = 2.0  # of the caller; the calls between have the options' timeout, which is longer

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from torch.distributed import PrefixStore as TorchPrefix  # type: ignore[attr-defined]
 from torch.distributed import TCPStore as TorchStore  # type: ignore[attr-defined]
+
 from trystate.impl.host import addresses, listening
 from trystate.impl.rpc import calls as api
 from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
-
 from trystate.rpc import Options, PeerLost, RpcError
 from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.rpc import BackendType, TensorPipeRpcBackendOptions
+
+from trystate import autograd, rpc
 from trystate.impl.autograd.optimizer import DistributedOptimizer
 from trystate.impl.rpc import handshake
 from trystate.impl.rpc.options import SECONDS_MAX
@@ -21,8 +23,6 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, eventually, of_the_tests, processes
-
-from trystate import autograd, rpc
 from trystate.rpc import AgentClosed, Options, RpcError, RpcTimeout
 from trystate.store import FileStore, HashStore
 

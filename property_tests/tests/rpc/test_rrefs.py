@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.rpc import references as tables
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.references import NOTICE, Fork, Happened, References
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
-
 from trystate.rpc import (
     FrameRefused,
     Limits,

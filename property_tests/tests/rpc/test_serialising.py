@@ -19,13 +19,13 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from trystate.impl.rpc import remote_errors
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, of_the_tests
-
 from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, RemoteError, RpcTimeout, async_execution
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+
+from trystate import autograd, rpc
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.machines import Machine, two_machines
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, of_the_tests
-
-from trystate import autograd, rpc
 from trystate.rpc import Options
 
 PORT = 29500  # free: each machine has a network of its own

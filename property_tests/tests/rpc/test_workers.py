@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
 from trystate.impl.rpc import agent, arena, invocations
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
@@ -27,7 +28,6 @@ from trystate.impl.rpc.termination import all_done
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, world
-
 from trystate.rpc import (
     LimitExceeded,
     Limits,

@@ -16,6 +16,7 @@ import time
 import uuid
 
 import pytest
+
 from trystate.impl.rendezvous import handler
 from trystate.property_tests.adapters.simulator import surroundings
 from trystate.property_tests.adapters.simulator.__main__ import main, told

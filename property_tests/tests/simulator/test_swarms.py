@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+
 from trystate.impl.rendezvous.engine import Engine
 from trystate.model.agent.vocabulary import Ending
 from trystate.property_tests.adapters.simulator.__main__ import told

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.simulator import swarm
 from trystate.property_tests.adapters.simulator.__main__ import main

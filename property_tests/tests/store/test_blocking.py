@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query, Status

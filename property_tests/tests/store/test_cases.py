@@ -6,6 +6,7 @@ from datetime import timedelta
 from time import monotonic
 
 import pytest
+
 from trystate.impl.store.client.calls import _Again
 from trystate.impl.store.client.client import Client
 from trystate.impl.torch_release import METHODS
@@ -14,7 +15,6 @@ from trystate.property_tests.adapters.seed_store.store import Store as Seeds
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.marks import by_verify
-
 from trystate.store import HashStore
 from trystate.store import TCPStore as Ours
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import pytest
 from torch._C._distributed_c10d import Store
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
+
 from trystate.diagrams import history_dot, history_text, render
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.checker.linearizability import Broken, Call, judge
@@ -38,7 +39,6 @@ from trystate.property_tests.support.stores.recording import (
     record,
     with_a_last_one_that_goes_on,
 )
-
 from trystate.store import TCPStore
 
 SEEDS = range(by_night("histories", 3))

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from trystate import store as ours
+from trystate import testing
 from trystate.impl.torch_release import lacks
 from trystate.property_tests.adapters.stores.servers import cloned, emptied, missing, torch_client
 from trystate.property_tests.harness.stores.handles import c10d
@@ -24,9 +27,6 @@ from trystate.property_tests.support.stores.defects import (
     TorchServer,
     servers,
 )
-
-from trystate import store as ours
-from trystate import testing
 
 __all__ = ["servers"]  # the fixture
 

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.limits import KIB, MIB, Limits
 from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Extension, Query

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.defects import (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.file.journal import COMPACT_SECONDS_MIN
 from trystate.property_tests.adapters.torch_store.isolated import Child, Silence
 from trystate.property_tests.support.stores.defects import OURS, SOON_S, TORCH, Connection, Timed, defective, made_by

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from torch.distributed import PrefixStore as TorchPrefixStore  # type: ignore[attr-defined]
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+
+from trystate import store as ours
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.defects import (
     OURS,
@@ -26,8 +28,6 @@ from trystate.property_tests.support.stores.defects import (
     servers,
     sound,
 )
-
-from trystate import store as ours
 
 __all__ = ["servers"]  # the fixture
 

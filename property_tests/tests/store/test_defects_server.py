@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from trystate.impl.store.wire import U64, blob
 from trystate.impl.torch_release import is_before
 from trystate.model.store.vocabulary import Query

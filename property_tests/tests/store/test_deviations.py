@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.model.store import reference as ref
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.reference import Contents, Operation
@@ -26,7 +27,6 @@ from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.harness.stores.operations import AMOUNTS, VALUES
 from trystate.property_tests.harness.stores.sequences import shortest_failure
 from trystate.property_tests.support.nightly import by_night
-
 from trystate.testing import TORCH_FILE, TORCH_HASH, TORCH_LIBUV, Deviation, Disagreement, StoreConformance
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "planted_bug_store.py"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.server.service import Service
@@ -29,7 +30,6 @@ from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.stores.attacked import CONNECT, Diary, diaries, process, read, work
 from trystate.property_tests.support.stores.cutting import CuttingProxy
 from trystate.property_tests.support.stores.orders import Seen, unexplained
-
 from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
 
 SECONDS = by_night("seconds of a disturbed store", 2.5)

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+
 from trystate.impl.store.base import Event
 from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreError, StoreTimeout
 from trystate.impl.store.file import journal

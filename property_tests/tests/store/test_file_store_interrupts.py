@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.errors import StoreClosed, StoreTimeout
 from trystate.impl.store.file import journal

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.file.store import FileStore
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.defects import Connection
 from trystate.property_tests.tests.store.test_file_store import AMPLE, SHORT
-
 from trystate.store import StoreTimeout
 
 CLOSE_SECONDS = 0.5  # as docs/stores.md says

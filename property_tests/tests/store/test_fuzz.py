@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits

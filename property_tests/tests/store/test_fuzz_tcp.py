@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+
 from trystate.impl.store.wire import I64, U64, blob
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.torch_store.wire import VALIDATE, Peer, request, set_request

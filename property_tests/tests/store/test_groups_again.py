@@ -24,6 +24,8 @@ import torch
 import torch.distributed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+from trystate import rendezvous
 from trystate.impl.store import base, generations
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
@@ -32,8 +34,6 @@ from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.stores import group_again
 from trystate.property_tests.support.stores.client.common import until
-
-from trystate import rendezvous
 from trystate.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore
 
 dist: Any = torch.distributed  # its stubs leave most of it out

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch.distributed
+
 from trystate.impl.host import forking
 from trystate.impl.store.base import Event, Store
 from trystate.impl.store.client import startup as masters

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import MARK_BYTES, Frozen, KeptContents

@@ -19,10 +19,13 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+
+from trystate.__main__ import main
+from trystate.exits import Exit
+from trystate.impl.host.disk import Disk
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
-from trystate.impl.store.durable.disk import Disk
 from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.errors import ConnectionLost, FileRefused, OutcomeUnknown, StoreError, StoreTimeout
 from trystate.impl.store.limits import Limits
@@ -34,9 +37,6 @@ from trystate.property_tests.adapters.stores.kept import SECONDS, Serving
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.nightly import by_night
-
-from trystate.__main__ import main
-from trystate.exits import Exit
 from trystate.store import TCPStore
 
 PATIENT = CONF.replace("max_attempt=3", "max_attempt=15")  # a server takes seconds to start on a busy machine

@@ -8,6 +8,7 @@ import tracemalloc
 from dataclasses import fields, replace
 
 import pytest
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
 from trystate.impl.store.wire import COUNTER_KEY, MAGIC, PROBE_KEY, U32, U64, blob, blobs, counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.our_store.lines import OverTcp
 from trystate.property_tests.adapters.our_store.wire import PING, VALIDATE

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.language import Expr, SymbolicState, System, any_, as_int, count, ite, transition

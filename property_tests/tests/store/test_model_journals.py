@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.journal import Journal
 from trystate.model.language import SymbolicState, ite

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+
 from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits

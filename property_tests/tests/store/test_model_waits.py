@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, ite, not_, transition
 from trystate.model.store.queues import Ours as OurQueues

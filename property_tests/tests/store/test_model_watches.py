@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from trystate.model import UsageError
 from trystate.model.language import Expr, SymbolicState, all_, any_, ord_
 from trystate.model.language.transitions import Rule

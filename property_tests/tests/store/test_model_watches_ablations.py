@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.language import Expr, SymbolicState, System, integer, ite

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.model.checker.linearizability import Call, Linearization, judge
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result

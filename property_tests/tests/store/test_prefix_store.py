@@ -14,6 +14,7 @@ import pytest
 import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.base import Event, Store
 from trystate.impl.store.errors import ConnectionLost, LimitExceeded, NotANumber, StoreClosed, StoreTimeout
 from trystate.impl.store.file.store import FileStore

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+
 from trystate.impl.store.contents.contents import Contents, Refused
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.language import Expr, SymbolicState, transition

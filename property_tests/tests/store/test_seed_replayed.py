@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.wire import I64, blob, counted
 from trystate.model import releases
 from trystate.model.checker.walks import Walk
@@ -47,8 +48,6 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.runs import replay
-
-from trystate.commands.replay import scenarios
 from trystate.registry import findings
 
 SEED = Edition.SEED
@@ -243,13 +242,6 @@ def test_a_benign_schedule_violates_nothing(name: str) -> None:
 
 def test_the_findings_that_torch_has_no_more_are_those_shown() -> None:
     assert {*SCENARIOS} == {name for name, finding in findings().items() if releases.is_over("2.6.0", finding)}
-
-
-def test_each_finding_has_a_replay() -> None:
-    """verify prints `trystate replay NUMBER` beside each known violation."""
-    assert {name: scenario.finding for name, scenario in {**scenarios(), **SCENARIOS}.items()} == {
-        name: finding.number for name, finding in findings().items()
-    }
 
 
 def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> None:

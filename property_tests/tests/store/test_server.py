@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.limits import MIB, Limits
 from trystate.impl.store.server import driver
 from trystate.impl.store.tcp_server import TCPStoreServer

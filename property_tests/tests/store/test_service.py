@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.wire import COUNTER_KEY, PROBE_KEY, U32, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query

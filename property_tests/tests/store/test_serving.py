@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trystate.__main__ import main
+from trystate.exits import Exit
 from trystate.impl.host.secret import SECRET_BYTES_MIN
 from trystate.impl.store.limits import MIB, Limits
 from trystate.impl.store.server import driver, embedding
@@ -25,9 +28,6 @@ from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import counted
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, request, set_
-
-from trystate.__main__ import main
-from trystate.exits import Exit
 
 
 @contextmanager

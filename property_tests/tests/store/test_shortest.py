@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from trystate.property_tests.adapters.stores.shortest import MEETINGS, SHORTEST, STORES, shown
 from trystate.property_tests.adapters.torch_release import require
-
 from trystate.testing import Deviation
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+
 from trystate.impl.store.client import startup as starting
 from trystate.impl.store.tcp import TCPStore
 from trystate.model.errors import UsageError

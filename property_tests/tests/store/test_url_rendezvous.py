@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
+
+from trystate import rendezvous
 from trystate.impl.store import urls
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.urls import HANDLERS, env_rendezvous
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.server import free_port
-
-from trystate import rendezvous
 from trystate.store import FileStore, PrefixStore, TCPStore
 
 torch_module: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function so named

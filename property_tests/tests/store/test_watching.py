@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.wire import TOKEN_BYTES, blob
 from trystate.model.store.vocabulary import Change, Extension, Status
 from trystate.property_tests.support.stores.rooms import (

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+
 from trystate.impl.store.wire import I64
 from trystate.model.store.vocabulary import Query
 

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 
 import torch.distributed as dist
+
 from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Query
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from trystate.impl.store.client import codec
-
 from trystate.store import TCPStore
 
 from .servers import KINDS

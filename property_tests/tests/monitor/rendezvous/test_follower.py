@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+
 from trystate.impl.rendezvous.changes import drain
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Engine

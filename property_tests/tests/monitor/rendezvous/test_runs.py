@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
+
 from trystate.monitor.record import Line, parse
 from trystate.monitor.rendezvous.runs import Runs
 

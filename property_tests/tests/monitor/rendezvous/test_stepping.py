@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import Form, Kind, State
 from trystate.model.rendezvous import Edition, Rendezvous

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from trystate.property_tests.support.stores.client.common import AMPLE, HOST
 from trystate.property_tests.support.stores.client.servers import KINDS, Served, serving
-
 from trystate.store import TCPStore
 
 

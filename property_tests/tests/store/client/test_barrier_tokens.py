@@ -11,12 +11,12 @@ from datetime import timedelta
 from multiprocessing.connection import wait as readable
 
 import pytest
+
 from trystate.impl.store.client.barrier_tokens import LEFT_MAX, BarrierTokens
 from trystate.impl.store.client.client import Client
 from trystate.impl.store.wire import TOKEN_BYTES
 from trystate.model.store.vocabulary import Extension
 from trystate.property_tests.support.stores.client.common import HOST, peer
-
 from trystate.store import OutcomeUnknown, TCPStore
 
 

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
 from trystate.impl.store.base import Store
 from trystate.impl.store.client import fast_path
 from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
 from trystate.property_tests.support.stores.client.servers import Served, frozen
-
 from trystate.store import InvalidArgument, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore
 
 MISUSED: list[Any] = [None, 1.5, b"bytes", "\ud800", "k" * 9000, 1 << 63, bytearray(b"v")]

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import DistNetworkError
+
 from trystate.impl.host.resolver import Address
 from trystate.impl.store.client import client, codec
 from trystate.impl.store.client.connection import Connection
 from trystate.impl.store.wire import blob
 from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
 from trystate.property_tests.support.stores.client.servers import KINDS, Served, frozen, kill, serving
-
 from trystate.store import ConnectionLost, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore, TCPStoreServer
 
 # Loss.

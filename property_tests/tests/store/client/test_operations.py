@@ -17,12 +17,12 @@ import pytest
 from torch._C._distributed_c10d import PrefixStore as TorchPrefixStore
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from torch.distributed import DistStoreError
+
 from trystate.impl.store.client.connection import Connection
 from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.operations import DeleteKey
 from trystate.property_tests.support.stores.client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
 from trystate.property_tests.support.stores.client.servers import Served
-
 from trystate.store import (
     ConnectionLost,
     InvalidArgument,

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+
 from trystate.impl.store.client import client
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.support.stores.client.common import HOST, SHORT, until, within
 from trystate.property_tests.support.stores.client.servers import Served
-
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
+
 from trystate.impl.store.client import codec
 from trystate.impl.store.client.client import Client
 from trystate.impl.store.server import embedding
@@ -35,7 +36,6 @@ from trystate.property_tests.support.stores.client.common import (
     within,
 )
 from trystate.property_tests.support.stores.client.servers import Served
-
 from trystate.store import (
     AddressRefused,
     ConnectionLost,

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
+
 from trystate.impl.host.deadlines import rounded
 from trystate.impl.store.client import codec
 from trystate.impl.store.client import connection as connections
@@ -27,7 +28,6 @@ from trystate.property_tests.support.stores.client.common import (
     within,
 )
 from trystate.property_tests.support.stores.client.servers import Served, frozen
-
 from trystate.store import InvalidArgument, OutcomeUnknown, StoreTimeout, TCPStore
 
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from trystate.property_tests.adapters.torch_store.server import freeze
 from trystate.property_tests.support.stores.client.common import HOST, until, within
 from trystate.property_tests.support.stores.client.servers import Served, frozen, kill, serving
-
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 
 

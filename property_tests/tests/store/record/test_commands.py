@@ -17,6 +17,10 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+
+import trystate.store
+from trystate.__main__ import main
+from trystate.exits import Exit
 from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Query
 from trystate.monitor.torch_state import read as read_state
@@ -26,10 +30,6 @@ from trystate.property_tests.adapters.torch_store.server import OurServer, Serve
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import launch
 from trystate.property_tests.support.stores.recorded import Command, Line, Replayed, read
-
-import trystate.store
-from trystate.__main__ import main
-from trystate.exits import Exit
 
 STATE = "torch.rendezvous.job"
 HOST = "127.0.0.1"

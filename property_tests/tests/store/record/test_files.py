@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from trystate.impl.store.record import writer
 from trystate.impl.store.record.recorder import Recorder
 from trystate.impl.store.record.writer import BYTES_MIN, Writer, segments

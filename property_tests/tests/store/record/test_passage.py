@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record import passage
 from trystate.impl.store.record.format import Keys, is_state

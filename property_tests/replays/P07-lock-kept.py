@@ -1,0 +1,66 @@
+"""FileStore: set and get wait for the lock of the file without a limit, whatever the timeout
+
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
+
+Steps:
+1. A process has the lock of the file, and does not go on.
+2. Another one, with a timeout of 1 s, calls set.
+
+Expected:
+set raises DistStoreError after about 1 s.
+
+Seen:
+another process has the file locked
+set('key', 'value') with a timeout of 1 s, after 10 s: still waiting
+reproduced: set() with a timeout of 1 s had not returned after 10 s
+
+Cause:
+`torch/csrc/distributed/c10d/FileStore.cpp`: `Lock` calls `flock` without `LOCK_NB`, and no deadline is passed to it.
+
+Fix:
+Ask with `LOCK_NB` again and again until the store's timeout is over.
+"""
+
+import fcntl
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+CONTROL = "--control" in sys.argv  # the other process has let go of the lock
+path = os.path.join(tempfile.mkdtemp(), "store")
+context = multiprocessing.get_context("fork")
+ours, theirs = context.Pipe()
+
+
+def lock() -> None:  # as a process that is stopped within set or get
+    with open(path, "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not CONTROL:
+            theirs.send("locked")
+            time.sleep(60)
+    theirs.send("unlocked")
+
+
+store = dist.FileStore(path, 1)
+store.set_timeout(timedelta(seconds=1))
+store.set("before", "1")
+other = context.Process(target=lock, daemon=True)
+other.start()
+print(f"another process has the file {ours.recv()}")
+operation = threading.Thread(target=store.set, args=("key", "value"), daemon=True)
+operation.start()
+operation.join(10)
+hangs = operation.is_alive()
+other.kill()
+
+print(f"set('key', 'value') with a timeout of 1 s, after 10 s: {'still waiting' if hangs else 'over'}")
+if hangs:
+    print("reproduced: set() with a timeout of 1 s had not returned after 10 s", flush=True)
+    os._exit(1)
+print("not reproduced: set() ended in time")

@@ -1,0 +1,121 @@
+"""Each finding of torch 2 has one script, which is its report too: it shows the defect, and its control does not."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from trystate import registry
+from trystate.model import releases
+from trystate.model.checker.expectations import Finding
+from trystate.property_tests import replays
+from trystate.property_tests.adapters.replays import ScheduleError
+from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as OF_TORCH_1
+from trystate.property_tests.support.nightly import by_night
+
+FINDINGS = registry.findings().values()
+SCRIPTS = {replays.script(f).stem: f for f in FINDINGS if replays.script(f).is_file()}
+INDEX = Path(__file__).resolve().parents[3] / "docs" / "upstream" / "README.md"
+
+
+def sample(first: int = 0) -> list[str]:
+    """All scripts by night, and by day two of each part of torch, which the letter of a name stands for."""
+    found = []
+    for letter in dict.fromkeys(name[0] for name in SCRIPTS):
+        names = [name for name in SCRIPTS if name[0] == letter]
+        step = -(-len(names) // by_night("reports for torch", 2))
+        found += names[first % step :: step]
+    return found
+
+
+def replayed(name: str, *, control: bool) -> tuple[bool, str]:
+    """Whether a script has reproduced its defect, and its last line; skipped where torch lacks the subject."""
+    absence = releases.absence(version("torch"), SCRIPTS[name])
+    if absence and not releases.is_over(version("torch"), SCRIPTS[name]):
+        pytest.skip(absence)
+    lines = list[str]()
+    reproduced = replays.replay(replays.script(SCRIPTS[name]), lines.append, control=control)
+    print(*lines, sep="\n")
+    return reproduced, lines[-1]
+
+
+def test_every_finding_has_a_script_or_is_of_torch_1() -> None:
+    assert {path.stem for path in replays.FOLDER.glob("*-*")} == {*SCRIPTS}
+    assert {f.name for f in FINDINGS} - {f.name for f in SCRIPTS.values()} == {*OF_TORCH_1}
+
+
+@pytest.mark.skipif(not INDEX.is_file(), reason="needs a clone: a wheel holds packages only")
+def test_the_index_has_each_finding_and_the_title_of_its_report() -> None:
+    rows = re.findall(r"^\| (\[?[A-Z]\d+\b\S*) \| (.*?) \|", INDEX.read_text(encoding="utf-8"), re.M)
+    assert [row[0] for row in rows] == [_link(finding) for finding in FINDINGS]
+    titles = {_link(f): replays.docstring(replays.script(f))[0] for f in FINDINGS if _is_reported(f)}
+    assert {link: title for link, title in rows if link in titles} == titles
+
+
+def _link(finding: Finding) -> str:
+    path = f"../../property_tests/replays/{replays.script(finding).name}"
+    return f"[{finding.number}]({path})" if _is_reported(finding) else finding.number
+
+
+def _is_reported(finding: Finding) -> bool:
+    return finding in SCRIPTS.values() and releases.has(releases.NEWEST.tried, finding)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_report_is_complete(name: str) -> None:
+    path = replays.script(SCRIPTS[name])
+    title, parts = replays.docstring(path)
+    assert title and [part for part in replays.PARTS if not parts.get(part)] in ([], ["Related"])
+    assert SCRIPTS[name].seen and SCRIPTS[name].exposed and SCRIPTS[name].workaround
+    assert parts["Seen"].splitlines()[-1].startswith("reproduced: ")
+    assert imported(path) <= {*sys.stdlib_module_names, "torch"}
+
+
+def imported(path: Path) -> set[str]:
+    """The packages that a script imports."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+def test_a_report_has_the_record_of_its_finding_and_its_script() -> None:
+    finding = registry.finding_named("S3")
+    path, report = replays.script(finding), replays.report(finding)
+    code = path.read_text(encoding="utf-8").split('"""', 2)[2].lstrip()
+    assert report.startswith("# TCPStore: get() returns b") and f"```python\n{code}```\n\n## Expected\n" in report
+    assert f"## Symptom\n\n{finding.seen}\n" in report and f"## Workaround\n\n{finding.workaround}\n" in report
+
+
+@pytest.mark.parametrize("name", sample())
+def test_the_installed_torch_has_the_findings_of_its_release(name: str) -> None:
+    reproduced, last = replayed(name, control=False)
+    has = releases.has(version("torch"), SCRIPTS[name])
+    assert reproduced is has
+    if has:
+        assert last == replays.docstring(replays.script(SCRIPTS[name]))[1]["Seen"].splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", sample(1))
+def test_a_control_does_no_harm(name: str) -> None:
+    assert replayed(name, control=True)[0] is False
+
+
+def test_a_script_without_a_result_is_not_taken_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    for text, code in (
+        ("raise SystemExit(1)", 1),
+        ("print('reproduced: it')", 0),
+        ("print('not reproduced: it'); 1/0", 1),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ScheduleError, match=f"script.py ended with exit code {code} and without a result"):
+            replays.replay(path, print)

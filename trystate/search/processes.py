@@ -1,0 +1,151 @@
+"""Carries out tasks in several processes, and gives each result as soon as it is there.
+
+Theory of operation. A task is a function without arguments whose result can be pickled. The processes are forked at the
+start, so that each has the whole list of tasks: only the number of a task, and its result, cross a pipe. A process does
+one task after the other, until its pipe is closed. Three things can go wrong. A task raises: the exception is raised
+here, with the traceback of there as a note. A process ends without a result (it was killed, for its memory or by hand):
+`ProcessLost`. The caller leaves early, or is interrupted: the processes are killed.
+
+Ctrl-C reaches every process of a terminal's group; the ones here ignore it, and leave it to the caller. A process whose
+caller is killed is killed with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+from trystate.impl.host.parent_death import die_with_parent
+from trystate.model.errors import LimitReached
+
+Task = Callable[[], Any]
+JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
+
+
+class ProcessLost(LimitReached):
+    """A process ended without a result."""
+
+
+class Processes:
+    """`jobs` processes that do tasks; with one job the tasks are done here. Enter it before any thread is started.
+
+    Args:
+        tasks: functions without arguments, whose results can be pickled.
+        jobs: how many processes, at most one for each task.
+    """
+
+    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
+        self._tasks = tasks
+        self._jobs = min(jobs, len(tasks))
+        self._processes: dict[Connection, BaseProcess] = {}
+
+    def __enter__(self) -> Processes:
+        if self._jobs > 1:
+            try:
+                for _ in range(self._jobs):
+                    self._fork()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for connection, process in self._processes.items():
+            process.kill()
+            process.join(JOIN_SECONDS)
+            connection.close()
+        self._processes.clear()
+
+    def results(self, order: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """The number of each task of `order` and its result, in the order in which the tasks end.
+
+        Raises:
+            ProcessLost: a process ended without a result.
+            Exception: what a task raised.
+        """
+        if not self._processes:
+            yield from ((number, self._tasks[number]()) for number in order)
+            return
+        left = list(reversed(order))
+        busy: dict[Connection, int] = {}
+        for connection in self._processes:
+            _give(connection, left, busy)
+        while busy:
+            for one in wait(list(busy)):
+                assert isinstance(one, Connection)
+                number = busy.pop(one)
+                result = self._received(one)
+                _give(one, left, busy)
+                yield number, result
+
+    def _fork(self) -> None:
+        context = get_context("fork")
+        ours, theirs = context.Pipe()
+        inherited = [*self._processes, ours]
+        process = context.Process(
+            name=f"verify-{len(self._processes)}", target=_work, args=(self._tasks, theirs, inherited, os.getpid())
+        )
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+
+    def _received(self, connection: Connection) -> Any:
+        try:
+            result, error = connection.recv()
+        except (EOFError, ConnectionError):
+            process = self._processes[connection]
+            process.join(JOIN_SECONDS)
+            raise ProcessLost(
+                f"a process ended with {process.exitcode} before its task did: "
+                "if the kernel killed it for its memory (-9), give a smaller --jobs or --max-memory"
+            ) from None
+        if error is not None:
+            raise error
+        return result
+
+
+def _give(connection: Connection, left: list[int], busy: dict[Connection, int]) -> None:
+    if left:
+        busy[connection] = left.pop()
+        connection.send(busy[connection])
+
+
+def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connection], caller: int) -> None:
+    """In a forked process: do the tasks whose numbers come."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(caller)
+    for other in inherited:  # as long as it is open here too, nobody sees the end of that pipe
+        other.close()
+    try:
+        while True:
+            connection.send(done(tasks[connection.recv()]))
+    except (EOFError, ConnectionError):
+        return
+
+
+def done(task: Task) -> tuple[Any, Exception | None]:
+    """The result of a task, or what it raised, with the traceback as a note; both can be pickled."""
+    try:
+        return task(), None
+    except Exception as error:
+        error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
+        return None, _sendable(error)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The exception, or one that says the same, if it does not survive being pickled."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    except Exception:
+        pass
+    return RuntimeError("\n".join((repr(error), *error.__notes__)))
