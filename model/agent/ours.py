@@ -25,23 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    any_,
-    arc,
-    count,
-    environment,
-    fault,
-    implies,
-    ite,
-    may,
-    named,
-    ord_,
-    step,
-    transition,
-)
+from ..language import *
 from ..rendezvous.vocabulary import Membership
 from .fields import ASKS, KILLS, PROCESSES, UP, Condition
 from .properties import Agents

@@ -11,20 +11,7 @@ import enum
 from collections.abc import Iterable
 from typing import ClassVar
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    always,
-    and_,
-    any_,
-    count,
-    implies,
-    leads_to,
-    sometimes,
-    step,
-    terminal,
-)
+from ..language import *
 from ..rendezvous.vocabulary import Membership
 from .environment import Environment
 from .fields import PROCESSES, Condition

@@ -11,21 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    any_,
-    arc,
-    environment,
-    fault,
-    flag,
-    integer,
-    ite,
-    may,
-    named,
-    transition,
-)
+from ..language import *
 from ..rendezvous.vocabulary import Membership
 from .fields import ASKS, PROCESSES, UP, Condition
 from .properties import Agents

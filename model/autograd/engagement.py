@@ -26,28 +26,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    fault,
-    flag,
-    implies,
-    index,
-    ite,
-    machine,
-    or_,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition
 
 S = SymbolicState

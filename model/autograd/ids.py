@@ -9,26 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    constant,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    machine,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
+from ..language import *
 from .vocabulary import Counter, Edition
 
 S = SymbolicState

@@ -33,32 +33,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    not_,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import LAST, Lifelines, Message, Place, Value
+from ..language import *
+from ..language.lifelines import LAST, Place, Value
 from .vocabulary import Delivery, Edition, WorkerState
 
 S = SymbolicState

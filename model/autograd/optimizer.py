@@ -24,33 +24,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    constant,
-    count,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, Message, Place, Value
+from ..language import *
+from ..language.lifelines import Place, Value
 from .vocabulary import Edition, OwnerState, OwnerStep, StepState
 
 S = SymbolicState

@@ -22,31 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, Handle, News
 
 S = SymbolicState

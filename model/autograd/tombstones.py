@@ -16,28 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    count,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    machine,
-    not_,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, Record
 
 S = SymbolicState

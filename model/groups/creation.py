@@ -22,32 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    constant,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, served
+from ..language import *
 from .vocabulary import Creation, Edition
 
 S = SymbolicState

@@ -15,33 +15,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    and_,
-    any_,
-    arc,
-    choice,
-    count,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    not_,
-    or_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, served
+from ..language import *
 from .vocabulary import Edition, User
 
 S = SymbolicState

@@ -13,29 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    and_,
-    any_,
-    arc,
-    choice,
-    count,
-    environment,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    machine,
-    not_,
-    ord_,
-    sometimes,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, Entry
 
 S = SymbolicState

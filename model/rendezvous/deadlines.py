@@ -29,32 +29,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    ite,
-    leads_to,
-    machine,
-    may,
-    not_,
-    ord_,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .operators import OPERATORS
 from .vocabulary import Action, AgentPhase, Call, CallError, CallStep, Edition, Stored, Timer
 

@@ -31,33 +31,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    constant,
-    count,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, served
+from ..language import *
 from .vocabulary import Edition, EtcdNode, EtcdRound
 
 S = SymbolicState

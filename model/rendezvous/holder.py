@@ -15,28 +15,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    implies,
-    integer,
-    ite,
-    machine,
-    named,
-    not_,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from ..language import *
 from .copies import PER_NODE, SCALARS, Copy
 from .fields import Condition
 from .torch import TorchState

@@ -14,27 +14,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    index,
-    ite,
-    leads_to,
-    machine,
-    not_,
-    sometimes,
-    terminal,
-    transition,
-)
+from ..language import *
 from .vocabulary import Edition
 
 S = SymbolicState

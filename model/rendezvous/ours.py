@@ -36,27 +36,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    always,
-    any_,
-    arc,
-    count,
-    environment,
-    fault,
-    flag,
-    implies,
-    ite,
-    leads_to,
-    may,
-    named,
-    ord_,
-    sometimes,
-    step,
-    transition,
-)
+from ..language import *
 from .fields import LEASED, LISTED, Condition
 from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round

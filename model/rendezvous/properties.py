@@ -12,21 +12,7 @@ import enum
 from collections.abc import Iterable
 from typing import ClassVar
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    always,
-    any_,
-    count,
-    implies,
-    leads_to,
-    not_,
-    ord_,
-    sometimes,
-    step,
-    terminal,
-)
+from ..language import *
 from .environment import Environment
 from .fields import LISTED, Condition
 from .vocabulary import AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership

@@ -23,24 +23,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    all_,
-    any_,
-    arc,
-    count,
-    environment,
-    fault,
-    flag,
-    integer,
-    ite,
-    may,
-    named,
-    not_,
-    ord_,
-    transition,
-)
+from ..language import *
 from .fields import Condition, Fields
 from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Raised, Round

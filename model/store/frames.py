@@ -11,31 +11,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..language import (
-    Arc,
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    leads_to,
-    machine,
-    may,
-    not_,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, served
+from ..language import *
 from .vocabulary import Connection, Edition, Fragment, Serving
 
 S = SymbolicState

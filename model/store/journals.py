@@ -14,27 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    always,
-    arc,
-    choice,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    leads_to,
-    machine,
-    may,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, Keeping, Snapshot
 
 S = SymbolicState

@@ -11,34 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    and_,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    not_,
-    or_,
-    ord_,
-    sequence,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines, served
+from ..language import *
 from .vocabulary import Edition
 
 S = SymbolicState

@@ -13,29 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    arc,
-    choice,
-    count,
-    environment,
-    flag,
-    implies,
-    index,
-    integer,
-    leads_to,
-    machine,
-    ord_,
-    sequence,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, Registration
 
 S = SymbolicState

@@ -12,31 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    not_,
-    ord_,
-    sometimes,
-    terminal,
-    transition,
-)
-from ..language.lifelines import Lifelines
+from ..language import *
 from .vocabulary import Edition, StartUp
 
 S = SymbolicState

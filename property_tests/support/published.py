@@ -10,23 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    choice,
-    count,
-    flag,
-    implies,
-    index,
-    integer,
-    ord_,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 
 S = SymbolicState
 

@@ -23,28 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 from ...errors import UsageError
-from ...language import (
-    Arc,
-    Expr,
-    SymbolicState,
-    System,
-    and_,
-    arc,
-    choice,
-    constant,
-    count,
-    flag,
-    index,
-    integer,
-    ite,
-    machine,
-    may,
-    named,
-    not_,
-    or_,
-    ord_,
-)
-from ...language.lifelines import SHARED, Lifelines, Message, Place, Value
+from ...language import *
+from ...language.lifelines import SHARED, Place, Value
 from ..examples import GRAPHS
 from ..graphs import Graph
 from ..vocabulary import NodeKind, NodeState, Part

@@ -16,25 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...language import (
-    Expr,
-    always,
-    and_,
-    any_,
-    arc,
-    choice,
-    count,
-    fault,
-    flag,
-    implies,
-    integer,
-    ite,
-    named,
-    not_,
-    or_,
-    ord_,
-    transition,
-)
+from ...language import *
 from ..vocabulary import Edition, NodeKind, NodeState, Part
 from .fields import (
     COUNTS,

@@ -8,26 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...language import (
-    Expr,
-    all_,
-    always,
-    and_,
-    any_,
-    arc,
-    choice,
-    fault,
-    flag,
-    implies,
-    integer,
-    ite,
-    not_,
-    or_,
-    ord_,
-    sometimes,
-    step,
-    transition,
-)
+from ...language import *
 from ..vocabulary import Mode, Part
 from .fields import OTHERS, RESET, SKIPS, UNANSWERED, Call, Condition, Each, S, moves
 from .ours import OVER, TAKES, Ours

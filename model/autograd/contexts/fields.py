@@ -15,25 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    and_,
-    any_,
-    choice,
-    constant,
-    flag,
-    index,
-    integer,
-    ite,
-    machine,
-    not_,
-    or_,
-    ord_,
-)
-from ...language.lifelines import Lifelines, Message, Place, Value, between
+from ...language import *
+from ...language.lifelines import Place, Value, between
 from ..vocabulary import CallState, CleanUp, ContextState, Shipped
 
 S = SymbolicState

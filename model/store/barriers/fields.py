@@ -20,22 +20,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...language import (
-    Expr,
-    SymbolicState,
-    System,
-    and_,
-    choice,
-    constant,
-    count,
-    flag,
-    index,
-    integer,
-    machine,
-    not_,
-    sequence,
-)
-from ...language.lifelines import Lifelines, served
+from ...language import *
 from ..vocabulary import Arrival
 
 S = SymbolicState

@@ -11,25 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...language import (
-    Expr,
-    SymbolicState,
-    System,
-    any_,
-    as_int,
-    choice,
-    constant,
-    count,
-    flag,
-    index,
-    integer,
-    ite,
-    machine,
-    not_,
-    ord_,
-    sequence,
-)
-from ...language.lifelines import Lifelines, served
+from ...language import *
 from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState

@@ -16,27 +16,7 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
-from ...language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    any_,
-    as_int,
-    choice,
-    constant,
-    count,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    machine,
-    not_,
-    ord_,
-    sequence,
-)
-from ...language.lifelines import Lifelines, served
+from ...language import *
 from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState

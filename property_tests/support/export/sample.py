@@ -5,26 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    choice,
-    count,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    ord_,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Hue(enum.Enum):

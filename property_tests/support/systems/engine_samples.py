@@ -6,28 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    as_int,
-    choice,
-    count,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    ord_,
-    sometimes,
-    step,
-    transition,
-)
+from trystate.model.language import *
 
 from .two_phase_commit import D, M, TwoPhaseCommit
 

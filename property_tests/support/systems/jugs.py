@@ -9,17 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    always,
-    constant,
-    integer,
-    ite,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Jugs(System):

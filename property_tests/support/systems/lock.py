@@ -5,24 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    constant,
-    fault,
-    index,
-    leads_to,
-    machine,
-    sometimes,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 
 S = SymbolicState
 

@@ -12,24 +12,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    flag,
-    index,
-    integer,
-    leads_to,
-    machine,
-    ord_,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Lock(enum.Enum):

@@ -16,26 +16,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    implies,
-    index,
-    ite,
-    leads_to,
-    machine,
-    may,
-    ord_,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Habit(enum.Enum):

@@ -14,28 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trystate.model.language import (
-    System,
-    all_,
-    always,
-    any_,
-    as_int,
-    choice,
-    count,
-    environment,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    leads_to,
-    ord_,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 
 STATES_MAX = 10_000  # of which few are reachable, as a rule
 MEMBERS = 2

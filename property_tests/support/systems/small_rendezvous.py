@@ -11,24 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    choice,
-    constant,
-    environment,
-    flag,
-    index,
-    integer,
-    ite,
-    sometimes,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Place(enum.Enum):

@@ -15,26 +15,7 @@ import enum
 from math import comb
 from typing import Any
 
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    environment,
-    fault,
-    flag,
-    index,
-    leads_to,
-    machine,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 
 
 class Manager(enum.Enum):

@@ -14,28 +14,7 @@ from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Report, Status, Verdict
 from trystate.model.errors import DeclarationError, UsageError
-from trystate.model.language import (
-    System,
-    always,
-    and_,
-    arc,
-    as_int,
-    choice,
-    count,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 from trystate.property_tests.support.lines import blamed
 from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit

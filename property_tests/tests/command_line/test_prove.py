@@ -7,21 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from trystate.exits import Exit
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    constant,
-    index,
-    integer,
-    leads_to,
-    ord_,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published import LockServer, ToyConsensus
 from trystate.property_tests.tests.command_line.setting import Command

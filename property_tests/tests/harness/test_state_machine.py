@@ -15,18 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from trystate.model.errors import UsageError
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    always,
-    choice,
-    flag,
-    index,
-    integer,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW

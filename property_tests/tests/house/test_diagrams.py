@@ -28,30 +28,8 @@ from trystate.model.checker.story import main_index, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.checker.walks import Taken, Walk, walked
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.model.language import (
-    Atom,
-    DecisionTable,
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    any_,
-    arc,
-    choice,
-    constant,
-    environment,
-    fault,
-    flag,
-    index,
-    ite,
-    leads_to,
-    machine,
-    named,
-    row,
-    sometimes,
-    transition,
-)
-from trystate.model.language.lifelines import SHARED, Lifelines, served
+from trystate.model.language import *
+from trystate.model.language.lifelines import SHARED
 from trystate.model.store.examples import SET_AND_WATCH_KEY
 from trystate.model.store.queues import Queues
 from trystate.model.store.vocabulary import Edition

@@ -17,20 +17,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    any_,
-    flag,
-    index,
-    ite,
-    leads_to,
-    or_,
-    ord_,
-    transition,
-)
+from trystate.model.language import *
 from trystate.model.language.expressions import bound, substitute, variable
 from trystate.model.language.machines import apply_effects
 from trystate.model.language.quantifiers import expand

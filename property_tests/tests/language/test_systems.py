@@ -11,28 +11,7 @@ import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
-from trystate.model.language import (
-    SymbolicState,
-    System,
-    always,
-    arc,
-    choice,
-    constant,
-    environment,
-    fault,
-    flag,
-    index,
-    integer,
-    ite,
-    leads_to,
-    machine,
-    may,
-    sequence,
-    sometimes,
-    step,
-    terminal,
-    transition,
-)
+from trystate.model.language import *
 from trystate.property_tests.support.lines import blamed
 from trystate.property_tests.support.systems.declarations import Base, Mood, Other, refusal
 

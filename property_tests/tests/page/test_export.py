@@ -9,19 +9,7 @@ from typing import Any
 import pytest
 
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    always,
-    any_,
-    fault,
-    flag,
-    index,
-    integer,
-    sometimes,
-    transition,
-)  # fmt: skip
+from trystate.model.language import *
 from trystate.page import charts
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.export import STEPS_MAX, export

@@ -21,19 +21,7 @@ from trystate.model.checker.expectations import Run
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Path as Walk
 from trystate.model.checker.verdicts import Counterexample, Status, Verdict
-from trystate.model.language import (
-    Expr,
-    Form,
-    SymbolicState,
-    System,
-    environment,
-    flag,
-    index,
-    integer,
-    leads_to,
-    ord_,
-    transition,
-)  # fmt: skip
+from trystate.model.language import *
 from trystate.page.contents import Choice
 from trystate.property_tests.support.nightly import by_night, examples
 from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, exported

@@ -10,26 +10,7 @@ import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    choice,
-    constant,
-    count,
-    fault,
-    flag,
-    implies,
-    index,
-    integer,
-    ite,
-    ord_,
-    sometimes,
-    transition,
-)
+from trystate.model.language import *
 from trystate.model.prover.formulas import Formulas
 from trystate.model.prover.induction import Proof, Prover, Status
 from trystate.model.prover.models import state_lines
