@@ -15,6 +15,7 @@ from unittest import mock
 
 from torch._C._distributed_c10d import HashStore, ProcessGroup
 from torch.distributed import distributed_c10d as c10d
+
 from trystate.model.groups.initialisation import NEW_GROUP, Made
 
 from ..torch_rendezvous.contexts import Observed
