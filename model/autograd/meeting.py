@@ -82,7 +82,7 @@ class Meetings(System):
             return indices[0], (indices[0] + 1) % self.sizes["worker"]
 
         numbers = ("shown_sent", "shown_received", "before_sent", "before_received", "round", "rounds")
-        call = Message(to_next, sent=(D.SENT,), taken=(D.RUNNING,), answered=(D.ANSWERED,), heard=(D.OVER,))
+        call = Message(to_next, sent=(D.SENT,), taken=(D.RUNNING,), answered=(D.ANSWERED,), received=(D.OVER,))
         places = {**dict.fromkeys(("entry", "wrote", *numbers)), "answer": LAST}
         return Lifelines("store", places, ("runs", "ends"), messages={"call": call})
 

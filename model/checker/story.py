@@ -227,7 +227,7 @@ class _Fleet:
         for k, cell in self._cells:
             old, new = around[0][k], around[1][k]
             message = self._messages[cell.name]
-            ways = [(message.sent, message.taken), (message.answered, message.heard)]
+            ways = [(message.sent, message.taken), (message.answered, message.received)]
             for back, (values, after) in enumerate(ways[: 2 if message.answered else 1]):
                 more = self._on_way(cell, values, new) - self._on_way(cell, values, old)
                 received = more == -1 and (not after or new in _ordinals(after))

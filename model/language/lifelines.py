@@ -31,14 +31,14 @@ class Message:
     sent: the values with the message on its way; none: each but 0.
     taken: the values that follow where the receiver has taken it; none: any.
     answered: the values with its answer on the way back.
-    heard: the values that follow where the sender has taken the answer.
+    received: the values that follow where the sender has taken the answer.
     """
 
     ends: Callable[[tuple[int, ...], Value], tuple[Place, Place]]
     sent: Collection[enum.Enum] = ()
     taken: Collection[enum.Enum] = ()
     answered: Collection[enum.Enum] = ()
-    heard: Collection[enum.Enum] = ()
+    received: Collection[enum.Enum] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,10 @@
-"""The memory and the cores that this machine leaves for a search. Only this module asks for them: the model is pure."""
+"""The search of a system on this machine: its options, and the memory and the cores that the machine leaves for it.
+
+Theory of operation. The checker is pure: it knows one worker, and gets its limits. `searched` makes what a search has
+of this machine from a `SearchOptions` (cores or a device, a share of the memory, files), and gives it to the checker.
+`check`, which users call, `decide` and every command that searches go through it. Only this module reads how much
+memory there is, and how many cores.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Fields(System):
 
         call = Message(
             of_pair, sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
-            answered=(Call.DONE, Call.FAILED), heard=(Call.OVER,),
+            answered=(Call.DONE, Call.FAILED), received=(Call.OVER,),
         )  # fmt: skip
         messages: dict[str, Message] = {name: call for name in ("call", "mark") if name in self.slots}
         places = dict.fromkeys(("leave", "unsure", "unused"), self.shape.home)

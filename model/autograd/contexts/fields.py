@@ -71,7 +71,7 @@ class Fields(System):
             messages={
                 "call": Message(
                     call, sent=(CallState.REQUESTED,), taken=(CallState.RUNNING,),
-                    answered=(CallState.ANSWERED,), heard=(CallState.IDLE,),
+                    answered=(CallState.ANSWERED,), received=(CallState.IDLE,),
                 ),
                 "clean": Message(
                     between, sent=(CleanUp.SENT,),
@@ -80,7 +80,7 @@ class Fields(System):
                 "shipped": Message(
                     from_creator, sent=(Shipped.SENT,),
                     taken=(Shipped.RUNNING, Shipped.FAILED),
-                    answered=(Shipped.DONE, Shipped.FAILED), heard=(Shipped.NONE,),
+                    answered=(Shipped.DONE, Shipped.FAILED), received=(Shipped.NONE,),
                 ),
             },
         )  # fmt: skip
