@@ -21,7 +21,7 @@ from trystate.monitor.torch_state import NoTorchState, TorchState, read
 
 from ...adapters.forked import SECONDS, Program
 from ...adapters.jobs import CONF as OUR_CONF
-from ...adapters.jobs import Agent, Job, eventually
+from ...adapters.jobs import OLDER, Agent, Job, eventually
 from ..mutants import planted
 from ..simulator.engine_mutants import MUTANTS
 
@@ -228,6 +228,11 @@ def new_master(folder: Path, program: str = TORCHRUN) -> Path:
         else:
             job.until("the other closes the rendezvous", lambda s: s.closed)
     return job.path
+
+
+def new_master_asserts(folder: Path) -> Path:
+    """R16, as torch 2.12 was."""
+    return new_master(folder, f"{OLDER}{TORCHRUN}")
 
 
 # ---- what agents say of themselves
