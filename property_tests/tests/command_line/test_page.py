@@ -65,8 +65,8 @@ def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None
         (None, "report.json cannot be read: .*; give the folder of trystate verify --out"),
         ("{}", "report.json cannot be read: 'trystate'; give the folder of trystate verify --out"),
         (
-            '{"trystate": "0.1.0", "runs": [{"system": "Lock", "properties": []}]}',
-            "the report has a system 'Lock' that trystate has not: let trystate verify module:Class --html FILE",
+            '{"trystate": "0.1.0", "runs": [{"system": "Elsewhere", "properties": []}]}',
+            "the report has a system 'Elsewhere' that trystate has not: let trystate verify module:Class --html FILE",
         ),
     ],
 )
