@@ -1,23 +1,27 @@
-"""Shared by the comparisons with torch: the two servers, turns, and tables of measurements."""
+"""Shared by the comparisons with torch: the two servers, turns, options, and tables of measurements."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
+import checker
 import torch
+from checker import show as show
 
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchServer
 
 LOOPBACK = "127.0.0.1"
 SERVERS: dict[str, type[Server]] = {"torch": TorchServer, "ours": OurServer}
-Sides = dict[str, Any]  # "torch" and "ours" -> a server, or what is measured on it
+Sides = dict[str, Any]  # "torch" and "ours" -> a server, or something that is measured
+Part = Callable[[bool, int], None]  # arguments: whether a few small measurements are enough, and the rounds
 T = TypeVar("T")
 
 
@@ -36,28 +40,48 @@ def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], T]) -> dic
     return found
 
 
+def on_both(
+    part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, ...], sides: Callable[[Sides], Sides] = dict
+) -> Part:
+    """A part with a server of each side, or with the `sides` that use the servers."""
+
+    def run(is_quick: bool, rounds: int) -> None:
+        with contextlib.ExitStack() as stack:
+            servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
+            part(sides(servers), rounds, *(quick if is_quick else full))
+
+    return run
+
+
 def spread(values: list[float]) -> str:
-    """The median, and from where to where."""
-    digits = 0 if statistics.median(values) >= 100 else 1
-    low, middle, high = (f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
-    return middle if len(values) < 2 else f"{middle} ({low}..{high})"
+    """The median and the range."""
+    middle = statistics.median(values)
+    return checker.spread(values, 0 if middle >= 100 else 1 if middle >= 10 else 2)
 
 
-def ratio(torchs: list[float], ours: list[float]) -> str:
-    ratios = [a / b for a, b in zip(torchs, ours, strict=True)]
-    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-    return f"{middle:.2f}" if len(ratios) < 2 else f"{middle:.2f} ({low:.2f}..{high:.2f})"
+def cells(found: dict[str, list[float]], *, over_first: bool = False) -> list[str]:
+    """The spread of each side, and the ratios of the first side over each other one, or the other way round."""
+    first, *others = found.values()
+    pairs = [(other, first) if over_first else (first, other) for other in others]
+    ratios = [checker.spread([a / b for a, b in zip(*pair, strict=True)], 2) for pair in pairs]
+    return [*map(spread, found.values()), *ratios]
 
 
-def show(title: str, heads: list[str], lines: list[list[str]]) -> None:
-    table = [heads, *lines]
-    widths = [max(len(line[k]) for line in table) for k in range(len(heads))]
-    print(f"\n### {title}\n")
-    for number, line in enumerate(table):
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
-        if not number:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    sys.stdout.flush()
+def options(doc: str | None, parts: Mapping[str, object], rounds: int) -> argparse.ArgumentParser:
+    """The options that all comparisons have."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help="measurements of each figure (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a few small measurements")
+    parser.add_argument("--only", choices=parts, help="one part")
+    return parser
+
+
+def run(args: argparse.Namespace, parts: Mapping[str, Part], quick_rounds: int) -> None:
+    """Measure and print the parts, or the one that `args` names."""
+    print(f"{about()}; load {os.getloadavg()[0]:.1f}")
+    for name, part in parts.items():
+        if args.only in (None, name):
+            part(args.quick, quick_rounds if args.quick else max(1, args.rounds))
 
 
 def about() -> str:

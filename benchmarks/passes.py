@@ -1,11 +1,12 @@
 """A worker process in the benchmark of distributed autograd; worker 0 drives.
 
-Rule: it is written against names that both libraries have; `work.mode` is for ours only, which has two.
+Rule: it uses only names that both libraries have; `work.mode` is for ours, which has two modes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +18,17 @@ from torch import Tensor
 
 from trystate.property_tests.support.autograd.sides import SIDES, Side, worker
 
-WIDTH = 16  # of a layer
-BURSTS = 8  # of which the fastest counts
+WIDTH = 16  # width of a layer
+BURSTS = 8  # the fastest of them counts
 
 
 @dataclass(frozen=True)
 class Work:
     """`many` calls in a shape, with tensors of `rows` times WIDTH numbers.
 
-    Shapes: "trips" (to the other workers in turn, each with what the last gave), "star" (each other worker once, and
-    the sum), "chain" (worker 1, which calls worker 2, and so on). `threads` of worker 0 do this at once, each in a
-    context of its own.
+    Shapes: "trips" (to the other workers in turn, each with the result of the last), "star" (each other worker once,
+    and the sum), "chain" (worker 1, which calls worker 2, and so on). `threads` of worker 0 do this at once, each in
+    its own context.
     """
 
     shape: str
@@ -40,7 +41,7 @@ class Work:
         return dataclasses.replace(self, mode=mode)
 
 
-_layers: dict[int, Tensor] = {}  # of this process; in a test of plain autograd, of all
+_layers: dict[int, Tensor] = {}  # the layers of this process; with plain autograd, the layers of all workers
 
 
 def layer(rank: int) -> Tensor:
@@ -56,13 +57,13 @@ def forward(rank: int, x: Tensor) -> Tensor:
 
 
 def hop(side: str, rank: int, last: int, x: Tensor) -> Tensor:
-    """This worker's layer, then those of the workers after it."""
+    """This worker's layer, then the layers of the workers after it."""
     y = forward(rank, x)
     return y if rank == last else call(side, rank + 1, hop, side, rank + 1, last, y)
 
 
 def call(side: str, to: int, function: Any, *arguments: Any) -> Tensor:
-    """On a library, or here if `side` names none."""
+    """Call the function with a library, or directly if `side` names none."""
     found: Tensor = SIDES[side].rpc.rpc_sync(worker(to), function, args=arguments) if side else function(*arguments)
     return found
 
@@ -81,7 +82,7 @@ def result(work: Work, side: str, workers: int, x: Tensor) -> Tensor:
 
 
 def one(work: Work, side: Side, workers: int, x: Tensor) -> Tensor:
-    """An iteration; the gradient of x."""
+    """Run an iteration; returns the gradient of x."""
     options = {} if work.mode is None else {"mode": work.mode}
     with side.autograd.context() as context:
         side.autograd.backward(context, [result(work, side.name, workers, x)], **options)
@@ -94,7 +95,7 @@ def made(work: Work) -> Tensor:
 
 
 def prepare(rank: int, workers: int, side: str, work: Work) -> None:
-    """A first iteration, whose gradient is compared with plain autograd's."""
+    """Run a first iteration and compare its gradient with the gradient of plain autograd."""
     torch.set_num_threads(1)
     if rank:
         return
@@ -103,6 +104,11 @@ def prepare(rank: int, workers: int, side: str, work: Work) -> None:
     assert x.grad is not None
     found = one(work, SIDES[side], workers, x)
     assert torch.allclose(found, x.grad, rtol=1e-4, atol=1e-6), f"{side} is wrong: {found} instead of {x.grad}"
+
+
+def on_one_core(rank: int) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
 
 
 def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> float:
@@ -120,7 +126,7 @@ def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> 
 
 
 def at_once(threads: int, do: Callable[[], object]) -> Callable[[], object]:
-    """A function that calls `do` in so many threads, and returns when all calls are done."""
+    """A function that calls `do` in `threads` threads and returns when all calls are done."""
     if threads == 1:
         return do
     pool = ThreadPoolExecutor(threads)

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node N benchmarks/ranks.py [--quick]
 
-The first rank prints a row. Processor time is that of all ranks: other programs disturb it less than the time that
-passes. Liveness is not asked, for the first rank alone would decide it.
+The first rank prints a row. Processor time is the sum over all ranks: other programs disturb it less than wall-clock
+time. Liveness is left out, because the first rank alone would decide it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measured(ranks: TorchRanks, nodes: int) -> str:
 
 
 def peak_mib() -> int:
-    """The most memory that this process has had; Linux says it in KiB."""
+    """The peak memory of this process; Linux reports it in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 

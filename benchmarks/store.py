@@ -1,43 +1,43 @@
-"""Our store beside torch's: the same clients, each server in a process of its own, in turns.
+"""Compares our store with torch's: the same clients, each server in a separate process, in turns.
 
     python benchmarks/store.py [--rounds N] [--quick] [--one-core] [--only PART]
 
-torch's server is its libuv one, the default. Every figure is measured on both within a moment, in alternating order,
-so that a busy machine slows both; a ratio is torch's time over ours in the same round, so that 2.0 is twice as fast
-as torch, and is shown as its median and from where to where it went. Times of single operations are those of the
-fastest of several short bursts, as whatever else runs on the machine only adds to them. Crowds of clients are raw
-sockets of one process: hundreds of Python threads would measure themselves. Each answer is checked; a wrong one ends
-the run. torch's server asks the resolver for the name of each newcomer, for a second at most: where no answer comes,
-hundreds of clients take minutes to connect.
+torch's server is the libuv one, its default. Every figure is measured on both within a moment, in alternating order: a
+busy machine slows both. A ratio is torch's time over ours in the same round: 2.0 is twice as fast as torch. It is shown
+as its median and its range. The time of a single operation is the fastest of several short bursts, because other
+programs only add to it. Crowds of clients are raw sockets of one process: hundreds of Python threads would measure
+themselves. Each answer is checked; a wrong one ends the run. torch's server looks up the name of each new client, for
+a second at most: if the resolver does not answer, hundreds of clients take minutes to connect.
 
 On a virtual machine, waking a process on another, idle core can take ten times as long as a request, and the system
-decides anew every few seconds who runs where. `--one-core` keeps the client and both servers on one core, so that
-what is compared is their work.
+moves processes between cores every few seconds. `--one-core` keeps the client and both servers on one core, so only
+their work is compared.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import os
 import selectors
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from common import LOOPBACK, SERVERS, Sides, about, in_turns, ratio, seconds, show, spread
+from common import LOOPBACK, SERVERS, Part, Sides, cells, in_turns, on_both, options, run, seconds, show, spread
 
 from trystate.impl.store.wire import I64
 from trystate.property_tests.adapters.our_store import wire as wire
 from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.support.stores.recorded import Command
+from trystate.store import TCPStore
 
 TIMEOUT = timedelta(seconds=120)
 
@@ -45,16 +45,8 @@ TIMEOUT = timedelta(seconds=120)
 # ---- one client
 
 
-def torch_client(server: Server) -> Any:
-    return dist.TCPStore(  # type: ignore[attr-defined]
-        LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT
-    )
-
-
-def our_client(server: Server) -> Any:
-    from trystate.store import TCPStore
-
-    return TCPStore(LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
+def client(server: Server | Command, of: Any = dist.TCPStore) -> Any:  # type: ignore[attr-defined]
+    return of(LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
 
 
 def check(store: Any, n: int, _: str) -> None:
@@ -131,36 +123,37 @@ OPERATIONS = (
 )
 
 
-def burst(operation: Operation, share: float) -> Callable[[Any, int], float]:
-    """Measures an operation in microseconds, on keys that are new each time."""
-    n, names = max(10, int(operation.n * share)), itertools.count()
+def bursts(
+    clients: Sides, operations: Iterable[Operation], rounds: int, share: float
+) -> Iterator[tuple[Operation, dict[str, list[float]]]]:
+    """The microseconds of each operation by each client, on new keys each time."""
+    names = itertools.count()
+    for one in operations:
+        n = max(10, int(one.n * share))
 
-    def measure(store: Any, _: int) -> float:
-        fresh = [f"{operation.title}/{next(names)}" for _ in range(operation.bursts)]
-        return min(seconds(lambda name=name: operation.do(store, n, name)) for name in fresh) / n * 1e6  # type: ignore[misc]
+        def measure(client: Any, _: int, one: Operation = one, n: int = n) -> float:
+            fresh = [f"{one.title}/{next(names)}" for _ in range(one.bursts)]
+            return min(seconds(lambda name=name: one.do(client, n, name)) for name in fresh) / n * 1e6  # type: ignore[misc]
 
-    return measure
+        yield one, in_turns(rounds, clients, measure)
 
 
-def operations(servers: Sides, rounds: int, share: float) -> None:
-    """Each operation by torch's client on both servers, and by each client on its own server."""
-    clients = {name: torch_client(server) for name, server in servers.items()}
-    with contextlib.suppress(ImportError, AttributeError):
-        clients["both ours"] = our_client(servers["ours"])
+def connected(servers: Mapping[str, Server | Command]) -> Sides:
+    """A client of torch's for each server, with a few keys."""
+    clients = {name: client(server) for name, server in servers.items()}
     for store in clients.values():
         for i in range(10):
             store.set(f"k{i}", "value")
-    lines = []
-    for operation in OPERATIONS:
-        found = in_turns(rounds, clients, burst(operation, share))
-        cells = [operation.title, *(spread(found[name]) for name in clients)]
-        lines.append([*cells, *(ratio(found["torch"], found[name]) for name in list(clients)[1:])])
+    return clients
+
+
+def operations(servers: Sides, rounds: int, share: float) -> None:
+    """Each operation by torch's client on both servers, and by our client on our server."""
+    clients = connected(servers) | {"both ours": client(servers["ours"], TCPStore)}
+    lines = [[one.title, *cells(found)] for one, found in bursts(clients, OPERATIONS, rounds, share)]
     heads = ["operation", *(f"{name}, µs" for name in clients), *(f"ratio, {name}" for name in list(clients)[1:])]
     show("One client; the server alone is ours, or the client as well", heads, lines)
-    for store in clients.values():
-        close = getattr(store, "close", None)
-        if close is not None:
-            close()
+    clients["both ours"].close()
 
 
 # ---- crowds of raw sockets
@@ -200,7 +193,7 @@ class Crowd:
         return list(heard.values())
 
     def barrier(self, number: int) -> None:
-        """Each adds to a counter and waits for a key, which is set by who came last."""
+        """Each client adds to a counter and waits for a key, which the last client sets."""
         name = f"{len(self.sockets)}/{number}"
         counter, done = f"/{name}/count".encode(), f"/{name}/done".encode()
         self.say(wire.add(counter, 1))
@@ -217,99 +210,65 @@ class Crowd:
             sock.close()
 
 
+def with_crowds(
+    servers: Mapping[str, Server | Command], size: int, rounds: int, measure: Callable[[Crowd, int], float]
+) -> dict[str, list[float]]:
+    with contextlib.ExitStack() as stack:
+        crowds = {name: stack.enter_context(contextlib.closing(Crowd(each, size))) for name, each in servers.items()}
+        return in_turns(rounds, crowds, measure)
+
+
+def connecting(size: int) -> Callable[[Server, int], float]:
+    return lambda server, _: seconds(lambda: Crowd(server, size).close()) * 1e3
+
+
 def crowds(servers: Sides, rounds: int, sizes: tuple[int, ...]) -> None:
     lines = []
     for size in sizes:
-        crowd: dict[str, Crowd] = {}
-        taken = {}
-        for name, server in servers.items():
-            began = time.perf_counter()
-            crowd[name] = Crowd(server, size)
-            taken[name] = [(time.perf_counter() - began) * 1e3]
-        lines.append([f"{size} connect", *(spread(taken[s]) for s in servers), ratio(taken["torch"], taken["ours"])])
-        found = in_turns(rounds, crowd, lambda c, number: seconds(lambda: c.barrier(number)) * 1e3)
-        lines.append([f"{size} add, wait", *(spread(found[s]) for s in servers), ratio(found["torch"], found["ours"])])
-        for each in crowd.values():
-            each.close()
-    show("Crowds: all connect and are answered, once; a barrier", ["clients", "torch, ms", "ours, ms", "ratio"], lines)
+        taken = in_turns(rounds, servers, connecting(size))
+        lines.append([f"{size} connect", *cells(taken)])
+        found = with_crowds(servers, size, rounds, lambda c, number: seconds(lambda: c.barrier(number)) * 1e3)
+        lines.append([f"{size} add, wait", *cells(found)])
+    show("Crowds: all connect and are answered; a barrier", ["clients", "torch, ms", "ours, ms", "ratio"], lines)
 
 
 # ---- how it grows
 
 
-def large_checks(servers: Sides, rounds: int, counts: tuple[int, ...]) -> None:
-    clients = {name: torch_client(server) for name, server in servers.items()}
-    lines = []
-    for count in counts:
-        keys = [f"{i:0204d}" for i in range(count)]  # 205 bytes with torch's "/"
-        for store in clients.values():
-            for key in keys:
-                store.set(key, "")
-        found = in_turns(rounds, clients, lambda store, _, keys=keys: seconds(lambda: all_there(store, keys)) * 1e3)  # type: ignore[misc]
-        lines.append([f"{count:,}", *(spread(found[s]) for s in clients), ratio(found["torch"], found["ours"])])
-    show("One check() of many keys of 205 bytes", ["keys", "torch, ms", "ours, ms", "ratio"], lines)
+def growth(servers: Sides, rounds: int, clients: tuple[int, ...], keys: tuple[int, ...]) -> None:
+    """The time of a check, and the memory, with idle clients and with keys."""
+    lines, stores, there = [], connected(servers), 0
+    before = {name: resident_bytes(server.pid) for name, server in servers.items()}
 
+    def used(size: int) -> list[float]:
+        return [(resident_bytes(server.pid) - before[name]) / size for name, server in servers.items()]
 
-def all_there(store: Any, keys: list[str]) -> None:
-    assert store.check(keys)
+    def line(title: str, memory: list[str]) -> None:
+        ((_, found),) = bursts(stores, OPERATIONS[:1], rounds, 1.0)
+        lines.append([title, *cells(found), *memory])
 
-
-def growth(rounds: int, clients: tuple[int, ...], keys: tuple[int, ...]) -> None:
-    """The time of a check, and the memory, with idle clients and with keys; servers that are new."""
-    lines = []
-    with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
-        stores = {name: torch_client(server) for name, server in servers.items()}
+    for size in clients:
+        crowd = [Crowd(server, size) for server in servers.values()]
+        line(f"{size:,} idle clients", [f"{each / 1024:.1f} KiB each" for each in used(size)])
+        for one in crowd:
+            one.close()
+    before = {name: resident_bytes(server.pid) for name, server in servers.items()}
+    for size in keys:
         for store in stores.values():
-            store.set("k0", "value")
-        empty = {name: server.resident_bytes() for name, server in servers.items()}
-        for size in clients:
-            crowd = {name: Crowd(server, size) for name, server in servers.items()}
-            used = [(servers[name].resident_bytes() - empty[name]) / size / 1024 for name in servers]
-            lines.append([f"{size:,} idle clients", *checks(stores, rounds), *(f"{u:.1f} KiB each" for u in used)])
-            for each in crowd.values():
-                each.close()
-        before = {name: server.resident_bytes() for name, server in servers.items()}
-        there = 0
-        for size in keys:
-            for store in stores.values():
-                for i in range(there, size):
-                    store.set(f"{i:063d}", "v" * 64)
-                store.check(["k0"])
-            there = size
-            used = [(servers[name].resident_bytes() - before[name]) / size for name in servers]
-            lines.append([f"{size:,} keys", *checks(stores, rounds), *(f"{u:.0f} B each" for u in used)])
+            for i in range(there, size):
+                store.set(f"{i:063d}", "v" * 64)
+            store.check(["k0"])
+        there = size
+        line(f"{size:,} keys", [f"{each:.0f} B each" for each in used(size)])
     heads = ["with", "torch, µs", "ours, µs", "ratio", "torch, memory", "ours, memory"]
     show("A check() and the memory as clients and keys (64 bytes, and 64 of value) grow", heads, lines)
-
-
-def checks(stores: Sides, rounds: int) -> list[str]:
-    found = in_turns(rounds, stores, burst(OPERATIONS[0], 1.0))
-    return [*(spread(found[s]) for s in stores), ratio(found["torch"], found["ours"])]
 
 
 # ---- with a record
 
 
-class Served:
-    """`trystate store serve` in a process of its own."""
-
-    def __init__(self, *options: str) -> None:
-        argv = [sys.executable, "-m", "trystate", "store", "serve", "--port", "0", *options]
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline().partition(",")[0].rpartition(":")[2])
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait()
-
-
 def busy(crowd: Crowd, number: int, requests: int) -> float:
-    """Thousands of requests in a second: each client has one on its way, a set or a get or an add of its own key."""
+    """Requests a second: each client has one request under way: a set, a get or an add of its key."""
     keys = [b"/%d/%d" % (number, n) for n in range(len(crowd.sockets))]
     begun = time.perf_counter()
     for _ in range(requests):
@@ -324,7 +283,7 @@ def busy(crowd: Crowd, number: int, requests: int) -> float:
 
 
 def states(store: Any, n: int, fresh: str) -> None:
-    """A node of torch's: it reads the state, and replaces it; one of 64 nodes has some 6 KB."""
+    """Do what a node of torch's does: read the state and replace it. The state of 64 nodes has some 6 KB."""
     key = f"torch.rendezvous.{fresh.replace('/', '-')}"
     store.compare_set(key, "", "s" * 6000)
     for i in range(n):
@@ -334,38 +293,32 @@ def states(store: Any, n: int, fresh: str) -> None:
 
 def recorded(rounds: int, share: float, requests: int) -> None:
     """The same server without a record, with one of the rendezvous, and with one of all keys, in turns."""
-    kinds = {"without": [], "rendezvous": ["rendezvous"], "all keys": ["all"]}
     lines = []
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        servers: Sides = {
+        kinds = {"without": None, "rendezvous": "rendezvous", "all keys": "all"}
+        servers = {
             name: stack.enter_context(
-                Served(*(each for keys in kind for each in ("--record", f"{folder}/{keys}", "--record-keys", keys)))
+                Command("serve", *(("--record", f"{folder}/{keys}", "--record-keys", keys) if keys else ()))
             )
-            for name, kind in kinds.items()
+            for name, keys in kinds.items()
         }
-        clients = {name: torch_client(server) for name, server in servers.items()}
-        for store in clients.values():
-            for i in range(10):
-                store.set(f"k{i}", "value")
-        for operation in (*OPERATIONS[:6], Operation("a state: get, compare_set", states, 50, 3)):
-            found = in_turns(rounds, clients, burst(operation, share))
-            lines.append([f"{operation.title}, µs", *(spread(found[name]) for name in kinds), *_shares(found)])
-        crowd = {name: Crowd(server, 16) for name, server in servers.items()}
-        found = in_turns(rounds, crowd, lambda each, number: busy(each, number, requests))
-        lines.append(["16 clients, requests a second", *(spread(found[name]) for name in kinds), *_shares(found)])
-        for each in crowd.values():
-            each.close()
+        some = (*OPERATIONS[:6], Operation("a state: get, compare_set", states, 50, 3))
+        for one, found in bursts(connected(servers), some, rounds, share):
+            lines.append([f"{one.title}, µs", *cells(found, over_first=True)])
+        found = with_crowds(servers, 16, rounds, lambda crowd, number: busy(crowd, number, requests))
+        lines.append(["16 clients, requests a second", *cells(found, over_first=True)])
     heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
     show("A server with a record, and without", heads, lines)
 
 
-def _shares(found: dict[str, list[float]]) -> list[str]:
-    return [ratio(found[name], found["without"]) for name in list(found)[1:]]
+def resident_bytes(pid: int) -> int:
+    """The memory that a process occupies now (`/proc/PID/statm`)."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def starting(rounds: int) -> None:
-    """How long a server takes to start, and what it needs before anybody connects."""
+    """Measure how long a server takes to start, and its memory before a client connects."""
     lines = []
     for name, start in SERVERS.items():
         taken, resident = [], 0
@@ -373,46 +326,29 @@ def starting(rounds: int) -> None:
             began = time.perf_counter()
             with start() as server:
                 taken.append((time.perf_counter() - began) * 1e3)
-                resident = server.resident_bytes()
+                resident = resident_bytes(server.pid)
         lines.append([name, spread(taken), f"{resident / 2**20:.0f}"])
     show("A server's process", ["server", "starts in, ms", "resident, MiB"], lines)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="measurements of each figure (default 9)")
-    parser.add_argument("--quick", action="store_true", help="a few small measurements")
-    parser.add_argument("--one-core", action="store_true", help="the client and the servers share a core")
-    parser.add_argument("--only", choices=PARTS, help="one table")
-    args = parser.parse_args()
-    if args.one_core:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(about())
-    for name, part in PARTS.items():
-        if args.only in (None, name):
-            part(args.quick, 3 if args.quick else max(1, args.rounds))
-    return 0
-
-
-def on_both(part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, ...]) -> Callable[[bool, int], None]:
-    def run(is_quick: bool, rounds: int) -> None:
-        with contextlib.ExitStack() as stack:
-            servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
-            part(servers, rounds, *(quick if is_quick else full))
-
-    return run
-
-
-PARTS: dict[str, Callable[[bool, int], None]] = {
+PARTS: dict[str, Part] = {
     "start": lambda quick, rounds: starting(rounds),
     "operations": on_both(operations, (0.1,), (1.0,)),
     "crowds": on_both(crowds, ((16,),), ((64, 512),)),
-    "checks": on_both(large_checks, ((2_000,),), ((8_000, 32_000),)),
     "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
-    "growth": lambda quick, rounds: (
-        growth(rounds, (16,), (200,)) if quick else growth(rounds, (64, 512), (1_000, 100_000))
-    ),
+    "growth": on_both(growth, ((16,), (200,)), ((64, 512), (1_000, 100_000))),
 }
+
+
+def main() -> int:
+    parser = options(__doc__, PARTS, 9)
+    parser.add_argument("--one-core", action="store_true", help="the client and the servers share a core")
+    args = parser.parse_args()
+    if args.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    run(args, PARTS, 3)
+    return 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

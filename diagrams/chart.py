@@ -1,6 +1,6 @@
-"""State charts as DOT. The moves stand in the box of the state that they leave; an arrow begins at its own line there.
+"""State charts as DOT. The moves are in the box of the state that they leave; an arrow begins at its own line there.
 
-A label beside an arrow takes the width of all arrows that pass it, and a chart of twenty arrows was three times as wide
+A label next to an arrow takes the width of all arrows that pass it: a chart of twenty arrows was three times as wide
 as a page. A line in a box takes height. A move that stays in its state has a line and no arrow.
 """
 
@@ -14,11 +14,11 @@ from .moves import Move, control_states, effect_parts, guard_parts, initial_stat
 from .style import BODY, FONT, HEAD, INK, KINDS, LOOKS, MUTED, PAPER, clip, font, left, legend, quote, title, wrap
 
 BOX_WIDTH, TITLE_WIDTH = 32, 60  # characters a line
-DETAIL_LINES_MAX = 2  # of guard, and of effect; longer ones are in the table of transitions
+DETAIL_LINES_MAX = 2  # lines of a guard, and of an effect; longer ones are in the table of transitions
 DOC_LINES_MAX = 3
-SIDE_MOVES_MIN = 4  # so many side effects are listed by their keys alone
+SIDE_MOVES_MIN = 4  # with this number or more, side effects are listed by their keys alone
 LABEL_LINES_MAX = 20  # a longer label keeps the names and keys only
-LISTED_SOURCES_MIN = 4  # a move from so many states stands once, in a box that lists them
+LISTED_SOURCES_MIN = 4  # a move from this number of states is shown once, in a box that lists them
 SEVERAL = "from several states"
 
 Arrow = tuple[tuple[enum.Enum, ...], enum.Enum, Kind]
@@ -27,8 +27,7 @@ Arrow = tuple[tuple[enum.Enum, ...], enum.Enum, Kind]
 def state_chart_dot(machine: Machine) -> str:
     """The machine's chart: in each state its moves as event, [guard], / effect and → the state where they lead.
 
-    `#n` is the transition's number in the system's table of transitions, which tells what is too long for the
-    picture.
+    `#n` is the transition's number in the system's table of transitions, which has the texts that are too long here.
     """
     found, shown = moves(machine), control_states(machine)
     inner = {state: [m for m in found if m.source is m.dest is state] for state in shown}
@@ -88,7 +87,7 @@ def _arrows(machine: Machine, found: list[Move]) -> dict[Arrow, list[Move]]:
 
 
 def _homes(groups: list[list[Move]]) -> set[Move]:
-    """For each transition the move where it is told in words: of its own member, with the least company."""
+    """For each transition the move that shows its text: a move of the member itself, in the smallest group."""
     best: dict[int, tuple[bool, int, Move]] = {}
     for group in groups:
         for m in group:
@@ -139,7 +138,7 @@ def _label(group: list[Move], homes: set[Move]) -> list[str]:
 
 
 def _head(m: Move, *, name_kind: bool = False) -> str:
-    """Event, parameters and key; the kind in words where there is no line to show it."""
+    """Event, parameters and key; the kind in words where no line shows it."""
     t = m.transition
     notes = [f"#{m.number}", *([m.whose] if m.whose else [])]
     if name_kind and t.kind is not Kind.PROTOCOL:
@@ -150,7 +149,7 @@ def _head(m: Move, *, name_kind: bool = False) -> str:
 
 
 def _detail(m: Move, homes: set[Move]) -> list[str]:
-    """The guard and the effect; where one of them is too long for a picture, once the step in words."""
+    """The guard and the effect; if one of them is too long for a picture, the step in words, once."""
     t = m.transition
     guard, effect = guard_parts(t, budget=False), effect_parts(t, budget=False)
     guard_lines = wrap(f"[{' ∧ '.join(guard)}]", BOX_WIDTH) if guard else []

@@ -1,6 +1,6 @@
 """Messages between workers, in the order of time: a lifeline for each worker, an arrow for each message.
 
-It knows nothing of the workers: an observer of theirs makes the rows, see docs/examples/watch_a_pass.py.
+It does not depend on the workers: their observer makes the rows, see docs/examples/watch_a_pass.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ REQUEST, ANSWER = (*LOOKS.values(),)[:2]
 
 
 class Note(NamedTuple):
-    """Something that a worker does by itself; the first line says what."""
+    """Something that a worker does by itself; the first line names it."""
 
     worker: int
     lines: tuple[str, ...]
 
 
 class Arrow(NamedTuple):
-    """A message from one to another; `answer`: to an earlier one."""
+    """A message between two workers; `answer`: whether it answers an earlier one."""
 
     source: int
     to: int

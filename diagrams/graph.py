@@ -1,4 +1,4 @@
-"""Distributed graphs as DOT: a box for each worker, gradients downwards, what each node waits for in brackets."""
+"""Distributed graphs as DOT: a box for each worker, gradients downwards, the count of each node in brackets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from trystate.model.autograd.vocabulary import Mode, NodeKind
 from .markdown import prose, table_of
 from .style import BODY, FONT, HEAD, INK, LOOKS, MUTED, PAPER, RULE, SAND, TINTS, font, quote, slug, title
 
-K = NodeKind
-TINT = {K.ROOT: HEAD, K.OP: PAPER, K.ACCUMULATE: TINTS[0], K.SEND: TINTS[2], K.RECV: TINTS[2]}
+TINT = {
+    NodeKind.ROOT: HEAD,
+    NodeKind.OP: PAPER,
+    NodeKind.ACCUMULATE: TINTS[0],
+    NodeKind.SEND: TINTS[2],
+    NodeKind.RECV: TINTS[2],
+}
 CAPTION = "gradients go along the arrows · in brackets: how many each node waits for"
-NEVER = "dashed: no gradient comes; FAST counts them all the same, SMART not (its count after the stroke)"
+NEVER = "dashed: no gradient comes; FAST counts the node nevertheless, SMART does not (its count is after the stroke)"
 SHIPPED = LOOKS[next(iter(LOOKS))].colour
 
 

@@ -1,6 +1,6 @@
 """Broken histories as pictures: a lane per process, calls as bars from invocation to return, time going right.
 
-Time is drawn in ranks, not to scale: what matters is which calls overlap. As text, DOT and Mermaid.
+Time is drawn in ranks, not to scale: only the overlap of calls matters. As text, DOT and Mermaid.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import Any
 from trystate.model.checker.linearizability import Broken, Call, Placed, shortened, shown
 
 from .mermaid import escape_mermaid
+from .sequence import at, inches
 from .style import BODY, FONT, INK, MUTED, RULE, VERMILION_TINT, font, left, quote, title, wrap
 
 CALLS_MAX = 12  # drawn; the calls before them are counted only
 LABEL_MAX = 32  # characters of one call
 STEP = 2  # columns between two events: a bar is never empty
-ORDER_MAX = 8  # of the last calls of the longest attempt
-CHAR, LANE, PADDING, POINTS_PER_INCH = 6.2, 34.0, 10.0, 72.0  # points, for Arial at 10 points
+ORDER_MAX = 8  # the number of last calls shown of the longest attempt
+CHAR, LANE, PADDING = 6.2, 34.0, 10.0  # points, for Arial at 10 points
 VERMILION = "#D55E00"
 CULPRIT = "cannot be placed"
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A call with the columns that it is drawn in; `end` is that of the right edge if it had not returned."""
+    """A call with the columns that it is drawn in; `end` is the right edge's column if it had not returned."""
 
     call: Call[Any, Any]
     label: str
@@ -36,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A history laid out: the bars of each process, and how many earlier calls are left out."""
+    """A history laid out: the bars of each process, and the number of earlier calls that are left out."""
 
     bars: dict[str, list[Bar]]
     width: int
@@ -46,13 +47,13 @@ class Lanes:
 def lanes(broken: Broken[Any, Any], calls_max: int = CALLS_MAX) -> Lanes:
     """Lay a broken history out in columns, each bar at least as wide as its label.
 
-    Of a longer history the last calls are kept: those that returned last, and those that had not.
+    Of a longer history the last calls are kept: the calls that returned last, and the calls that had not returned.
     """
     by_return = sorted(broken.calls, key=lambda c: (c.returned is None, c.returned or 0.0, c.invoked))
     drawn = by_return[-calls_max:]
     if broken.culprit not in drawn:
         drawn[0] = broken.culprit
-    # Invocations stand before returns of the same moment: calls that touch count as concurrent.
+    # An invocation comes before a return of the same moment: calls that touch count as concurrent.
     events = sorted((moment, moment > c.invoked, k) for k, c in enumerate(drawn) for moment in _moments(c))
     labels = [_label(c, broken.culprit) for c in drawn]
     starts: dict[int, int] = {}
@@ -102,15 +103,15 @@ def history_dot(broken: Broken[Any, Any], title_text: str = "A history that is n
     for row, (process, bars) in enumerate(layout.bars.items()):
         y = -row * LANE
         lines += [
-            f'  "lane {row}" [{_at(-len(process) * CHAR / 2 - 2 * PADDING, y)}, shape=plain, '
+            f'  "lane {row}" [{at(-len(process) * CHAR / 2 - 2 * PADDING, y)}, shape=plain, '
             f"label=<{font(process, size=11, bold=True)}>];",
-            f'  "end {row}" [{_at(layout.width * CHAR, y)}, shape=point, width=0.02, color="{RULE}"];',
+            f'  "end {row}" [{at(layout.width * CHAR, y)}, shape=point, width=0.02, color="{RULE}"];',
             f'  "lane {row}" -> "end {row}";',
             *(_bar_dot(f"{row} {k}", bar, y) for k, bar in enumerate(bars)),
         ]
     panel = left([font(line) for line in _order(broken.order)])
     lines.append(
-        f'  "order" [{_at(layout.width * CHAR / 2, -(len(layout.bars) + 1) * LANE)}, shape=plain, label=<{panel}>];'
+        f'  "order" [{at(layout.width * CHAR / 2, -(len(layout.bars) + 1) * LANE)}, shape=plain, label=<{panel}>];'
     )
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -149,9 +150,9 @@ def _bar_dot(name: str, bar: Bar, y: float) -> str:
     fill, colour, pen = (VERMILION_TINT, VERMILION, 2) if bar.culprit else (BODY, INK, 1)
     style = '"filled,dashed"' if bar.call.pending else "filled"
     label = font(bar.label, bold=bar.culprit)
-    size = f"width={_inches(end - start)}, height={_inches(LANE - PADDING)}, fixedsize=true"
+    size = f"width={inches(end - start)}, height={inches(LANE - PADDING)}, fixedsize=true"
     return (
-        f'  "bar {name}" [{_at((start + end) / 2, y)}, {size}, style={style}, fillcolor="{fill}", color="{colour}", '
+        f'  "bar {name}" [{at((start + end) / 2, y)}, {size}, style={style}, fillcolor="{fill}", color="{colour}", '
         f"penwidth={pen}, label=<{label}>];"
     )
 
@@ -165,11 +166,3 @@ def _order(order: Sequence[Placed[Any, Any]]) -> list[str]:
         f" ends (after {len(order) - len(last)} calls)" if len(last) < len(order) else ""
     )
     return [f"{head}:", *(f"  {p.call.process}: {shown(p.call.operation, p.outcome)}" for p in last)]
-
-
-def _at(x: float, y: float) -> str:
-    return f'pos="{_inches(x)},{_inches(y)}!"'
-
-
-def _inches(points: float) -> str:
-    return f"{points / POINTS_PER_INCH:.3f}"

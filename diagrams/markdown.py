@@ -81,7 +81,7 @@ def _claims(system: System, number: int) -> Iterator[str]:
 
 
 def names_markdown(system: System) -> str:
-    """The meaning of each named condition in the transitions, where it fits; empty if there are none."""
+    """The meaning of each named condition that is short enough; empty without named conditions."""
     found: dict[str, str] = {}
     for expr in (
         *(t.guard for t in system.transitions),
@@ -94,7 +94,7 @@ def names_markdown(system: System) -> str:
 
 
 def state_chart_markdown(machine: Machine) -> str:
-    """A page for one machine: the picture, the same in Mermaid, and what its states mean."""
+    """A page for one machine: the picture, the same in Mermaid, and the meaning of its states."""
     name = chart_name(machine)
     page = f"{system_name(machine.system)}.md"
     states = table_of(["state", "meaning"], ([code(s.name), prose(state_doc(s))] for s in control_states(machine)))
@@ -118,7 +118,7 @@ def system_markdown(system: System) -> str:
 
 
 def decision_table_page(title: str, table: DecisionTable) -> str:
-    """A page for one decision table: the picture, its rows, its atoms and what the audit found."""
+    """A page for one decision table: the picture, its rows, its atoms and the result of the audit."""
     audit = table.audit
     pairs = ", ".join(f"{a + 1} before {b + 1}" for a, b in audit.order_dependent)
     atoms = table_of(["atom", "meaning"], ([prose(a.label), prose(a.doc or a.name)] for a in table.atoms))
@@ -139,7 +139,7 @@ def run_markdown(
     notes: Sequence[str] = (),
     ends: Property | None = None,
 ) -> str:
-    """A page for one run: the sequence diagram, what is true where it ends, the same in Mermaid and as plain text."""
+    """A page for one run: the sequence diagram, the property that is true at its end, Mermaid and plain text."""
     numbered = any(note.startswith("source ") for note in notes)
     legend = " *Source 3* is what the section calls step 3; one step of the model may be several." if numbered else ""
     witness = f" It ends where {code(ends.name)} is true: {prose(ends.doc)}" if ends is not None else ""

@@ -26,7 +26,7 @@ def escape_mermaid(text: str) -> str:
 
 
 def state_chart_mermaid(machine: Machine) -> str:
-    """The machine as a `stateDiagram-v2`: events and keys; guards and effects stand in the table."""
+    """The machine as a `stateDiagram-v2`: events and keys; guards and effects are in the table."""
     labels: dict[tuple[enum.Enum, enum.Enum], list[str]] = {}
     for m in moves(machine):
         labels.setdefault((m.source, m.dest), []).append(_label(m))
@@ -40,7 +40,7 @@ def state_chart_mermaid(machine: Machine) -> str:
 
 
 def _state(state: enum.Enum) -> str:
-    """An identifier that is none of Mermaid's own words, whatever the state is called."""
+    """An identifier that is never one of Mermaid's own words."""
     return f"s_{state.name}"
 
 
@@ -53,7 +53,7 @@ def _label(m: Move) -> str:
 
 
 def sequence_mermaid(system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
-    """The run as a `sequenceDiagram`; a fault's arrows end in a cross, repeated steps stand in a loop."""
+    """The run as a `sequenceDiagram`; a fault's arrows end in a cross, repeated steps are in a loop."""
     story = tell(system, run, notes=notes)
     lines = ["sequenceDiagram"]
     lines += [f"    participant m{k} as {escape_mermaid(name)}" for k, name in enumerate(story.members)]

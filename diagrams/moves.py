@@ -14,8 +14,8 @@ from trystate.model.language.text import assignment, show
 class Move:
     """A transition that takes a machine from `source` to `dest`.
 
-    `whose` says whose machine, where it is not only that of the transition's own index. A move that `must`
-    happen somewhere is what the transition is for; another is a side effect that it may have.
+    `whose` names the machine's owner, unless it is only the machine of the transition's own index. A move that `must`
+    happen somewhere is the purpose of the transition; any other is a possible side effect.
     """
 
     number: int
@@ -42,7 +42,7 @@ def moves(machine: Machine) -> list[Move]:
 
 
 def control_states(machine: Machine) -> list[enum.Enum]:
-    """The states that the edition has: those that the claimed moves lead to."""
+    """The states that the edition has: the states to which the claimed moves lead."""
     there = _reached(machine, moves(machine))
     return [state for state in machine.states if state in there]
 
@@ -64,7 +64,7 @@ def _whose(machine: Machine, t: Transition, own_too: bool) -> str:
 
 
 def initial_states(machine: Machine) -> list[enum.Enum]:
-    """The control states in which the machine (member 0, where there are several) may start."""
+    """The control states in which the machine (of several, the machine of member 0) may start."""
     interpreter = Interpreter(machine.system)
     binding = dict.fromkeys(machine.params, 0)
     starts = {interpreter.value(machine.control, state, binding) for state in machine.system.initial_states}

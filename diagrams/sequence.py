@@ -1,4 +1,4 @@
-"""Runs as sequence diagrams in DOT: a lifeline per member and one for what they share, time going down.
+"""Runs as sequence diagrams in DOT: a lifeline per member and one for the shared state; time goes down.
 
 Every node has a fixed place (`layout=neato` with pinned positions): Graphviz has no notion of lifelines.
 """
@@ -28,7 +28,7 @@ MESSAGES = "a thick arrow: from the step that sends it to the step that takes it
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Text at one lifeline: what a step does there. Lengths in points."""
+    """The text of a step at one lifeline. Lengths are in points."""
 
     column: int
     lines: tuple[str, ...]
@@ -47,16 +47,16 @@ class Box:
 def sequence_dot(
     system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = (), ends: Property | None = None
 ) -> str:
-    """The run as a sequence diagram; what a lasso repeats stands in a frame.
+    """The run as a sequence diagram; a frame surrounds the steps that a lasso repeats.
 
     notes: words for the box of each step, or none at all.
-    ends: the property that is true where the run ends, which a box below says.
+    ends: the property that is true where the run ends, shown in a box below.
     """
     return story_dot(tell(system, run, notes=notes), title_text, ends)
 
 
 def story_dot(story: Story, title_text: str = "", ends: Property | None = None) -> str:
-    """A run that is told already, such as a recorded one, as a sequence diagram."""
+    """A run that is already a story, such as a recorded one, as a sequence diagram."""
     system = story.system
     for width in LINE_WIDTHS:
         rows = [_boxes(story, step, width) for step in story.steps]
@@ -123,7 +123,7 @@ def _boxes(story: Story, step: Step, width: int) -> list[Box]:
 
 
 def _name_lines(label: str, width: int) -> list[str]:
-    """A step's name in lines: it breaks behind its underscores."""
+    """A step's name in lines; a line ends after an underscore."""
     lines = [""]
     for part in re.split("(?<=_)", label):
         if lines[-1] and len(lines[-1]) + len(part) > width:
@@ -137,7 +137,7 @@ def _changes(changes: list[Change], width: int) -> list[str]:
 
 
 def _columns(story: Story, rows: list[list[Box]]) -> tuple[list[float], float]:
-    """The x of each lifeline, far enough apart that boxes do not touch, and how wide all of it is."""
+    """The x of each lifeline, far enough apart that boxes do not touch, and the width of all lifelines."""
     names = story.heads
     widths = [max(COLUMN_MIN, 8 * len(name)) for name in names]
     for box in (b for boxes in rows for b in boxes):
@@ -218,7 +218,7 @@ def _message(
 ) -> list[str]:
     """The arrow of a message, from side to side of its boxes.
 
-    One that is lost ends between the lifelines, beside the step that loses it; one on its way beside its sender.
+    A lost message ends between the lifelines, next to the step that loses it; a message on its way, next to its sender.
     """
     source, dest = _column(story, story.steps[flight.sent - 1].actor), _column(story, flight.dest)
     if flight.taken and flight.ended is not None:

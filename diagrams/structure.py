@@ -1,12 +1,12 @@
-"""Classes of the runtime and what holds what, read from their source: nothing is imported, and nothing placed by hand.
+"""Classes of the runtime and the references between them, read from their source; nothing is imported.
 
-Theory of operation. A declaration names classes and the files that have them. The source of each is parsed; an
-attribute is a field of a dataclass, a slot, or what `__init__` sets: its type is the annotation, that of the parameter,
-or the class that is called. torch's classes are declared (`torch_classes.py`). A solid arrow goes from an attribute to
-the class that its type names; a hollow one from a class to one that it derives from, or to the protocol whose methods
-it all has; a dashed one to a class that it only mentions, where no other arrows lead. A thick one is a flow, which is
-declared: from a class or attribute to the one that its decision or value leads to. A class, attribute or file that is
-not there is refused: a picture cannot outlive its code.
+Theory of operation. A declaration names classes and the files that have them. The source of each is parsed. An
+attribute is a field of a dataclass, a slot, or what `__init__` sets. Its type is its annotation, the parameter's
+annotation, or the class that is called. torch's classes are declared (`structures.toml`). A solid arrow goes from an
+attribute to the class that its type names. A hollow arrow goes from a class to its base, or to a protocol if the class
+has all its methods. A dashed arrow goes to a class that is only mentioned, if no other arrow leads there. A thick arrow
+is a flow, which is declared: it goes from a class or attribute to the one that its decision or value leads to. A class,
+attribute or file that does not exist is refused: a picture cannot outlive its code.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .markdown import code, prose, table_of
 from .style import BODY, FONT, HEAD, INK, LOOKS, MUTED, PAPER, RULE, font, left, quote, slug, title
 
 ROOT = Path(__file__).parents[1] / "impl"
-LINE_MAX = 38  # characters of an attribute and its type; a longer type stands below, and what is too long there is cut
+LINE_MAX = 38  # characters of an attribute and its type; a longer type is on the next line, and is cut there
 SOLID, MESSAGE = (look.colour for look in [*LOOKS.values()][::2])
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Classes to draw: those of each file below `impl` with `others` that it uses of torch, or those of `torch`.
+    """Classes to draw: the classes of files below `impl` with the `others` that they use of torch, or torch's classes.
 
-    With `hosts`, all of them stand on each host, and `ends` names the two classes that are the ends of a message.
+    With `hosts`, all of them are on each host, and `ends` names the two classes that are the ends of a message.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Structure:
     ends: tuple[str, str] | None = None
     joined: tuple[str, ...] = ()  # the attributes that both ends have
     message: str = ""  # the name of the id of a message, if no attribute of an end has it
-    flows: tuple[tuple[str, str], ...] = ()  # from and to `Class` or `Class.attribute`, drawn from left to right
+    flows: tuple[tuple[str, str], ...] = ()  # (from, to), each `Class` or `Class.attribute`, drawn from left to right
 
 
 @dataclass(slots=True)
@@ -65,10 +65,10 @@ class Shape:
 
 
 class Link(enum.Enum):
-    """How a class leads to another: the style of the arrow."""
+    """The kinds of arrows between classes, with their styles."""
 
     HOLDS = f'color="{SOLID}"'
-    IS_ONE = f'color="{INK}", dir=back, arrowtail=onormal'  # drawn from the other end: what others are stands above
+    IS_ONE = f'color="{INK}", dir=back, arrowtail=onormal'  # drawn from the other end: the base class is above
     MENTIONS = f'color="{MUTED}", style=dashed'
     FLOWS = f'color="{MESSAGE}", penwidth=2'
 
@@ -138,7 +138,7 @@ def _shape(structure: Structure, file: str, name: str) -> Shape:
 
 
 def _attributes(node: ast.ClassDef, begins: ast.FunctionDef | None) -> Iterator[tuple[str, str]]:
-    """Each attribute whose type the source tells."""
+    """Each attribute with a type in the source."""
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             yield line.target.id, ast.unparse(line.annotation)
@@ -173,7 +173,7 @@ def _is_own(target: ast.expr) -> bool:
 
 
 def _type(value: ast.expr, given: Mapping[str, str]) -> str:
-    """The type of what is assigned: of a parameter, or the class that is called, or whose member it is."""
+    """The type of an assigned value: of a parameter, the class that is called, or the enum of a member."""
     if isinstance(value, ast.Name):
         return given.get(value.id, "")
     if isinstance(value, ast.Call) and _last(value.func).lstrip("_")[:1].isupper():
@@ -208,7 +208,7 @@ def arrows(found: Mapping[str, Shape], flows: Iterable[tuple[str, str]] = ()) ->
                 drawn.append(Arrow(shape.name, "", other.name, Link.IS_ONE))
     for shape in found.values():
         there = _reached(shape.name, drawn)
-        # Before others: what leads to most.
+        # Classes that lead to the most others come first.
         wanted = sorted(shape.mentions & {*found} - there, key=lambda name: (-len(_reached(name, drawn)), name))
         for name in wanted:
             if name not in there:
@@ -218,7 +218,7 @@ def arrows(found: Mapping[str, Shape], flows: Iterable[tuple[str, str]] = ()) ->
 
 
 def _held(kind: ast.expr) -> Iterator[str]:
-    """The names in a type; a function holds none of those that it takes and returns."""
+    """The names in a type; a function holds none of the types that it takes and returns."""
     if isinstance(kind, ast.Subscript) and _last(kind) == "Callable":
         return
     if isinstance(kind, ast.Name | ast.Attribute):

@@ -1,4 +1,4 @@
-"""How every picture looks, and how text gets into one safely. Colour never says anything alone."""
+"""The style of every picture, and the escaping of its texts. Colour never carries a meaning alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Look:
     sample: str
 
 
-# Blue and vermilion are from Okabe and Ito's colour-blind safe palette; the line style says the same again.
+# Blue and vermilion are from Okabe and Ito's colour-blind safe palette; the line style repeats the meaning.
 LOOKS = {
     Kind.PROTOCOL:    Look("#0072B2", "solid",  "———"),
     Kind.ENVIRONMENT: Look("#7a4a00", "dashed", "– – –"),
@@ -34,7 +34,7 @@ LOOKS = {
 KINDS = tuple(Kind)
 
 HEADING_WIDTH = 72  # characters a line
-# In units of the size of the font; a capital has 0.72, other letters have 0.56.
+# Widths in units of the font size; a capital has 0.72, other letters have 0.56.
 WIDTHS = (("→mw%@MW", 0.9), ("ijlI .,:;|![]/\N{NO-BREAK SPACE}", 0.28), ("frt()-", 0.34), ("cksvxyz", 0.5))
 
 VERMILION_TINT = "#f4c7ab"
@@ -88,7 +88,7 @@ def _even(text: str, width: int) -> list[str]:
 
 
 def points(text: str, size: int = 10, *, bold: bool = False) -> float:
-    """How wide a text is in Arial, in points, about: by the widths of its letters, a tenth more if it is bold."""
+    """The approximate width of a text in Arial, in points: the widths of its letters, a tenth more if it is bold."""
     em = sum(next((w for letters, w in WIDTHS if c in letters), 0.72 if c.isupper() else 0.56) for c in text)
     return em * size * (1.1 if bold else 1.0)
 

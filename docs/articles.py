@@ -2,16 +2,16 @@
 
     python docs/articles.py > articles.md
 
-An item is one thing that an article describes. The items of an article stand in docs/articles/NAME.toml, in its order.
-Each has a `section`, a `name`, and five columns (`COLUMNS`): a column is a list of places, or a sentence that says why
-there is none. An item that the project leaves out has `left_out`, the reason, instead of the columns. A place is a file
-below the column's folder, alone (`rendezvous/operators`) or with a name in it (`rendezvous/operators.JOIN_SEED`,
-`rendezvous/torch.Torch.finish`); a picture is a name that `trystate diagram` draws. A comment `# open: ...` above
-an item says what is still missing.
+An item is one thing that an article describes. The items of an article are in docs/articles/NAME.toml, in its order.
+Each has a `section`, a `name`, and five columns (`COLUMNS`). A column is a list of places, or a sentence with the
+reason why it has no place. An item that the project leaves out has `left_out`, the reason, instead of the columns. A
+place is a file below the column's folder, alone (`rendezvous/operators`) or with a name in it
+(`rendezvous/operators.JOIN_SEED`, `rendezvous/torch.Torch.finish`). A picture is a name that `trystate diagram` draws.
+A comment `# open: ...` above an item names a missing part.
 
-Four things are errors: a key that is none of these or is lacking, a column that is empty, a place that is not there,
-and a citation of an article (`cite="rendezvous-engine 3.2.4"`, or the same in a docstring) whose section has no item.
-The site has the page (docs/website.py).
+Errors: an unknown or missing key, an empty column, a place that does not exist, and a citation of an article
+(`cite="rendezvous-engine 3.2.4"`, or the same in a docstring) whose section has no item. The site has the page
+(docs/website.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trystate.diagrams.style import slug
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PICTURES = "diagrams/generated"
-COLUMNS = {  # of an item: its column, and the folder of its places
+COLUMNS = {  # each column of an item, and the folder of its places
     "model": "model", "picture": PICTURES, "runtime": "impl", "tests": "property_tests/tests",
     "compared": "property_tests",
 }  # fmt: skip
@@ -53,7 +53,7 @@ LISTED_MAX = 12  # names of declarations in a line
 
 @dataclass(frozen=True)
 class Article:
-    """A file of docs/articles: what the article is called, where it is from, and its items in their order."""
+    """A file of docs/articles: the title and source of an article, and its items in their order."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ class Article:
             yield section, [item for item in self.items if item["section"] == section]
 
     def home(self, cited: str) -> str | None:
-        """The section under which the page has a citation: itself, else its first part, else what it is a part of."""
+        """The section under which the page lists a citation: itself, its first part, or the section around it."""
         sections = [section for section, _ in self.sections()]
         parts = [one for one in sections if one.startswith(f"{cited}.")]
         wholes = [one for one in sections if cited.startswith((f"{one}.", f"{one} "))]
@@ -74,7 +74,7 @@ class Article:
 
 
 class Mistake(SystemExit):
-    """A file of docs/articles is not as the head of this tool says; the text names file, item and column."""
+    """A file of docs/articles is not as the head of this tool describes; the text names file, item and column."""
 
 
 def articles(folder: Path = HERE / "articles") -> list[Article]:
@@ -96,7 +96,7 @@ def _judge(where: str, item: dict[str, Any]) -> None:
         raise Mistake(f"{where}: has {', '.join(given)}; give section, name, and either {columns}, or left_out alone")
     for column, value in item.items():
         if not value and column != "section":
-            raise Mistake(f"{where}: {column} is empty: name a place, or say in a sentence why there is none")
+            raise Mistake(f"{where}: {column} is empty: name a place, or give in a sentence the reason why it has none")
         for place in value if column in COLUMNS and isinstance(value, list) else ():
             if _link(column, place) is None:
                 raise Mistake(f"{where}: {column}: there is no {place} below {COLUMNS[column]}/")
@@ -129,7 +129,7 @@ def pictures() -> frozenset[str]:
 
 
 def _link_to(name: str, path: str) -> str:
-    """A declaration after its folder and module, since torch's and ours have the same name; a test alone."""
+    """A declaration, after its folder and module, because torch's and ours have the same name; a test without them."""
     file = Path(path)
     module = file.parent.name if file.stem == "__init__" else f"{file.parent.name}/{file.stem}"
     label = module if name in (file.stem, Path(module).name) else f"{module}.{name}"
@@ -168,29 +168,29 @@ def citations() -> dict[tuple[str, str], list[str]]:
     for folder in ("model", "impl"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = str(file.relative_to(ROOT))
-            for name, text in _texts(_tree(path), Path(path).stem):
-                for article, sections in CITATION.findall(text):
+            for node, name in around(_tree(path), file.stem):
+                text = node.value if isinstance(node, ast.Constant) else ""
+                for article, sections in CITATION.findall(text) if isinstance(text, str) else ():
                     for section in sections.split(", "):
                         found.setdefault((article, section), {})[_link_to(name, path)] = None
     return {key: [*links] for key, links in found.items()}
 
 
-def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    """Each text below the node, with the innermost declaration around it."""
+def around(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
+    """Each node below this one, with the name of the innermost declaration around it; `name` is its own."""
     for child in ast.iter_child_nodes(node):
-        inner = name
+        yield child, name
         match child:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                inner = child.name
-            case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)):
-                inner = target
-            case ast.Constant(value=str(text)):
-                yield name, text
-        yield from _texts(child, inner)
+            case ast.FunctionDef(name=inner) | ast.AsyncFunctionDef(name=inner) | ast.ClassDef(name=inner):
+                yield from around(child, inner)
+            case ast.Assign(targets=[ast.Name(id=inner)]) | ast.AnnAssign(target=ast.Name(id=inner)):
+                yield from around(child, inner)
+            case _:
+                yield from around(child, name)
 
 
 def _homeless(all_of_them: list[Article]) -> list[str]:
-    """The citations of sections without an item. A section also stands under its parts, and under the one around it."""
+    """The citations of sections without an item. A section is also found by its parts and by the section around it."""
     by_name = {article.name: article for article in all_of_them}
     return [
         f"{article} {section}, cited by {links[0]}"
@@ -214,7 +214,7 @@ def page(folder: Path = HERE / "articles") -> str:
         "the code in which it is *compared* with torch, with a program of the article's release, or with our runtime. "
         "Words in italics say why a column has no place. A test *by night* is of the nightly profile alone, which the "
         "nightly job of the workflow runs; one with *a sample by day* has more cases there. "
-        f"{len(items)} items; {len(left)} of them are left out, each with its reason. Below a section stand the "
+        f"{len(items)} items; {len(left)} of them are left out, each with its reason. Below a section are the "
         "declarations that cite it (`cite=` in the code). [The properties that hold in each edition](verdicts.md), "
         "[the defects of torch](findings.md).\n"
     )
@@ -245,7 +245,7 @@ def _cell(column: str, value: str | list[str]) -> str:
 
 
 def _night(place: str) -> str:
-    """When a test runs: a remark, if it runs by night alone, or has a sample of its cases by day."""
+    """A remark if a test runs only by night, or runs a sample of its cases by day."""
     module, _, inner = place.partition(".")
     path = f"{COLUMNS['tests']}/{module}.py"
     if (ROOT / path).is_file():
@@ -258,41 +258,30 @@ def _night(place: str) -> str:
 
 @cache
 def nightly(path: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The declarations of a file of tests that are of the nightly profile alone, and those that have a sample by day.
+    """The declarations of a test file that run only in the nightly profile, and the ones that run a sample by day.
 
-    The names of support/nightly.py are followed through the file: a test is sampled that uses a list which is shorter
-    by day.
+    The names of support/nightly.py are followed through the file: a test that uses a list which is shorter by day is
+    sampled.
     """
-    alone, sampled = set[str](), {"NIGHTLY", "by_night", "a_third"}
-    body = list(_declared(_tree(path)))
-    while True:
-        before = len(alone), len(sampled)
-        for name, marks, node in body:
-            used = {n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node)
-                    if isinstance(n, ast.Name | ast.Attribute)}  # fmt: skip
-            if any("skipif(not NIGHTLY" in mark or "skipif(not nightly.NIGHTLY" in mark for mark in marks) or (
-                alone & {mark for mark in marks if mark.isidentifier()}
-            ):
-                alone.add(name)
-            elif used & sampled:
-                sampled.add(name)
-        if before == (len(alone), len(sampled)):
-            return frozenset(alone), frozenset(sampled - alone)
+    texts = dict(_declared(_tree(path)))
+    alone = {name for name, text in texts.items() if re.search(r"skipif\(not (nightly\.)?NIGHTLY", text)}
+    alone |= {name for name, text in texts.items() if alone & {*re.findall(r"^@(\w+)$", text, re.M)}}
+    sampled = {"NIGHTLY", "by_night", "a_third"}
+    while more := {name for name, text in texts.items() if sampled & {*re.findall(r"\w+", text)}} - sampled:
+        sampled |= more
+    return frozenset(alone), frozenset(sampled - alone)
 
 
-def _declared(tree: ast.Module) -> Iterator[tuple[str, list[str], ast.AST]]:
-    """The names that a file declares, with their marks as text and their nodes; `MODULE` has the marks of all tests."""
+def _declared(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that a file declares, with their sources; `MODULE` has the marks of all tests."""
     for node in tree.body:
         match node:
-            case ast.FunctionDef(name=name, decorator_list=marks) | ast.ClassDef(name=name, decorator_list=marks):
-                yield name, [ast.unparse(mark) for mark in marks], node
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                marks = [ast.unparse(value)] if "skipif" in ast.unparse(value) else []
-                yield MODULE if name == "pytestmark" else name, marks, node
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name, ast.unparse(node)
 
 
 def _cited(article: Article, section: str) -> str:
-    """The declarations that cite the section, or a part of it for which there is no item."""
+    """The declarations that cite the section, or a part of it that has no item."""
     found: dict[str, None] = {}
     for (name, cited), its in citations().items():
         if name == article.name and article.home(cited) == section:

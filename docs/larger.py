@@ -1,9 +1,10 @@
-"""Decide the searches of minutes, and write larger.json, which docs/verdicts.md is made of too.
+"""Decide the searches that take minutes, and write larger.json, a source of docs/verdicts.md.
 
     python docs/larger.py [--check]
 
-With --check it writes nothing, and says whether they find what is there. An entry is that of `trystate verify --json`,
-without what a page does not show, and with a digest of what was searched: a test compares it with the system of today.
+With --check it writes nothing and reports whether the results equal the file. An entry is an entry of `trystate verify
+--json`, without what a page does not show, and with a digest of what was searched: a test compares the digest with the
+present system.
 A maintainer's tool: it takes a quarter of an hour on two cores, and 15 GiB of memory.
 """
 
@@ -31,7 +32,7 @@ OF_A_PROPERTY = ("name", "form", "doc", "status")
 
 
 def digest(run: Run) -> dict[str, str]:
-    """Of the declarations that are searched, and of the properties that are asked."""
+    """The digests of the declarations that are searched and of the properties that are checked."""
     kernel = Kernel(run.build())
     parts = fingerprint(kernel, Compiled.of(kernel).layout, False, watches(kernel))
     return {name: parts[name] for name in ("declaration", "set of properties")}
@@ -59,16 +60,12 @@ def decided(run: Run) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something else is found")
-    args = parser.parse_args()
-    text = json.dumps([decided(run) for run in LARGER], indent=1) + "\n"
-    if args.check:
-        fresh = FILE.exists() and FILE.read_text(encoding="utf-8") == text
-        print("as found before" if fresh else "not as found before")
-        return 0 if fresh else 1
-    FILE.write_text(text, encoding="utf-8")
-    return 0
+    from pages import settled  # imported here: a test runs this file from another folder
+
+    return settled(
+        argparse.ArgumentParser(description=__doc__),
+        lambda _: [(FILE, json.dumps([decided(run) for run in LARGER], indent=1) + "\n")],
+    )
 
 
 if __name__ == "__main__":

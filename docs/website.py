@@ -1,13 +1,13 @@
 """The hooks of mkdocs.yml: the pages that docs/ does not hold itself.
 
-Theory of operation. A page of docs/ is written to be read in the repository too, so that its links are relative paths
-in the repository. `on_files` adds to the site the pages at the top of the repository (`TOP`), all that
+Theory of operation. A page of docs/ can be read in the repository too: its links are relative paths in the
+repository. `on_files` adds to the site the pages at the top of the repository (`TOP`), all that
 `trystate diagram` draws, and each other file that a page links to, as text below source/. `on_page_markdown` then
 rewrites each link that leaves docs/ to the place in the site, and makes a link of each `trystate diagram NAME`. A link
-to a file that is not there stays as it is, and the strict build fails on it.
+to a file that does not exist stays as it is, and the strict build fails on it.
 
-A chart in Mermaid is drawn by Graphviz while the site is built, so that a reader's browser fetches no script. Those of
-the pictures' pages stay text, which may be copied: their pictures are above them.
+Graphviz draws the Mermaid charts while the site is built, so a reader's browser fetches no script. The charts on the
+pictures' pages stay text, which may be copied: their pictures are above them.
 
 Generated pages are `command_line` from the parser, `bibliography` from the citations of the models, the page of the
 articles, and a report below upstream/ from each script of a replay, to which a link to the script leads. The pictures
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import ast
 import base64
+import contextlib
 import os
 import posixpath
 import re
@@ -48,6 +49,7 @@ from trystate.property_tests import replays
 ROOT = Path(__file__).resolve().parents[1]
 TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
        "SECURITY.md": "security.md"}  # fmt: skip
+ARTICLES = runpy.run_path(str(ROOT / "docs" / "articles.py"))
 PICTURES = "diagrams/generated"
 DRAWN = os.environ.get("TRYSTATE_PICTURES", "")  # a folder of `trystate diagram --out`
 MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
@@ -63,7 +65,7 @@ FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```[ \t]*$", re.M | re.S)
 NODE = re.compile(r'(\w+)\[\(?("[^"]*")\)?\]')
-SHAPES = {  # lines of a chart -> DOT: those of a flowchart, then of a chart of states
+SHAPES = {  # lines of a chart -> DOT: lines of a flowchart, then of a state chart
     r"subgraph (\w+)\[(.*)\]": 'subgraph "cluster_{0}" {{ label={1}; "{0}" [shape=point style=invis width=0]',
     r"end": "}}",
     r'(\w+) -[-.] ("[^"]*") [-.]-*> (\w+)': '"{0}" -> "{2}" [label={1}]',
@@ -97,8 +99,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for finding in registry.findings().values():
         if (script := replays.script(finding)).is_file():
             files.append(File.generated(config, f"upstream/{script.stem}.md", content=replays.report(finding)))
-    articles = runpy.run_path(str(ROOT / "docs" / "articles.py"))["page"]()
-    files.append(File.generated(config, "articles.md", content=articles))
+    files.append(File.generated(config, "articles.md", content=ARTICLES["page"]()))
     if MODELS:
         files.append(File.generated(config, EMBEDDED, abs_src_path=str(ROOT / MODELS)))
     for path in sorted({path for file in files.documentation_pages() for path in _targets(file)}):
@@ -133,7 +134,7 @@ def dot(chart: str) -> str:
     """A chart in Mermaid as DOT.
 
     Raises:
-        PluginError: it has a line of another kind than those of `SHAPES`.
+        PluginError: it has a line of a kind that `SHAPES` does not have.
     """
     lines = []
     for line in filter(None, map(str.strip, chart.splitlines())):
@@ -160,7 +161,7 @@ def picture(graph: str) -> str:
 
 
 def _with_pictures(markdown: str, uris: Container[str]) -> str:
-    """The text, in which the command that draws a picture leads to the picture."""
+    """The text, in which each command that draws a picture is a link to the picture."""
 
     def linked(command: re.Match[str]) -> str:
         there = f"diagrams/{command[1]}.md" in uris
@@ -170,7 +171,7 @@ def _with_pictures(markdown: str, uris: Container[str]) -> str:
 
 
 def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:
-    """The text of a page, with the links to what the site has elsewhere led there."""
+    """The text of a page, with its links changed to the places in the site."""
     folder, home = posixpath.dirname(_path(uri)), posixpath.dirname(uri)
 
     def site(found: re.Match[str]) -> str:
@@ -196,7 +197,7 @@ def _uri(path: str) -> str:
     if path == "README.md":
         return "index.md"
     if (ROOT / path).is_dir():
-        return TOP["ARCHITECTURE.md"]  # says what lies in which folder
+        return TOP["ARCHITECTURE.md"]  # describes the folders
     if path.startswith(f"{SCRIPTS}/"):
         return f"upstream/{path.removeprefix(f'{SCRIPTS}/').removesuffix('.py')}.md"
     if path.startswith("docs/"):
@@ -221,7 +222,7 @@ def command_line() -> str:
 
 
 def _commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The commands of a parser, those of a command behind it."""
+    """The commands of a parser, each followed by its own commands."""
     for action in of._actions:  # argparse has no public way to its commands
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
@@ -239,21 +240,21 @@ def _described(command: argparse.ArgumentParser) -> str:
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):
-    """As wide as a block of a page, whatever the terminal is."""
+    """A formatter as wide as a block of a page, independent of the terminal."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=100)
 
 
 def bibliography() -> str:
-    """The page of the citations: each source of docs/sources.md, what is cited of it, and the declarations that do."""
+    """The page of the citations: each source of docs/sources.md, its cited parts, and the declarations that cite it."""
     cited = citations()
     text = (
         "# Bibliography\n\n"
         "Each citation of a step, a property, a table or a row of the models (`cite=` in the code), with the "
         "declarations that have it. [Sources](sources.md) says what each name stands for; "
         "[The articles, item by item](articles.md) goes the other way, from a section to its declarations. "
-        "Papers are named in [the architecture](../ARCHITECTURE.md) and at the head of the module whose "
+        "Papers are named in [the sources](sources.md#papers) and at the head of the module whose "
         "algorithm follows them.\n"
     )
     by_source: dict[str, list[str]] = {}
@@ -276,7 +277,7 @@ def sources() -> frozenset[str]:
 
 
 def _source(cite: str) -> str:
-    """The longest name of a source that a citation begins with; empty if there is none."""
+    """The longest name of a source that a citation begins with; empty without one."""
     return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default="")
 
 
@@ -287,53 +288,20 @@ def _cell(text: str) -> str:
 
 @cache
 def citations() -> dict[str, frozenset[str]]:
-    """Each citation in model/, and the declarations that have it, as links."""
+    """Each citation in model/, and the declarations that have it, as links.
+
+    A citation is a `cite=` or the second argument of a `row`: a text, the name of a text, or an expression of both.
+    """
     found: dict[str, set[str]] = {}
     for file in sorted((ROOT / "model").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         path = file.relative_to(ROOT)
-        constants = dict(_constants(tree))
-        for name, value in _cites(tree, ""):
-            if text := _text(value, constants):
-                found.setdefault(text, set()).add(f"[{path.parent.name}/{path.stem}.{name}](../{path})")
+        texts = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
+        constants = {name.id: node.value.value for node in texts for name in node.targets if isinstance(name, ast.Name)}
+        for node, name in ARTICLES["around"](tree, ""):
+            match node:
+                case ast.Call(func=ast.Name(id="row"), args=[_, value]) | ast.keyword(arg="cite", value=value):
+                    with contextlib.suppress(NameError):  # a parameter
+                        if text := eval(ast.unparse(value), {**constants}):
+                            found.setdefault(text, set()).add(f"[{path.parent.name}/{path.stem}.{name}](../{path})")
     return {cite: frozenset(links) for cite, links in found.items()}
-
-
-def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names of a module that stand for a text."""
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
-                yield name, text
-
-
-def _text(value: ast.expr, constants: dict[str, str]) -> str:
-    """A citation as text: a string, the name of one, or put together of these; else empty."""
-    match value:
-        case ast.Constant(value=str(text)):
-            return text
-        case ast.Name(id=name):
-            return constants.get(name, "")
-        case ast.FormattedValue(value=inner):
-            return _text(inner, constants)
-        case ast.BinOp(left=left, right=right):
-            return _text(left, constants) + _text(right, constants)
-        case ast.JoinedStr(values=parts):
-            return "".join(_text(part, constants) for part in parts)
-    return ""
-
-
-def _cites(node: ast.AST, name: str) -> Iterator[tuple[str, ast.expr]]:
-    """Each value of `cite=`, and each second argument of `row`, with the innermost declaration around it."""
-    for child in ast.iter_child_nodes(node):
-        inner = name
-        match child:
-            case ast.FunctionDef() | ast.ClassDef():
-                inner = child.name
-            case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)):
-                inner = target
-            case ast.Call(func=ast.Name(id="row"), args=[_, value]):
-                yield name, value
-            case ast.keyword(arg="cite", value=value):
-                yield name, value
-        yield from _cites(child, inner)

@@ -1,13 +1,16 @@
-"""The differences between releases of torch that the runtime meets, asked of the release that is installed.
+"""The differences between releases of torch that concern the runtime, looked up in the installed release.
 
-Theory of operation. The runtime stands on torch's `Store`, on its launcher and on its elastic agent, and these gained
-methods, options and parameters from release to release. Each function here asks the installed torch for one of them,
-by its name or its signature, so that a release that was never seen before is asked the same way. Numbers of releases
-are for the texts of errors alone. Two things can go wrong. A program uses something that the installed torch lacks:
-it is refused, with the release that brought it. A release drops something: the tests of that release fail, and it is
-not in the range below.
+Theory of operation. The runtime is built on torch's `Store`, its launcher and its elastic agent, which have gained
+methods, options and parameters from release to release. Each function here looks for one of them in the installed
+torch, by its name or its signature, which also works for unknown releases. Numbers of releases are used only in the
+texts of errors.
 
-Rule: no other module of the runtime asks which torch is installed, and importing this one imports no torch.
+Failures:
+
+- A program uses a feature that the installed torch lacks. It is refused, with the first release that has the feature.
+- A release drops a feature. The tests of that release fail, and it is not in the range below.
+
+Rule: no other module of the runtime checks the installed torch, and importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -41,19 +44,19 @@ OPTIONS = {
     "virtual-local-rank": "2.10",
     "log-line-prefix-template": "2.14",
 }
-"""Options of torchrun that came after OLDEST, and the first release that has them; our agent itself ends the workers
-within `--shutdown-timeout`, which torchrun has since 2.12, and `trystate run` on every release."""
+"""Options of torchrun that came after OLDEST, and the first release that has them. Our agent itself ends the workers
+within `--shutdown-timeout`, which torchrun has since 2.12 and `trystate run` has on every release."""
 
-SHUTDOWN_SECONDS = 30  # torch's default for that
+SHUTDOWN_SECONDS = 30  # torch's default of `--shutdown-timeout`
 
 
 def installed() -> str:
-    """The release of the installed torch, as `2.13.0`, without the name of its build."""
+    """The release of the installed torch, such as `2.13.0`, without the name of its build."""
     return version("torch").partition("+")[0]
 
 
 def outside_range(release: str) -> str:
-    """The sentence for a release that is older or newer than the tested ones, with the remedy; empty within them."""
+    """The sentence for a release outside the tested range, with the remedy; empty for a release in the range."""
     if is_too_old(release):
         return f"torch {release} is too old: pip install 'torch>={OLDEST}'"
     if _numbers(release) > _numbers(NEWEST):
@@ -73,20 +76,20 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 @cache
 def is_before(since: str) -> bool:
-    """Whether the installed torch is older than this; only for what neither a name nor a signature tells."""
+    """Whether the installed torch is older than this; only for differences that no name or signature shows."""
     return _numbers(installed()) < _numbers(since)
 
 
 def needs(what: str, since: str) -> str:
-    """The sentence for something that the installed torch does not have yet."""
+    """The sentence for a feature that the installed torch does not have yet."""
     return f"{what} needs torch {since} or newer, and torch {installed()} is installed"
 
 
-# ---- the exceptions from which ours derive: where torch is not installed (a server, `trystate explain`), stand-ins
+# ---- the bases of our exceptions; without an installed torch (a server, `trystate explain`) they are stand-ins
 
 
 def store_errors() -> Any:
-    """`torch.distributed`, or where there is no torch what stands for its exceptions."""
+    """`torch.distributed`, or stand-ins for its exceptions if torch is not installed."""
     try:
         import torch.distributed as dist
     except ModuleNotFoundError as error:
@@ -95,7 +98,7 @@ def store_errors() -> Any:
 
 
 def rendezvous_errors() -> Any:
-    """The module of the exceptions of torch's rendezvous, or where there is no torch what stands for them."""
+    """The module of the exceptions of torch's rendezvous, or stand-ins if torch is not installed."""
     try:
         from torch.distributed.elastic.rendezvous import api
     except ModuleNotFoundError as error:
@@ -114,20 +117,15 @@ def _stand_ins(error: ModuleNotFoundError, base: type[Exception], root: str, *na
 # ---- stores
 
 
+@cache  # the store and the adapter of torch's stores need the same class
 def queue_empty_error() -> type[Exception]:
     """`torch.distributed.QueueEmptyError`; before torch 2.8, which has no queues, a class that nothing raises."""
-    dist = store_errors()
-
-    found: type[Exception] = getattr(dist, "QueueEmptyError", _NoQueues)
+    found: type[Exception] = getattr(store_errors(), "QueueEmptyError", type("QueueEmptyError", (RuntimeError,), {}))
     return found
 
 
-class _NoQueues(RuntimeError):
-    pass
-
-
 def lacks(store: Any, method: str) -> str:
-    """The sentence for a method that this store's class does not have in the installed torch; empty if it has it."""
+    """The sentence for a method that this store's class lacks in the installed torch; empty if the class has it."""
     return "" if hasattr(store, method) else needs(method, METHODS.get(method, NEWEST))
 
 
@@ -135,24 +133,24 @@ def lacks(store: Any, method: str) -> str:
 
 
 def signals_to_handle(config: LaunchConfig) -> str | None:
-    """The signals that end an agent; None before torch 2.10, whose launcher does not say."""
+    """The signals that end an agent; None before torch 2.10, whose LaunchConfig lacks the field."""
     return getattr(config, "signals_to_handle", None)
 
 
 def event_log_handler(config: LaunchConfig) -> str:
-    """The name of torch's handler for the agent's events; before torch 2.8 there was one."""
+    """The name of torch's handler for the agent's events; before torch 2.8 only one handler existed."""
     return getattr(config, "event_log_handler", "null")
 
 
 def shutdown_timeout(config: LaunchConfig) -> int:
-    """Seconds that workers may take to end; before torch 2.12 a LaunchConfig has the field only from `trystate run`."""
+    """Seconds that workers may take to end; before torch 2.12 a LaunchConfig lacks the field."""
     found: int | None = getattr(config, "shutdown_timeout", SHUTDOWN_SECONDS)
-    assert found is not None  # LaunchConfig sees to that
+    assert found is not None  # LaunchConfig ensures it
     return found
 
 
 def worker_options(config: LaunchConfig) -> dict[str, Any]:
-    """The options of a LaunchConfig that a WorkerSpec has under the same name, in this release."""
+    """The options that LaunchConfig and WorkerSpec have under the same name in this release."""
     from torch.distributed.elastic.agent.server.api import WorkerSpec
 
     shared = WorkerSpec.__dataclass_fields__.keys() & type(config).__dataclass_fields__.keys()
@@ -160,16 +158,16 @@ def worker_options(config: LaunchConfig) -> dict[str, Any]:
 
 
 def is_agents(caller: FrameType) -> bool:
-    """Whether it is torch's agent that calls `shutdown` of its rendezvous handler, as it does up to torch 2.7.
+    """Whether the caller of `shutdown` of the rendezvous handler is torch's agent, which calls it up to torch 2.7.
 
-    It does so whenever it stops its workers for good, also for a signal or a failure. The launcher calls it after that
-    with the agent's error, unless a signal ended the agent: as later releases do, whose agent never calls it.
+    The agent calls it whenever it stops its workers finally, also after a signal or a failure. The launcher calls it
+    afterwards with the agent's error, unless a signal ended the agent. In later releases only the launcher calls it.
     """
     return caller.f_globals.get("__name__") == "torch.distributed.elastic.agent.server.local_elastic_agent"
 
 
 def shutdown_arguments(seconds: int) -> dict[str, Any]:
-    """The keyword arguments with which torch's agent ends its workers within `seconds`, and leaves the round alone.
+    """The keyword arguments with which torch's agent ends its workers within `seconds` without ending the round.
 
     `timeout` came with torch 2.12. Up to 2.7 torch's agent closes the rendezvous for all nodes, unless `is_restart`.
     """
@@ -190,10 +188,10 @@ class _OwningEdge(tuple[Any, int]):
 
 
 def owning(edge: tuple[Any, int], follow: Callable[[], Tensor]) -> tuple[Any, int]:
-    """The edge of a tensor, which keeps the graph behind it alive: `follow` makes a tensor whose node comes before.
+    """The edge of a tensor, which keeps the graph behind it alive; `follow` returns a tensor whose node precedes it.
 
-    Before 2.13 the Python object of a user's `Function` does not own its node in C++, and without a node that leads to
-    it the graph ends there.
+    Before 2.13 the Python object of a user's `Function` does not own its node in C++. Without a node that leads to it,
+    the graph ends there.
     """
     import torch
 
@@ -206,19 +204,19 @@ def owning(edge: tuple[Any, int], follow: Callable[[], Tensor]) -> tuple[Any, in
 
 
 def _owns_itself(node: Any) -> bool:
-    """Whether the Python object of a node is the node, and answers for it."""
+    """Whether the Python object of a node owns the node and has its metadata."""
     import torch
 
-    # In this order: each tensor of a call comes here, and the release is read from a file.
+    # The release is checked last, because it is read from a file, and this runs for each tensor of a call.
     return not isinstance(node, torch.autograd.function.BackwardCFunction) or not is_before("2.13")
 
 
 def zeros_for(node: Any) -> Tensor:
-    """Zeros that torch's engine takes for the first input of a node.
+    """Zeros that torch's engine accepts for the first input of a node.
 
-    Before 2.13 the node of a user's `Function` does not say what it takes, and up to 2.7 ends the process when asked.
-    The engine says it when it refuses a gradient of another shape, before anything runs: here one without memory, which
-    would be summed up for a shape of at most one element, and is refused then for its device.
+    Before 2.13 the node of a user's `Function` does not expose the shape of its input, and up to 2.7 reading it ends
+    the process. The engine names the shape when it refuses a gradient of another shape, before anything runs. The
+    gradient here has no memory. For a shape of at most one element the engine would sum it, and refuses its device.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""trystate.model: the declarations and the checker. Pure: no I/O, clock, thread, randomness or torch."""
+"""trystate.model: the declarations and the checker. It is pure: no I/O, clock, thread, randomness or torch."""
 
 from .errors import DeclarationError, LimitReached, TrystateError, UnavailableError, UsageError
 

@@ -1,4 +1,4 @@
-"""The package's one tree of exceptions. Blame is in the name, the remedy in the text."""
+"""The package's one tree of exceptions. The name of a class has the blame, the text the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 class TrystateError(Exception):
     """Root of every exception that this package raises on purpose.
 
-    A class of errors that operators meet has their section of docs/troubleshooting.md as `symptom`; a note names it.
+    If operators meet errors of a class, its `symptom` is a section of docs/troubleshooting.md, and a note names it.
     """
 
     symptom: ClassVar[str] = ""
@@ -21,15 +21,16 @@ class TrystateError(Exception):
 
 
 class DeclarationError(TrystateError):
-    """A declaration is wrong: the text begins with the file and line that wrote it.
+    """A declaration is wrong: the text begins with the file and line of the declaration.
 
-    Raised while a system is built, or by an engine that explored a step which the declaration
-    did not allow for (an effect out of a field's range, a step to a state that was not claimed).
+    It is raised while a system is built, or by an engine that has found a step that the declaration
+    does not allow: its effect is out of a field's range, or it moves to a state that was not
+    claimed.
     """
 
 
 class UsageError(TrystateError):
-    """An argument is wrong: the text names the value, what is allowed, and the remedy."""
+    """An argument is wrong: the text names the value, the allowed values, and the remedy."""
 
 
 class UnavailableError(TrystateError):
@@ -41,8 +42,8 @@ class LimitReached(TrystateError):
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, show: Iterable[str] | None = None) -> str:
-    """`no system 'rendez': did you mean rendezvous?`; if no name is near, those of `show`, or else all."""
-    import difflib  # only where an error is told
+    """`no system 'rendez': did you mean rendezvous?`; if no name is near, the text lists `show`, or else `known`."""
+    import difflib  # needed only for an error
 
     names = {each.lower(): each for each in known}
     close = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=3)]

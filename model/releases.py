@@ -1,19 +1,19 @@
-"""The releases of torch that the model knows: how each differs from the one before, and which finding it has.
+"""The releases of torch that the model covers: how each differs from the one before, and which findings it has.
 
-Theory of operation. A row is a minor release; its patch releases differ in nothing that is modelled. Two columns say
-which edition describes its rendezvous and its agent. Operators, shared state, state holder and executor are those of
-the edition TORCH in every row. A finding says itself since and until when torch has it; the functions below answer for
-one release. They take the version of an installed package (`2.13.0+cpu`). One that is newer than the last row is taken
-for the last row.
+Theory of operation. A row is a minor release; its patch releases do not differ in anything that is modelled. Two
+columns name the editions that describe its rendezvous and its agent. The edition TORCH describes the operators, shared
+state, state holder and executor of every row. A finding has the first and the last release with it; the functions below
+answer for one release. They take the version of an installed package (`2.13.0+cpu`). A version that is newer than the
+last row counts as the last row.
 
-The back-off of 2.15 (`--rdzv-conf cas_backoff_max_seconds`, off by default) is a delay: a node that has lost a write
-waits, decides on the state that the store sent it before the wait, and writes that. The model has no clock between a
-read and the write after it, and its steps may be any time apart: each schedule with the delay is one without it, so
-that it removes no finding. It is one itself (R17): `LOST_WRITES` has what it costs.
+The back-off of 2.15 (`--rdzv-conf cas_backoff_max_seconds`, off by default) is a delay. A node that has lost a write
+waits, decides on the state that the store sent it before the wait, and writes the result. The model has no clock
+between a read and the write after it: any time may pass between two steps. So each schedule with the delay is also a
+schedule without it, and the delay removes no finding. The delay is itself a finding (R17): `LOST_WRITES` has its cost.
 
-Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0, 2.14.1 and 2.15.0 line by line, in
-torch/distributed (elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on
-each release.
+Sources: the wheels of 2.4.0 to 2.13.0, compared by syntax tree, and the wheels of 2.13.0, 2.14.1 and 2.15.0, compared
+line by line, in torch/distributed (elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs
+the findings on each release.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Series = tuple[int, int]
 class LostWrites:
     """Writes that `nodes` nodes lose in a first round with a back-off of up to `max_seconds`: median, least and most.
 
-    `seconds` until all have a rank, the median; None: after 60 s none has one.
+    `seconds` is the median time until all have a rank; None if after 60 s no node has one.
     """
 
     nodes: int
@@ -45,7 +45,7 @@ class LostWrites:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A minor release: the patch release that is tried, its editions, and its differences from the release before."""
+    """A minor release: the patch release that is tested, its editions, and its differences from the release before."""
 
     name: str
     tried: str
@@ -65,7 +65,7 @@ CLOSING, LEAVING = Agent.TORCH_2_7, Agent.TORCH
 RELEASES: tuple[Release, ...] = (
     Release("2.6", "2.6.0", OLD, CLOSING, (
         "rendezvous: rank 0 serves the master's store itself, on a free port of its own address",
-        "rendezvous: heartbeats are times with a zone: beside a node of 2.5 both raise TypeError",
+        "rendezvous: heartbeats are times with a zone: with a node of 2.5 both nodes raise TypeError",
         "rendezvous: handlers of others by the entry point `torchrun.handlers`",
         "agent: keys that workers wrote in an earlier attempt stay visible in the agent's store",
     )),
@@ -109,7 +109,7 @@ RELEASES: tuple[Release, ...] = (
 )  # fmt: skip
 OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
 
-# torch 2.15.0's handlers in the simulator, nine seeds each; the last row is three seeds, for 60 s.
+# torch 2.15.0's handlers in the simulator, nine seeds each; three seeds, for 60 s, in the last row.
 LOST_WRITES = (
     LostWrites(16, 0.0, 19, 15, 22, 2.4),
     LostWrites(16, 0.1, 21, 15, 33, 2.4),
@@ -136,7 +136,8 @@ def is_newer(version: str) -> bool:
 
 def has(version: str, finding: Finding) -> bool:
     """Whether a version of torch has a finding."""
-    return _came(finding) <= _series(version) and not is_over(version, finding)
+    came = not finding.since or _series(finding.since) <= _series(version)
+    return came and not is_over(version, finding)
 
 
 def is_over(version: str, finding: Finding) -> bool:
@@ -145,7 +146,7 @@ def is_over(version: str, finding: Finding) -> bool:
 
 
 def span(finding: Finding) -> str:
-    """The releases that have a finding, as `2.5 to 2.12`, `up to 2.13`, `since 2.8`, or `all`."""
+    """The releases that have a finding: `2.5 to 2.12`, `up to 2.13`, `since 2.8`, or `all`."""
     if finding.since == finding.until:
         return finding.since or "all"
     if not finding.since:
@@ -154,7 +155,7 @@ def span(finding: Finding) -> str:
 
 
 def absence(version: str, finding: Finding) -> str:
-    """Why a version has not a finding: `R16 is not in torch 2.13.0: fixed in 2.13.0`; empty if it has."""
+    """Why a version does not have a finding (`R16 is not in torch 2.13.0: fixed in 2.13.0`); empty if it has it."""
     if has(version, finding):
         return ""
     why = f"it came with {finding.since}"
@@ -164,10 +165,6 @@ def absence(version: str, finding: Finding) -> str:
         is_known = last >= OLDEST.series and fixed is not None
         why = f"fixed in {fixed.name}.0" if fixed is not None and is_known else f"last seen in {finding.until}"
     return f"{finding.number} is not in torch {version.partition('+')[0]}: {why}"
-
-
-def _came(finding: Finding) -> Series:
-    return _series(finding.since) if finding.since else (0, 0)
 
 
 def _series(version: str) -> Series:

@@ -1,24 +1,24 @@
 """The events of torch's agents, from the files that TRYSTATE_RECORD names: merged by run and node, and judged.
 
-Theory of operation. Each agent appends lines of JSON (`impl/rendezvous/event_file.py`): those of its rendezvous have
-the round that it has joined, and those of the agent its restarts, its workers and its end. A node is a process of a
-host. Its own lines are in order; lines of several nodes are never ordered by their clocks, and no finding here needs
-that.
+Theory of operation. Each agent appends lines of JSON (`impl/rendezvous/event_file.py`). The lines of its rendezvous
+have the round that it has joined, and the lines of the agent its restarts, its workers and its end. A node is a process
+of a host. Its own lines are in order; lines of several nodes are never ordered by their clocks, and no finding here
+needs that.
 
-Four findings show in what agents say of themselves, the last three of them not at the store:
+Four findings show in the agents' own events, the last three of them only there and not at the store:
 
     R1   an agent ends without the address of the master of its round, whose rank 0 was in a round before
     A4   an agent ends with an error of the connection, raised by num_nodes_waiting, while its workers ran
     A13  of the members of one round an agent ends with success, and another because its workers failed
     A14  an agent ends because no restart is left, and all agents together have restarted more often than that one may
 
-Of A9 (keys that workers read), A11 (a signal in the exit barrier), A12 and A15 (workers that outlive their agent, or
-run beside a stopped one) an agent says nothing, nor does the store have any of them.
+No event of an agent and no line of the store shows A9 (keys that workers read), A11 (a signal in the exit barrier), A12
+and A15 (workers that outlive their agent, or run next to a stopped one).
 
-Two agents with one rank of one round are of two jobs with one id, or a defect of the rendezvous has made two groups of
-one round: what agents say together is not judged then. Clocks are not compared.
+Two agents with one rank of one round belong to two jobs with one id, or a defect of the rendezvous has made two groups
+of one round. The agents of such a run are not judged together. Clocks are not compared.
 
-Rule: nothing of a line is executed; a line that is none is named by its number, and the rest is read.
+Rule: nothing of a line is executed; a malformed line is reported by its number, and the rest is read.
 """
 
 from __future__ import annotations
@@ -36,42 +36,34 @@ from trystate.model.rendezvous.findings import FINDINGS as RENDEZVOUS
 
 LINE_BYTES_MAX = 1 << 20  # an event with a traceback has some 5,000 bytes
 AGENTS_MAX = 10_000
-FLAWS_MAX = 100  # that are kept
+FLAWS_MAX = 100  # malformed lines that are kept
 ERROR_SHOWN = 200  # characters
 SOURCES = ("torch.agent", "torch.rendezvous", "trystate")
 JOINED = re.compile(r"has joined round (\d{1,9}) of(?:.* as rank (\d{1,9}) )?", re.DOTALL)
 NO_MASTER = re.compile(r"timeout.*torch\.rendezvous\.[^,\s]*\.\d+/MASTER_ADDR", re.DOTALL)
 TOLD_TO_END = "SignalException"
-SEATS_MAX = 100_000  # ranks of rounds, of a run
+SEATS_MAX = 100_000  # pairs of round and rank that are kept of a run
 
 
 @dataclass(slots=True)
-class Agent:
-    """The events of one agent. `ended`: SUCCEEDED, FAILED, or empty, as torch says it."""
+class AgentEvents:
+    """The events of one agent. `ended`: torch's word, SUCCEEDED or FAILED, or empty."""
 
     name: str
     round: int | None = None
     first_round: int | None = None
     rank: int | None = None
     world: int | None = None
-    starts: int = 0  # of workers
+    starts: int = 0  # started workers
     restarts: int = 0
-    failed: int = 0  # workers, at its end
+    failed: int = 0  # failed workers at its end
     ended: str = ""
     error: str = ""
 
     @property
     def succeeded(self) -> bool:
-        """torch calls the end of an agent SUCCEEDED that tells what became of its workers, also of failed ones."""
+        """Whether its workers succeeded; torch also calls an end SUCCEEDED that reports failed workers."""
         return self.ended == "SUCCEEDED" and not self.failed
-
-    @property
-    def lost_the_store(self) -> bool:
-        return "RendezvousConnectionError" in self.error and "num_nodes_waiting" in self.error
-
-    @property
-    def found_no_master(self) -> bool:
-        return NO_MASTER.search(self.error) is not None
 
     @property
     def why(self) -> str:
@@ -81,12 +73,12 @@ class Agent:
     def __str__(self) -> str:
         place = f" (rank {self.rank} of {self.world})" if self.rank is not None and self.world else ""
         end = "has not ended" if not self.ended else "ended with success" if self.succeeded else "ended with a failure"
-        return f"{self.name}{place}: {self.restarts} restarts of its own; {end}"
+        return f"{self.name}{place}: {self.restarts} own restarts; {end}"
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """A finding, and what shows it."""
+class ShownFinding:
+    """A finding and its evidence."""
 
     finding: Finding
     text: str
@@ -94,15 +86,15 @@ class Wrong:
 
 
 @dataclass(slots=True)
-class Run:
+class AgentRun:
     """The agents of one run, by host and process."""
 
-    agents: dict[str, Agent] = field(default_factory=dict)
+    agents: dict[str, AgentEvents] = field(default_factory=dict)
     seats: dict[tuple[int, int], str] = field(default_factory=dict)  # round and rank -> the agent
-    twice: str = ""  # two agents have one of them
+    twice: str = ""  # the sentence about two agents with one rank
 
-    def joined(self, agent: Agent, round_: int, rank: int | None) -> None:
-        """It has joined a round."""
+    def joined(self, agent: AgentEvents, round_: int, rank: int | None) -> None:
+        """Take the event of an agent that has joined a round."""
         agent.round = round_
         agent.first_round = round_ if agent.first_round is None else agent.first_round
         if rank is not None and len(self.seats) < SEATS_MAX:
@@ -111,11 +103,11 @@ class Run:
             if other != agent.name and not self.twice:
                 self.twice = (
                     f"{other} and {agent.name} are both rank {rank} of round {round_}: if these are two jobs with one "
-                    "id, explain the events of each by themselves"
+                    "id, explain the events of each job separately"
                 )
 
-    def unexplained(self) -> list[Agent]:
-        """The agents that ended with an error of which no finding is known: of no worker, and not by a signal."""
+    def unexplained(self) -> list[AgentEvents]:
+        """The agents that ended with an error without a known finding, without a failed worker and without a signal."""
         known = {name for wrong in self.wrong() for name in wrong.agents}
         return [
             agent
@@ -123,35 +115,36 @@ class Run:
             if agent.error and not agent.failed and TOLD_TO_END not in agent.error and agent.name not in known
         ]
 
-    def wrong(self) -> Iterator[Wrong]:
+    def wrong(self) -> Iterator[ShownFinding]:
         """The findings, with the agents that show them."""
         if self.twice:
             return
         agents = list(self.agents.values())
         yield from self._without_a_master(agents)
-        lost = [agent for agent in agents if agent.lost_the_store and not agent.failed]
+        store_lost = {"RendezvousConnectionError", "num_nodes_waiting"}
+        lost = [agent for agent in agents if all(map(agent.error.__contains__, store_lost)) and not agent.failed]
         if lost:
             text = f"{_names(lost)}: the store was not reached, and no worker failed"
-            yield Wrong(FINDINGS["outage-ends-agent"], text, tuple(agent.name for agent in lost))
+            yield ShownFinding(FINDINGS["outage-ends-agent"], text, tuple(agent.name for agent in lost))
         failed = [agent for agent in agents if agent.ended and agent.failed]
         rounds = {agent.round for agent in failed if agent.round is not None}
         done = [agent for agent in agents if agent.succeeded and agent.round in rounds]
         if done:
             text = f"{_names(done)} ended with success, and {_names(failed)} of the same round with a failure"
-            yield Wrong(FINDINGS["success-not-agreed"], text)
+            yield ShownFinding(FINDINGS["success-not-agreed"], text)
         total, allowed = sum(agent.restarts for agent in agents), min((a.restarts for a in failed), default=None)
         if allowed is not None and total > allowed:
             text = f"{total} restarts together, though {_names(failed)} ended after {allowed}, as no restart was left"
-            yield Wrong(FINDINGS["restarts-counted-apart"], text)
+            yield ShownFinding(FINDINGS["restarts-counted-apart"], text)
 
-    def _without_a_master(self, agents: list[Agent]) -> Iterator[Wrong]:
+    def _without_a_master(self, agents: list[AgentEvents]) -> Iterator[ShownFinding]:
         """The rank 0 of a round has had another round before, and the others did not learn its address."""
-        for agent in (agent for agent in agents if agent.found_no_master and agent.round):
+        for agent in (agent for agent in agents if NO_MASTER.search(agent.error) and agent.round):
             first = self.agents.get(self.seats.get((agent.round or 0, 0), ""))
             if first is not None and first is not agent and first.first_round != agent.round:
-                text = f"{agent.name} waited for the master of round {agent.round} in vain: {agent.why}"
+                text = f"{agent.name} waited for the master of round {agent.round} without success: {agent.why}"
                 what = f"{text}; {first.name}, its rank 0, was in round {first.first_round} before"
-                yield Wrong(RENDEZVOUS["master-not-republished"], what, tuple(self.agents))
+                yield ShownFinding(RENDEZVOUS["master-not-republished"], what, tuple(self.agents))
                 return
 
 
@@ -159,34 +152,34 @@ class Agents:
     """Feed it every line of the files of events; `runs` has each run by its id."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, AgentRun] = {}
         self.lines = 0
         self.flaws: list[str] = []
-        self.let_go = 0  # lines of agents that are too many
+        self.let_go = 0  # lines of agents above the limit
         self._count = 0
 
     def read(self, paths: Iterable[Path]) -> None:
-        """All lines of these files."""
+        """Read all lines of these files."""
         for path in paths:
             with path.open("rb") as stream:
                 for number, data in enumerate(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""), 1):
                     self.feed(f"{path.name}:{number}", data)
 
     def feed(self, place: str, data: bytes) -> None:
-        """The next line of a file."""
+        """Take the next line of a file."""
         self.lines += 1
         line = _parsed(data)
         if line is None:
             self.flaws += [place] if len(self.flaws) < FLAWS_MAX else []
             return
-        run = self.runs.setdefault(line["run"], Run())
+        run = self.runs.setdefault(line["run"], AgentRun())
         name = f"{line['host']}_{line['pid']}"
         if name not in run.agents:
             if self._count >= AGENTS_MAX:
                 self.let_go += 1
                 return
             self._count += 1
-            run.agents[name] = Agent(name)
+            run.agents[name] = AgentEvents(name)
         if line["source"] == "torch.rendezvous":
             found = JOINED.search(str(line.get("message", "")))
             if found is not None:
@@ -195,8 +188,8 @@ class Agents:
             _take(run.agents[name], line["metadata"])
 
 
-def _take(agent: Agent, said: dict[str, Any]) -> None:
-    """An event of the agent, or one of a worker, which it tells."""
+def _take(agent: AgentEvents, said: dict[str, Any]) -> None:
+    """Take an event of the agent, or an event of a worker that the agent reports."""
     if isinstance(said.get("agent_restarts"), int):
         agent.restarts = max(agent.restarts, said["agent_restarts"])
     if isinstance(said.get("group_rank"), int):
@@ -240,5 +233,5 @@ def is_record(path: Path) -> bool:
         return False
 
 
-def _names(agents: Iterable[Agent]) -> str:
+def _names(agents: Iterable[AgentEvents]) -> str:
     return ", ".join(agent.name for agent in agents)

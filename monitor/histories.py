@@ -1,26 +1,26 @@
-"""Whether the answers in a record of a store's operations are those of a store: keys, waits and watches.
+"""The check that the answers in a record of a store's operations are correct: keys, waits and watches.
 
-Theory of operation. `Histories.feed` takes the lines of a record in their order, and gives what it finds wrong;
-`finish` gives the rest. A server writes its record in the order in which it acts: each answer is compared with that
-order, so that a read sees the last write, sums of `add` add up, a `compare_set` stores if and only if the value was the
-expected one. A proxy sees requests and answers pass: only that an operation took effect between the two is known, and
-whether some order explains the answers of a key is a search (`model/checker/linearizability`).
+Theory of operation. `Histories.feed` takes the lines of a record in their order and returns the breaches that it finds;
+`finish` returns the rest. A server writes its record in the order in which it acts, and each answer is compared with
+that order: a read sees the last write, sums of `add` add up, a `compare_set` stores if and only if the value was the
+expected one. A proxy sees requests and answers pass, so an operation took effect at some time between the two. A search
+finds whether some order explains the answers of a key (`model/checker/linearizability`).
 
-| check | what is wrong | in a record by |
+| check | breach | in a record by |
 | --- | --- | --- |
 | `order` | an answer that the operations before it do not explain | a server |
 | `linearizability` | answers about a key that no order explains | a proxy |
-| `not_woken` | all keys of a wait were there, and it did not go on | both |
-| `woken_early` | a wait went on while a key was missing | a server |
-| `not_told` | a watched key has changed, and its watcher was not told | a server |
-| `told_of_nothing` | a watcher was told of a change that there was not | a server |
+| `not_woken` | all keys of a wait existed, and it did not end | both |
+| `woken_early` | a wait ended while a key was missing | a server |
+| `not_told` | a watched key has changed, and its watcher was not notified | a server |
+| `told_of_nothing` | a watcher was notified of a change that did not happen | a server |
 
-Several keys of one request are judged one by one: that each key's answers are right says nothing of the moment at which
-a multi_get saw them all. Values that were not recorded are compared by size and version alone. Where lines were lost
-nothing is known of any key, and the waits and watches begun before are left out.
+Several keys of one request are judged one by one: correct answers for each key do not show that a multi_get saw all
+keys at one moment. Values that were not recorded are compared by size and version alone. After lost lines all keys are
+unknown, and the waits and watches that began before are left out.
 
-Memory: at most `KEYS_MAX` keys (of older ones nothing is known any more), and for a proxy the operations of the last
-`SETTLED_SECONDS`, or of a key that is never at rest `CALLS_MAX`.
+Memory: at most `KEYS_MAX` keys (older ones are unknown), and for a proxy the operations of the last `SETTLED_SECONDS`,
+or `CALLS_MAX` operations of a key that is never at rest.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from trystate.model.checker.linearizability import Broken, Call, Specification, 
 from trystate.model.errors import LimitReached
 from trystate.model.store.vocabulary import Edition
 
-from .keys import ABSENT, ANYTHING, UNANSWERED, WRITES, Act, Held, MalformedLine, Outcome, acts_of, meaning
+from .keys import ABSENT, ANYTHING, UNANSWERED, WRITES, Act, KnownKey, MalformedLine, Outcome, acts_of, meaning
 
 KEYS_MAX = 100_000
 WRONG_MAX = 1_000  # later ones are counted, and not kept
 WAKE_SECONDS = 1.0  # a server answers a wait with the write that ends it; a proxy's lines may be this far apart
-SETTLED_SECONDS = 30.0  # a proxy writes an operation when it is answered: one that took longer is left out
-CALLS_MAX = 20_000  # of one key, between two moments at which its value is known
+SETTLED_SECONDS = 30.0  # a proxy writes an operation when it is answered: a longer operation is left out
+CALLS_MAX = 20_000  # operations on one key between two moments at which its value is known
 CONFIGURATIONS_MAX = 200_000
-LOOK_SECONDS = 0.1  # between two looks for what should have happened
-CUT_EVERY = 256  # operations on a key
+LOOK_SECONDS = 0.1  # time between two checks for overdue wakes and notifications
+CUT_EVERY = 256  # operations on a key between two attempts to shorten its window
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """Something that a store must not do: the check that found it, and its line in the record: a number or a place."""
+class Breach:
+    """A violation of a store's rules: the check that found it, and its line in the record, a number or a place."""
 
     check: str
     line: int | str
@@ -62,13 +62,13 @@ class Wrong:
 
 
 def place_of(line: int | str) -> str:
-    """A line for a person: `line 7`, or the place that the caller gave."""
+    """A line for a reader: `line 7`, or the place that the caller gave."""
     return f"line {line}" if isinstance(line, int) else line
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A wait of a connection: the keys that it misses, and since when none is missing."""
+class OpenWait:
+    """A wait of a connection: its missing keys, and the time since which all exist."""
 
     line: int | str
     t: float
@@ -81,51 +81,51 @@ class Waiting:
 class Window:
     """The answered operations on one key since its value was last known, as a proxy saw them."""
 
-    initial: Held
+    initial: KnownKey
     calls: list[tuple[int | str, Call[Act, Outcome]]] = field(default_factory=list)  # with the number of the line
-    begins: float = 0.0  # an operation that was asked before is left out
+    begins: float = 0.0  # an earlier request is left out
 
 
 class Histories:
     """The checks of the operations of a record. See the module.
 
     Attributes:
-        counts: how many operations were checked, by name; and `left out` for those that could not be.
-        undecided: sentences about what could not be decided.
+        counts: numbers of checked operations, by name; `left out` counts the unchecked ones.
+        undecided: sentences about undecided questions.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.undecided: dict[str, None] = {}
-        self.wrong: list[Wrong] = []
+        self.wrong: list[Breach] = []
         self._proxy = False
         self._file: int | None = None  # the number of the file
-        self._whole = True  # no line was lost: all that is reserved is known
-        self._all = True  # keys are recorded, and not only those of rendezvous
+        self._whole = True  # no line was lost, so all reserved elements are known
+        self._all = True  # all keys are recorded, and not only keys of a rendezvous
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
-        self._keys: dict[str, Held] = {}
+        self._keys: dict[str, KnownKey] = {}
         self._reserved: set[str] = set()  # queues whose lengths are not judged
-        self._waits: dict[int, Waiting] = {}
+        self._waits: dict[int, OpenWait] = {}
         self._watchers: dict[
             str, dict[int, list[tuple[int | str, float]]]
-        ] = {}  # key -> connection -> changes to be told
+        ] = {}  # key -> connection -> changes to be notified
         self._windows: dict[str, Window] = {}
         self._answered: dict[int, float] = {}  # connection -> its last answer
-        self._unanswered: dict[int, list[tuple[int | str, Act, float]]] = {}  # connection -> line, operation, asked
+        self._unanswered: dict[int, list[tuple[int | str, Act, float]]] = {}  # connection -> line, operation, time
         self._now = self._looked = 0.0
         self._ended = False
 
-    def feed(self, number: int | str, line: Mapping[str, Any]) -> list[Wrong]:
-        """The next line of the record, and its number or place; what is wrong with it, or has been found with it.
+    def feed(self, number: int | str, line: Mapping[str, Any]) -> list[Breach]:
+        """Take the next line of the record, and its number or place; returns the breaches that it reveals.
 
         Raises:
-            MalformedLine: it lacks a field, or has one of another kind.
+            MalformedLine: the line lacks a field, or has one of another kind.
         """
         before = len(self.wrong)
         op, t, c = line.get("op"), line.get("t"), line.get("c", 0)
         if not isinstance(op, str) or not isinstance(t, int | float) or not isinstance(c, int):
-            raise MalformedLine(f"{place_of(number)}: op={op!r}, t={t!r}, c={c!r}: a name, a time and a number are due")
+            raise MalformedLine(f"{place_of(number)}: op={op!r}, t={t!r}, c={c!r}: not a name, a time and a number")
         self._now = max(self._now, float(t))
         try:
             self._take(number, op, c, line)
@@ -139,8 +139,8 @@ class Histories:
             self._late()
         return self.wrong[before:]
 
-    def finish(self) -> list[Wrong]:
-        """The record is over: what is still found."""
+    def finish(self) -> list[Breach]:
+        """End the record; returns the remaining breaches."""
         before = len(self.wrong)
         self._now += WAKE_SECONDS + SETTLED_SECONDS if self._ended else 0.0
         self._late()
@@ -152,14 +152,14 @@ class Histories:
         return self.wrong[before:]
 
     def _take(self, number: int | str, op: str, c: int, line: Mapping[str, Any]) -> None:
-        if "error" in line:  # it was refused, and has changed nothing
+        if "error" in line:  # a refused operation has changed nothing
             self._count(op, checked=False)
             return
         match op:
             case "header":
                 self._header(line)
             case "lost":
-                self._forget(f"{place_of(number)}: lines were lost there, and nothing is known of any key")
+                self._forget(f"{place_of(number)}: lines were lost there, and all keys are unknown")
             case "open":
                 self._answered[c] = self._now
             case "close":
@@ -170,16 +170,16 @@ class Histories:
                 missing = [] if line.get("more") else [str(key) for key in line["missing"]]
                 keys = tuple(map(str, line["keys"] if "keys" in line else [line["key"]]))
                 if not missing and not line.get("more"):
-                    keys = ()  # the wait of a barrier, whose name is no key of the store
+                    keys = ()  # the wait of a barrier, whose name is not a key of the store
                 if not (line.get("again") and c in self._waits):
-                    self._waits[c] = Waiting(number, self._now, keys, set(missing))
+                    self._waits[c] = OpenWait(number, self._now, keys, set(missing))
                     self._count("wait", bool(missing))
-            case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
+            case "reserve" | "put_back":  # the recorded lengths of its queue exclude reserved elements
                 self._reserved.add(line["key"])
                 self._keys[line["key"]] = replace(self._known(line["key"]), queued=None)
             case "write" if line.get("again"):
                 value = str(line["value"]).encode("latin-1")
-                self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
+                self._keys[line["key"]] = KnownKey(True, value, len(value), line["v"], None)
             case "go" | "stop":
                 self._ends(number, op, c)
             case "watch":
@@ -206,20 +206,20 @@ class Histories:
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
             self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
         elif not number:
-            self._forget("the record of another server begins, and nothing is known of any key")
+            self._forget("the record of another server begins, and all keys are unknown")
             self._whole = True
         elif number != self._file + 1:
-            self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
+            self._forget(f"file {self._file + 1} of the record is missing, and all keys are unknown")
         self._file = number
 
-    def _known(self, key: str) -> Held:
+    def _known(self, key: str) -> KnownKey:
         if key in self._keys:
             return self._keys[key]
         return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
 
     def damaged(self, place: str) -> None:
-        """A line of the record at this place cannot be read: it may have been of any key."""
-        self._forget(f"{place}: a line cannot be read there, and nothing is known of any key before it")
+        """Forget all keys: a line of the record at this place cannot be read, and may concern any key."""
+        self._forget(f"{place}: a line cannot be read there, and all keys before it are unknown")
 
     def _forget(self, why: str) -> None:
         if len(self.undecided) < WRONG_MAX:
@@ -244,7 +244,7 @@ class Histories:
     def _note(self, check: str, number: int | str, t: float, key: str, text: str) -> None:
         self.counts[f"wrong: {check}"] += 1
         if len(self.wrong) < WRONG_MAX:
-            self.wrong.append(Wrong(check, number, t, key, text))
+            self.wrong.append(Breach(check, number, t, key, text))
 
     # ---- operations
 
@@ -252,7 +252,7 @@ class Histories:
         if self._proxy:
             act = _seen_by_a_proxy(act)
         before = self._known(act.key)
-        self._keys.pop(act.key, None)  # the newest key stands last
+        self._keys.pop(act.key, None)  # the newest key is the last one
         after, right = meaning(before, act, self._edition)
         if self._proxy:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
@@ -266,16 +266,16 @@ class Histories:
             self._count(act.name)
             if right != act.seen:
                 self._note("order", number, self._now, act.key, f"{act}: the answer is {act.seen}, {_why(right)}")
-                after = meaning(ANYTHING, act, self._edition)[0]  # go on from the answer
+                after = meaning(ANYTHING, act, self._edition)[0]  # continue from the answer
         self._keys[act.key] = after
         if len(self._keys) > KEYS_MAX:
             del self._keys[next(iter(self._keys))]
             self._unseen = ANYTHING
-            self.undecided[f"the record names more than {KEYS_MAX} keys: of the oldest nothing is known"] = None
+            self.undecided[f"the record names more than {KEYS_MAX} keys: the oldest are unknown"] = None
         if act.name in WRITES:
             self._changed(number, act, before, after)
 
-    def _changed(self, number: int | str, act: Act, before: Held, after: Held) -> None:
+    def _changed(self, number: int | str, act: Act, before: KnownKey, after: KnownKey) -> None:
         for waiting in self._waits.values():
             if waiting.ready is None and act.key in waiting.missing and after.is_present:
                 waiting.missing.discard(act.key)
@@ -301,17 +301,17 @@ class Histories:
         if op == "go" and not self._proxy:
             missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
             if missing:
-                text = f"the wait of {place_of(waiting.line)} went on, and {', '.join(missing)} was not there"
+                text = f"the wait of {place_of(waiting.line)} ended, and {', '.join(missing)} did not exist"
                 self._note("woken_early", number, self._now, missing[0], text)
 
-    def _asleep(self, waiting: Waiting) -> None:
+    def _asleep(self, waiting: OpenWait) -> None:
         assert waiting.ready is not None
         keys = ", ".join(sorted(waiting.keys))
-        text = f"the wait for {keys} was not woken: all was there after {waiting.ready - waiting.t:.1f} s"
+        text = f"the wait for {keys} was not woken: all keys existed after {waiting.ready - waiting.t:.1f} s"
         self._note("not_woken", waiting.line, waiting.t, min(waiting.keys), text)
 
     def _late(self) -> None:
-        """Look for waits that should have gone on by now, and changes that should have been told."""
+        """Find waits that should have ended by now, and changes that should have been notified."""
         for c, waiting in list(self._waits.items()):
             if waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
                 self._asleep(waiting)
@@ -320,7 +320,7 @@ class Histories:
             for c, due in watchers.items():
                 while due and self._now - due[0][1] > WAKE_SECONDS:
                     number, t = due.pop(0)
-                    self._note("not_told", number, t, key, f"connection {c} watches {key}, and was not told of this")
+                    self._note("not_told", number, t, key, f"connection {c} watches {key}, and got no notification")
 
     # ---- watches
 
@@ -332,19 +332,21 @@ class Histories:
         if due:
             due.pop(0)
         elif not self._proxy:
-            self._note("told_of_nothing", number, self._now, key, f"connection {c} was told that {key} has changed")
+            self._note(
+                "told_of_nothing", number, self._now, key, f"connection {c} was notified, but {key} is as before"
+            )
 
     # ---- a proxy's record
 
     def _answers(self, c: int, *, ever: bool = True) -> None:
-        """A connection has an answer: its earlier requests, which have none of their own, have taken effect."""
+        """Take an answer of a connection: its earlier requests without own answers have taken effect."""
         for number, act, asked in self._unanswered.pop(c, []):
             self._passed(number, c, act, asked, self._now if ever else None)
         if ever:
             self._answered[c] = self._now
 
     def _passed(self, number: int | str, c: int, act: Act, asked: float, returned: float | None) -> None:
-        """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
+        """Add an operation with the time of its request; `returned` is None if its effect is unknown."""
         window = self._windows[act.key]
         if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
@@ -363,7 +365,7 @@ class Histories:
         if not cut and len(window.calls) <= CALLS_MAX:
             return
         if not cut:
-            self.undecided[f"{key} was never at rest in {CALLS_MAX} operations: its value was forgotten"] = None
+            self.undecided[f"{key} was never at rest in {CALLS_MAX} operations: its value is unknown"] = None
         done = Window(window.initial, window.calls[:cut] if cut else window.calls)
         last = done.calls[-1][1]
         after = meaning(ANYTHING, last.operation, self._edition)[0] if cut else ANYTHING
@@ -371,9 +373,9 @@ class Histories:
         self._windows[key] = Window(after, window.calls[cut:] if cut else [], last.returned or self._now)
 
     def _cut(self, key: str, window: Window) -> int:
-        """How many operations end with one that nothing overlaps, and that says what the key holds; 0: none."""
-        calls = [call for _, call in window.calls]  # in the order of their answers
-        begins = min(  # the first moment at which one of the later operations was asked
+        """The number of operations up to the last one that overlaps no other and shows the key's value; 0: none."""
+        calls = [call for _, call in window.calls]  # ordered by their answers
+        begins = min(  # the time of the first request among the later operations
             (asked for asks in self._unanswered.values() for _, act, asked in asks if act.key == key), default=self._now
         )
         for at in range(len(calls) - 1, 0, -1):
@@ -387,7 +389,7 @@ class Histories:
         return 0
 
     def _judge(self, key: str, window: Window) -> None:
-        specification = Specification[Held, Act, Outcome](
+        specification = Specification[KnownKey, Act, Outcome](
             window.initial, lambda held, act: [meaning(held, act, self._edition)], lambda act: (act.key,)
         )
         try:
@@ -401,19 +403,19 @@ class Histories:
 
 
 def _seen_by_a_proxy(act: Act) -> Act:
-    """The operation without its version: that counts the writes which the proxy has seen, and not the store's."""
+    """The operation without its version, which counts the writes that the proxy has seen, and not the store's."""
     there = act.seen.ok
-    if act.name == "get":  # whether there is a value is what the reply itself has
+    if act.name == "get":  # the reply itself shows whether the key exists
         there = None if act.seen.size is None and act.seen.value is None else True
     return replace(act, seen=replace(act.seen, version=None, ok=there), is_guess=True)
 
 
 def _why(right: Outcome) -> str:
-    return f"and by the operations before it, it is {right}" if right != Outcome() else "which nothing explains"
+    return f"but the operations before it give {right}" if right != Outcome() else "which no order explains"
 
 
-def check(lines: Iterable[Mapping[str, Any]]) -> Iterator[Wrong]:
-    """All that is wrong in a record's operations, in the order in which it is found."""
+def check(lines: Iterable[Mapping[str, Any]]) -> Iterator[Breach]:
+    """The breaches in a record's operations, in the order in which they are found."""
     histories = Histories()
     for number, line in enumerate(lines, 1):
         yield from histories.feed(number, line)

@@ -1,15 +1,16 @@
-"""A key of a store as a record tells of it: an operation, its outcome, and what is known of the key after it.
+"""A key of a store in a record: an operation, its outcome, and the knowledge of the key after it.
 
-Theory of operation. A record leaves things out: values are recorded only when asked for, and a record may begin after
-the job. So what is known of a key has unknown fields, and an operation is judged by what is known: an outcome is wrong
-only if it contradicts that. Where values are known, the meaning of an operation is that of the model's store
-(`model/store/reference`), by its decision tables. An unknown value is learnt from the outcomes.
+Theory of operation. A record is incomplete: values are recorded only on request, and a record may begin after the job.
+So the knowledge of a key has unknown fields, and an outcome is wrong only if it contradicts the known ones. For known
+values, the model's store (`model/store/reference`) and its decision tables define the meaning of an operation. An
+unknown value is learnt from the outcomes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from trystate.model.errors import UsageError
@@ -18,13 +19,13 @@ from trystate.model.store.reference import AddTo, Append, CompareAndSet, Content
 from trystate.model.store.vocabulary import Edition
 
 T = TypeVar("T")
-SHOWN_MAX = 40  # characters of a value in a text
+SHOWN_MAX = 40  # shown characters of a value
 WRITES = {"set", "add", "append", "compare_set", "delete", "take", "queue_push", "queue_pop"}
 READS = {"get", "check", "queue_len"}
 SEVERAL = {"multi_set": "set", "multi_get": "get"}  # judged key by key
-STATE_KEYS = {"write": "set", "refused": "get", "read": "get"}  # of a key that has the state of a rendezvous
+STATE_KEYS = {"write": "set", "refused": "get", "read": "get"}  # operations on a key with the state of a rendezvous
 AS = {name: name for name in WRITES | READS} | SEVERAL | STATE_KEYS
-UNANSWERED = {"set", "append", "queue_push"}  # in torch's protocol
+UNANSWERED = {"set", "append", "queue_push"}  # torch's protocol has no answer to these
 
 
 class MalformedLine(UsageError):
@@ -33,12 +34,12 @@ class MalformedLine(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to an operation, as far as it was recorded: None is unknown.
+    """The recorded part of an answer to an operation: None is unknown.
 
     Attributes:
-        ok: a check: the key is there; a compare_set: it stored; a delete: there was a value; a queue_pop: there was
-            an element; an add: it was not refused; a get: there is a value.
-        version: how often the key was written by then.
+        ok: for a check: the key exists; a compare_set: it stored; a delete: the key had a value; a queue_pop: the queue
+            had an element; an add: it was not refused; a get: the key has a value.
+        version: the number of writes of the key by then.
     """
 
     ok: bool | None = None
@@ -57,9 +58,12 @@ class Outcome:
         return ", ".join(filter(None, said)) or "yes"
 
 
+_PARTS = attrgetter("ok", "value", "size", "version")
+
+
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The knowledge of a key: None is unknown. `version`: how often it was written; `queued`: elements of its queue."""
+class KnownKey:
+    """The knowledge of a key: None is unknown. `version`: number of writes; `queued`: elements of its queue."""
 
     there: bool | None = None
     value: bytes | None = None
@@ -69,14 +73,14 @@ class Held:
 
     @property
     def is_present(self) -> bool | None:
-        """Is the key there, as check and wait see it?"""
+        """Whether the key exists for check and wait."""
         if self.there or self.queued:
             return True
         return False if self.there is False and self.queued == 0 else None
 
 
-ABSENT = Held(there=False, version=0, queued=0)
-ANYTHING = Held()
+ABSENT = KnownKey(there=False, version=0, queued=0)
+ANYTHING = KnownKey()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ class Act:
     size: int | None = None
     amount: int = 0
     expected: bytes | None = None
-    is_guess: bool = False  # of a compare_set, a proxy knows the reply alone: the desired value may have been there
-    kept: int = 0  # of a get: 1: its key was deleted after the wait before it, which kept the value; 2: one of its keys
+    is_guess: bool = False  # a proxy sees only the reply to a compare_set: the desired value may have been there before
+    kept: int = 0  # a get of a value that the wait before it kept: 1: its key was deleted since; 2: one of its keys was
 
     def __str__(self) -> str:
         told = f"{self.amount:+d}" if self.name == "add" else "" if self.value is None else shown(self.value)
@@ -99,16 +103,16 @@ class Act:
 
 
 def shown(value: bytes) -> str:
-    """A value for a person."""
+    """A value for a reader."""
     text = value[:SHOWN_MAX].decode("latin-1")
     return repr(text) + ("…" if len(value) > SHOWN_MAX else "")
 
 
 def acts_of(line: Mapping[str, Any]) -> Iterator[Act]:
-    """The operations on single keys that a line tells of; none for a line of another kind, or of a refused request.
+    """The operations on single keys in a line; none for a line of another kind, or of a refused request.
 
     Raises:
-        MalformedLine: a field is missing, or of another kind.
+        MalformedLine: a field is missing or of another kind.
     """
     op = line.get("op")
     if op not in AS or "error" in line:
@@ -116,7 +120,7 @@ def acts_of(line: Mapping[str, Any]) -> Iterator[Act]:
     try:
         keys = line["keys"] if "keys" in line else [line["key"]]
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise TypeError("the keys are no texts")
+            raise TypeError("the keys are not texts")
         for at, key in enumerate(keys):
             yield _act(AS[op], key, _Fields(line, at if op in SEVERAL else None), len(keys))
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -124,7 +128,7 @@ def acts_of(line: Mapping[str, Any]) -> Iterator[Act]:
 
 
 class _Fields:
-    """The fields of a line, for one of its keys: `v` stands for an element of `vs`, if there are several."""
+    """The fields of a line for one of its keys: `v` is an element of `vs` if the line has several keys."""
 
     def __init__(self, line: Mapping[str, Any], at: int | None) -> None:
         self._line, self._at = line, at
@@ -158,7 +162,7 @@ def _act(name: str, key: str, field: _Fields, keys: int) -> Act:
         case "compare_set":
             outcome = Outcome(field("won", bool), version=version)
             return Act(name, key, outcome, value, size, expected=_bytes(field("expected", str)))
-        case "check":  # "not all are there" says nothing of one of several
+        case "check":  # a negative answer for several keys is not about any one key
             found = field("found", bool)
             return Act(name, key, Outcome(None if found is False and keys > 1 else found))
         case "delete" | "take":
@@ -173,8 +177,8 @@ def _bytes(value: str | None) -> bytes | None:
     return None if value is None else value.encode("latin-1")
 
 
-def meaning(held: Held, act: Act, edition: Edition = Edition.TRYSTATE) -> tuple[Held, Outcome]:
-    """The knowledge of the key after the operation, and the outcome that is right; where any is, the one seen."""
+def meaning(held: KnownKey, act: Act, edition: Edition = Edition.TRYSTATE) -> tuple[KnownKey, Outcome]:
+    """The knowledge of the key after the operation, and the right outcome; the seen one if any is right."""
     match act.name:
         case "set":
             right = _filled(Outcome(version=_next(held)), act.seen)
@@ -197,12 +201,12 @@ def meaning(held: Held, act: Act, edition: Edition = Edition.TRYSTATE) -> tuple[
     return held, act.seen
 
 
-def _written(held: Held, act: Act, right: Outcome) -> Held:
+def _written(held: KnownKey, act: Act, right: Outcome) -> KnownKey:
     return replace(held, there=True, value=act.value, size=act.size, version=_or(right.version, _next(held)))
 
 
-def _gets(held: Held, act: Act) -> tuple[Held, Outcome]:
-    if act.kept:  # a value, though one of the keys is gone; of which moment it is, no line shows
+def _gets(held: KnownKey, act: Act) -> tuple[KnownKey, Outcome]:
+    if act.kept:  # a value although a key was deleted; no line shows the moment of the value
         return held, replace(act.seen, ok=act.kept > 1 or not held.there)
     there = held.there if held.there is not None else act.seen.ok
     right = _filled(Outcome(there, held.value, held.size, held.version if there else 0), act.seen)
@@ -212,8 +216,8 @@ def _gets(held: Held, act: Act) -> tuple[Held, Outcome]:
     return replace(held, there=there, value=value, size=size, version=_or(right.version, version)), right
 
 
-def _queues(held: Held, act: Act) -> tuple[Held, Outcome]:
-    """The result is the length: before a pop, and after a push."""
+def _queues(held: KnownKey, act: Act) -> tuple[KnownKey, Outcome]:
+    """Judge an operation on a queue; its result is the length before a pop and after a push."""
     now = held.queued
     if now is None and act.seen.size is not None:
         now = act.seen.size - (act.name == "queue_push")
@@ -228,30 +232,24 @@ def _or(said: T | None, known: T | None) -> T | None:
     return known if said is None else said
 
 
-def _next(held: Held) -> int | None:
+def _next(held: KnownKey) -> int | None:
     return None if held.version is None else held.version + 1
 
 
 def _filled(right: Outcome, seen: Outcome) -> Outcome:
-    """The outcome that is right, as far as one was recorded; what is not known is as it was seen."""
-    return Outcome(
-        _as_known(right.ok, seen.ok), _as_known(right.value, seen.value), _as_known(right.size, seen.size),
-        _as_known(right.version, seen.version),
-    )  # fmt: skip
+    """The right outcome for the recorded fields; unknown fields are as seen."""
+    pairs = zip(_PARTS(right), _PARTS(seen), strict=True)
+    return Outcome(*(known if said is not None and known is not None else said for known, said in pairs))
 
 
-def _as_known(known: T | None, said: T | None) -> T | None:
-    return known if said is not None and known is not None else said
-
-
-def _contents(held: Held, key: str) -> Contents | None:
-    """The key in the model's store; None if its value is not known."""
+def _contents(held: KnownKey, key: str) -> Contents | None:
+    """The key in the model's store; None if its value is unknown."""
     if held.there is False:
         return Contents()
     return None if held.value is None else Contents({key: held.value})
 
 
-def _adds(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
+def _adds(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome]:
     contents = _contents(held, act.key)
     right = act.seen
     if contents is not None:
@@ -267,7 +265,7 @@ def _adds(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
     return _written(held, after, right), right
 
 
-def _appends(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
+def _appends(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome]:
     contents = _contents(held, act.key)
     right = _filled(Outcome(version=_next(held)), act.seen)
     value, size = None, None if held.size is None or act.size is None else held.size + act.size
@@ -279,7 +277,7 @@ def _appends(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
     return _written(held, replace(act, value=value, size=size), right), right
 
 
-def _compares(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
+def _compares(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome]:
     contents = _contents(held, act.key)
     won = act.seen.ok
     if contents is not None and act.expected is not None:

@@ -1,8 +1,8 @@
-"""A job under watch: each look at its store, or line of its record, goes to all that judge it.
+"""A watched job: each look at its store, or line of its record, is passed to all judges.
 
 Theory of operation. A store that is polled shows states, and `Watch` compares them. A record has more: `Runs` follows
-it on the model, so that a violated property is told with its finding, and `Histories` judges the answers of the store.
-Each problem is told once, when it is found.
+it on the model and reports violated properties with their findings, and `Histories` judges the answers of the store.
+Each problem is reported once, when it is found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from trystate.model.rendezvous.vocabulary import AgentPhase
 from .histories import Histories
 from .keys import MalformedLine
 from .record import Flaw, checked
-from .rendezvous.follower import Follower
 from .rendezvous.judging import Problem
 from .rendezvous.known import Options
 from .rendezvous.runs import Runs
@@ -20,11 +19,11 @@ from .rendezvous.shared_state import Protocol
 from .sources import Look
 from .watch import Notice, Watch
 
-LOOK_SECONDS = 1.0  # of a record's time, between two looks at what no line has changed
+LOOK_SECONDS = 1.0  # time of a record between two looks without a changed state
 
 
 class Live:
-    """The watch of one job, and those that judge its record. `is_wrong`: the record has shown something wrong."""
+    """The watch of one job, and the judges of its record. `is_wrong`: the record has shown a problem."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -35,10 +34,10 @@ class Live:
         self.runs = Runs(
             lambda protocol: Options() if protocol is Protocol.OURS else Options(None, None, terms.interval, attempts)
         )
-        self._told: dict[str, int] = {}  # key of a follower -> how many of its problems were told
+        self._told: dict[str, int] = {}  # key of a follower -> number of its reported problems
 
     def take(self, look: Look) -> list[Notice]:
-        """The next look; what there is to tell."""
+        """Take the next look; returns the notices."""
         watch = self.watch
         watch.job = look.job or watch.job
         if look.why:
@@ -46,7 +45,7 @@ class Live:
         if look.line is None:
             return watch.look(look.state, look.time, look.took, look.missing)
         if look.line["op"] == "refused":
-            watch.refused()
+            watch.numbers.lost_writes += 1  # the write has lost to another one
         wrong = self._judged(look)
         watch.notices += wrong
         self.is_wrong = self.is_wrong or bool(wrong)
@@ -56,7 +55,7 @@ class Live:
         return [*watch.look(look.state or watch.state, look.time), *wrong]
 
     def finish(self) -> None:
-        """The record is over."""
+        """End the record."""
         self.is_wrong = self.is_wrong or bool(self.histories.finish())
 
     def _judged(self, look: Look) -> list[Notice]:
@@ -80,8 +79,9 @@ class Live:
         return [Notice("warning", look.time, text) for text in texts]
 
     def _move(self, now: float) -> None:
-        """The agents' machines move where the model has decided the phase of each."""
-        machines, follower = self.watch.machines, self._follower()
+        """Move the machine of each agent whose phase the model has decided."""
+        machines, followers = self.watch.machines, self.runs.followers.values()
+        follower = next((f for f in followers if f.begun and f.run == self.watch.job), None)
         if machines is None or follower is None:
             return
         for node in follower.nodes().values():
@@ -91,9 +91,6 @@ class Live:
                     machines.see("agent", node.name, phase.name, now)
                 if phase is AgentPhase.LEFT:
                     machines.forget("agent", node.name)
-
-    def _follower(self) -> Follower | None:
-        return next((f for f in self.runs.followers.values() if f.begun and f.run == self.watch.job), None)
 
 
 def _said(problem: Problem) -> str:

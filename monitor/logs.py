@@ -1,9 +1,9 @@
-"""The messages of a log, or of a text that a person pastes: each row that it has, and which of them was first.
+"""The known messages in a log, or in a text that a person pastes, and the first error among them.
 
-Theory of operation. Colours and what a launcher writes in front of a line (the rank, the time, the place in the source)
-are removed. A line is of at most one row of `model/messages`. Within a traceback only its last line counts, since the
-others are source text; a last line of no row is an error of the script. The first error is by the order of the lines:
-clocks of machines are not compared.
+Theory of operation. Colours and a launcher's prefix of a line (the rank, the time, the place in the source) are
+removed. A line matches at most one row of `model/messages`. Within a traceback only its last line counts, because the
+others are source text; a last line without a row is an error of the script. The first error is the first in the order
+of the lines: clocks of machines are not compared.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from trystate.model.messages import SCRIPT_ERROR, Cause, Kind, Message, Values, found_in, having
 
 LOG_BYTES_MAX = 64 << 20
-LINE_CHARACTERS_MAX = 20_000  # of a line; the rest is not looked at
+LINE_CHARACTERS_MAX = 20_000  # the rest of a line is ignored
 SHOWN_CHARACTERS_MAX = 600
-FRAGMENT_CHARACTERS_MIN = 8  # of a part of a message, to be found in a text
-RANKS_MAX = 10_000  # a limit on the tracebacks that are followed at a time
+FRAGMENT_CHARACTERS_MIN = 8  # shortest part of a message that is searched for
+RANKS_MAX = 10_000  # tracebacks that are followed at one time
 
 COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 TIME = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -27,7 +27,7 @@ LEAD = re.compile(
     rf"|\[{TIME}\][:,]?\s?|{TIME}[:,]?\s?"  # 2026-11-27T10:00:00.123Z
     r"|\[?[IWEF]\d{4} \d\d:\d\d:\d\d[.\d]*(?: +\d+)? [^\]\s]{1,300}\]\s?"  # E1127 10:00:00.123 4711 torch/a.py:12]
     r"|\[[IWEF] [\w./]{1,200}:\d+\]\s?"  # [W socket.cpp:601]
-    r"|(?P<task>\d{1,5}): "  # of srun --label
+    r"|(?P<task>\d{1,5}): "  # srun --label
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?:[\w.]{1,200}:)?\s?"
 )
 LEADS_MAX = 6
@@ -37,7 +37,7 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(slots=True)
 class Found:
-    """A row that a text has; `causes` are those that the values of the message show, or else all."""
+    """A row that a text matches; `causes` are the causes that the values of the message show, or else all."""
 
     message: Message
     text: str
@@ -48,14 +48,14 @@ class Found:
 
     @property
     def kind(self) -> Kind:
-        """Its place among the others: a cause that is decided knows it."""
+        """The kind of the message, which a decided cause may change."""
         if self.decided and self.message.kind is not Kind.NOTE:
             return Kind.CONSEQUENCE if all(cause.follows for cause in self.causes) else Kind.ERROR
         return self.message.kind
 
 
 def bare(line: str) -> tuple[str, str]:
-    """A line without colours and without what a launcher writes in front of it, and the rank that was there."""
+    """A line without colours and without a launcher's prefix, and the rank in that prefix."""
     text, rank = COLOURS.sub("", line[:LINE_CHARACTERS_MAX]), ""
     for _ in range(LEADS_MAX):
         lead = LEAD.match(text)
@@ -67,7 +67,7 @@ def bare(line: str) -> tuple[str, str]:
 
 
 def messages(text: str) -> list[Found]:
-    """The rows of a log, in the order of their first lines; a row that comes again is counted."""
+    """The rows of a log, in the order of their first lines; repetitions are counted."""
     found: dict[object, Found] = {}
     for number, line, row in _rows(text.split("\n")):
         message, values = row
@@ -102,7 +102,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, tuple[Message, Value
 
 
 def pasted(text: str) -> list[Found]:
-    """The rows of a text that a person pastes: as of a log; of a part of a message, the row that has it."""
+    """The rows of a text that a person pastes, like a log's; for a part of a message, the row with that part."""
     if found := messages(text):
         return found
     words = bare(text.strip())[0]
@@ -111,6 +111,6 @@ def pasted(text: str) -> list[Found]:
 
 
 def first_error(found: Iterable[Found]) -> Found | None:
-    """The first row that is an error, or else the first that need not be one; None: all of them are consequences."""
+    """The first row that is an error, or else the first note; None: all rows are consequences."""
     ranked = sorted((f for f in found if f.kind is not Kind.CONSEQUENCE), key=lambda f: (f.kind is Kind.NOTE, f.line))
     return ranked[0] if ranked else None

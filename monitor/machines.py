@@ -1,4 +1,4 @@
-"""The rounds, nodes and clients of a real job as machines of the `transitions` library, for alarms of the users' own.
+"""The rounds, nodes and clients of a real job as machines of the `transitions` library, for users' alarms.
 
     class Mine(Followed):
         def on_enter_EXPECTED(self, event):
@@ -6,12 +6,12 @@
 
     machines = Machines({"node": Mine})
 
-Theory of operation. For each kind of thing there is one machine, made from the declaration: its states are those of the
-model's machine, its triggers the model's steps, its arcs the moves that these claim. A thing that is watched is a model
-of it, an object of a subclass of `Followed`. `see` is told the state in which a record, or the store, shows a thing: if
-one step of the model leads there, its trigger is fired (`event.event.name`); if none does, several steps have happened
-that nobody saw, and the trigger is `UNSEEN`. The library calls the callbacks: `on_enter_STATE`, `on_exit_STATE`, and
-`after_move` for each move.
+Theory of operation. Each kind of thing has one machine, made from the declaration: its states are the states of the
+model's machine, its triggers the model's steps, its arcs the moves that these claim. A watched thing is a model of it,
+an object of a subclass of `Followed`. `see` receives the state of a thing in a record or in the store. If one step of
+the model leads there, its trigger is fired (`event.event.name`). If no step does, several unseen steps have happened,
+and the trigger is `UNSEEN`. The library calls the callbacks: `on_enter_STATE`, `on_exit_STATE`, and `after_move` for
+each move.
 
 | kind | what it is | its machine in the model |
 | --- | --- | --- |
@@ -21,8 +21,10 @@ that nobody saw, and the trigger is `UNSEEN`. The library calls the callbacks: `
 | `agent` | a node's agent and its worker group | `rendezvous.agent` |
 | `client` | a connection of the store that waits for keys | `waits.waiter_state` |
 
-Two things can go wrong: a callback raises (`see` raises it, and the thing has moved), and there are more things than
-`FOLLOWED_MAX` (UsageError).
+Failures:
+
+- A callback raises. `see` raises the same error, and the thing has moved.
+- More than `FOLLOWED_MAX` things are watched. `see` raises UsageError.
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ KINDS = {
 
 
 class Followed:
-    """A thing that is watched. Subclasses say what is to happen, by the library's names of callbacks.
+    """A watched thing. Subclasses define the reactions, by the library's names of callbacks.
 
     Attributes:
-        kind, name: of the thing: a run and round, a node, a connection.
+        kind, name: kind and name of the thing: a run and round, a node, a connection.
         state: the name of its state.
-        time: of the line, or the look, that showed it there, in seconds.
+        time: the time of the line, or the look, that showed this state, in seconds.
     """
 
     state: str
@@ -99,14 +101,14 @@ def declared(machine: Machine) -> Arcs:
 
 
 class Machines:
-    """The machines of all things that are watched.
+    """The machines of all watched things.
 
     Args:
-        models: kind -> the class of its things, a subclass of Followed; those of other kinds have no callbacks.
-        edition: whose protocol the job runs: torch's or ours.
+        models: kind -> the class of its things, a subclass of Followed; things of other kinds have no callbacks.
+        edition: the protocol of the job: torch's or ours.
 
     Raises:
-        UsageError: a kind is unknown, or a class is no Followed or has a callback of a state that its machine lacks.
+        UsageError: a kind is unknown, or a class is not a Followed or has a callback for a state that does not exist.
     """
 
     def __init__(self, models: Mapping[str, type[Followed]] | None = None, edition: Edition = Edition.TORCH) -> None:
@@ -115,30 +117,28 @@ class Machines:
         self._things: dict[tuple[str, str], Followed] = {}
         self._machines: dict[str, tuple[transitions.Machine, Arcs]] = {}
         for kind, model in self._models.items():
-            if kind not in KINDS:
-                raise UsageError(f"there is no kind {kind!r} of things to watch: give one of {', '.join(KINDS)}")
             _check(kind, model, self._made(kind)[1])
 
     def __iter__(self) -> Iterator[Followed]:
         return iter(self._things.values())
 
     def get(self, kind: str, name: str) -> Followed | None:
-        """The thing of this name, if it was seen."""
+        """The thing with this name, if it was seen."""
         return self._things.get((kind, name))
 
     def see(self, kind: str, name: str, state: str, time: float, step: str | None = None) -> Followed:
-        """A thing is in this state now, by this step if it is known; new ones begin in the initial state.
+        """Move a thing to its present state, by this step if it is known; new things begin in the initial state.
 
         Raises:
-            UsageError: there is no such kind or state, or there are too many things.
+            UsageError: the kind or the state does not exist, or too many things are watched.
         """
         machine, arcs = self._made(kind)
         if state not in arcs.states:
-            raise UsageError(f"a {kind} has no state {state!r}: it has {', '.join(arcs.states)}")
+            raise UsageError(f"a {kind} has no state {state!r}; its states are {', '.join(arcs.states)}")
         thing = self._things.get((kind, name))
         if thing is None:
             if len(self._things) >= FOLLOWED_MAX:
-                raise UsageError(f"more than {FOLLOWED_MAX} things are watched: forget those that are gone")
+                raise UsageError(f"more than {FOLLOWED_MAX} things are watched; forget the ones that have ended")
             thing = self._things[kind, name] = self._models.get(kind, Followed)(kind, name)
             thing.time = time
             machine.add_model(thing, initial=arcs.initial)
@@ -147,44 +147,40 @@ class Machines:
             steps = arcs.steps.get((thing.state, state), ())
             known = (step,) if step in steps else steps
             trigger = known[0] if len(known) == 1 else UNSEEN
-            # By the event: a method of the thing with the name of a trigger may be the user's own.
+            # The event is triggered itself: a method of the thing with the trigger's name may be the user's own.
             machine.events[trigger].trigger(thing, dest=state, steps=known)
         return thing
 
     def forget(self, kind: str, name: str) -> None:
-        """A thing is gone."""
+        """Stop watching a thing."""
         thing = self._things.pop((kind, name), None)
         if thing is not None:
             self._machines[kind][0].remove_model(thing)
 
     def line(self, line: Mapping[str, Any]) -> None:
-        """A line of a store's record: it moves the clients that wait for keys."""
-        name, time = str(line.get("c", 0)), float(line.get("t", 0.0))
-        match line.get("op"):
-            case "open":
-                self.see("client", name, Waiter.IDLE.name, time)
-            case "wait":
-                self._idle(name, time)
-                self.see("client", name, Waiter.BLOCKED.name, time)
-            case "go":
-                self.see("client", name, Waiter.SATISFIED.name, time)
-            case "stop":
-                ends = {"closed": Waiter.DISCONNECTED, "cancelled": Waiter.CANCELLING}
-                self.see("client", name, ends.get(str(line.get("why")), Waiter.TIMED_OUT).name, time)
-            case "close":
-                if self.get("client", name) is not None:
-                    self.see("client", name, Waiter.DISCONNECTED.name, time)
-                    self.forget("client", name)
+        """Take a line of a store's record, which may move a client that waits for keys."""
+        name, time, op = str(line.get("c", 0)), float(line.get("t", 0.0)), line.get("op")
+        if op == "wait":
+            self._idle(name, time)
+        ends = {"closed": Waiter.DISCONNECTED, "cancelled": Waiter.CANCELLING}
+        states = {
+            "open": Waiter.IDLE, "wait": Waiter.BLOCKED, "go": Waiter.SATISFIED, "close": Waiter.DISCONNECTED,
+            "stop": ends.get(str(line.get("why")), Waiter.TIMED_OUT),
+        }  # fmt: skip
+        if op in states and (op != "close" or self.get("client", name) is not None):
+            self.see("client", name, states[op].name, time)
+        if op == "close":
+            self.forget("client", name)
 
     def _idle(self, name: str, time: float) -> None:
-        """Between two waits a client waits for nothing; no line says so."""
+        """Move a client to IDLE between two waits, which no line shows."""
         thing = self.get("client", name)
         if thing is not None and thing.state != Waiter.BLOCKED.name:
             self.see("client", name, Waiter.IDLE.name, time)
 
     def _made(self, kind: str) -> tuple[transitions.Machine, Arcs]:
         if kind not in KINDS:
-            raise UsageError(f"there is no kind {kind!r} of things to watch: give one of {', '.join(KINDS)}")
+            raise UsageError(f"{kind!r} is not a kind of things to watch; give one of {', '.join(KINDS)}")
         if kind not in self._machines:
             arcs = arcs_of(kind, self._edition)
             moves: list[Any] = [
@@ -215,17 +211,13 @@ def system_of(kind: str, edition: Edition) -> System:
 
 @cache
 def arcs_of(kind: str, edition: Edition) -> Arcs:
-    """The machine of a kind, as its declaration has it; made once, for that takes a second."""
+    """The machine of a kind from its declaration; it is cached, because making it takes a second."""
     return declared(system_of(kind, edition).machines[KINDS[kind]])
 
 
 def _leads(dest: str) -> Any:
-    """One step may lead to several states: the one that was seen decides."""
-
-    def leads(event: transitions.EventData) -> bool:
-        return bool(event.kwargs["dest"] == dest)
-
-    return leads
+    """A condition that selects the seen state, because one step may lead to several states."""
+    return lambda event: bool(event.kwargs["dest"] == dest)
 
 
 def _check(kind: str, model: type[Followed], arcs: Arcs) -> None:

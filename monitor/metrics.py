@@ -1,23 +1,27 @@
 """The numbers of a watch for Prometheus, by `prometheus-client`, which the extra `metrics` installs.
 
-Rule: a number is read when it is asked for, and then nothing waits for a store. The job's name is a label of each.
+Rule: a number is read on request, which never waits for a store. Each number has the job's name as a label.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trystate.impl.rendezvous.errors import RendezvousError
 from trystate.model.errors import UnavailableError, UsageError
 
-if TYPE_CHECKING:
-    from .watch import Watch
+from .sources import polled
+from .watch import BUCKETS, Watch
 
 HOST = "127.0.0.1"
-INTERVAL_SECONDS = 1.0  # between two looks at a job
-JOIN_SECONDS = 6.0  # an operation of the store, and a little
+INTERVAL_SECONDS = 1.0  # time between two looks at a job
+JOIN_SECONDS = 6.0  # longer than an operation of the store
+Row = tuple[str, str, float | tuple[str, Mapping[str, float]]]
+"""A metric: its name, its meaning, and its value, or a label with the values for each value of the label."""
 
 
 def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
@@ -38,7 +42,7 @@ def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise UsageError(f"--metrics {port}: {host} refuses it: {error.strerror}; choose another port") from None
+        raise UsageError(f"--metrics {port}: cannot listen on {host}: {error.strerror}; choose another port") from None
 
     def end() -> None:
         server.shutdown()
@@ -50,16 +54,14 @@ def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
 
 @contextmanager
 def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str = HOST) -> Iterator[None]:
-    """Serve the numbers of a job while the block runs: a thread of its own looks at the store every second.
+    """Serve the numbers of a job while the block runs: a separate thread looks at the store every second.
 
-    A store that is not there yet, or no longer, is a number (`trystate_up`), and not an error.
+    A store that does not exist yet or has ended is a number (`trystate_up`), and not an error.
 
     Raises:
         UnavailableError: `prometheus-client` is not installed.
         UsageError: the port cannot be listened on.
     """
-    from .watch import Watch
-
     watch, stop = Watch(job, endpoint), threading.Event()
     end = serve(watch, port, host)
     thread = threading.Thread(
@@ -75,10 +77,6 @@ def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str
 
 
 def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.Event) -> None:
-    from trystate.impl.rendezvous.errors import RendezvousError
-
-    from .sources import polled
-
     while not stop.is_set():
         try:
             for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=stop.wait):
@@ -87,82 +85,56 @@ def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.E
                 watch.silence(look.quiet, look.why) if look.why else watch.look(
                     look.state, look.time, look.took, look.missing
                 )
-        except RendezvousError:  # nobody serves it yet
+        except RendezvousError:  # no process serves it yet
             stop.wait(INTERVAL_SECONDS)
 
 
 class Collector:
-    """Makes the families of metrics from the numbers as they are now."""
+    """Makes the families of metrics from the present numbers."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        yield from self._gauges(GaugeMetricFamily)
-        yield from self._counts(CounterMetricFamily)
-        yield self._forming()
-
-    def _gauges(self, family: Any) -> Iterator[Any]:
-        watch, job = self._watch, self._watch.job
-        status = watch.status()
-
-        def one(name: str, doc: str, value: float) -> Any:
-            made = family(f"trystate_{name}", doc, labels=["job"])
-            made.add_metric([job], value)
-            return made
-
-        yield one("up", "The store answers", "quiet" not in watch.warnings and status is not None)
-        yield one("store_latency_seconds", "Time of the last answer of the store", watch.numbers.answered)
-        if status is None:
-            return
-        yield one("round", "Number of the round", status.round)
-        yield one("round_complete", "The round is complete", status.complete)
-        yield one("closed", "The job is closed", status.closed is not None)
-        nodes = family("trystate_nodes", "Nodes by the list they are on", labels=["job", "list"])
-        for name in ("participants", "expected", "waiting", "spares"):
-            nodes.add_metric([job, name], len(status.of(name)))
-        yield nodes
-        age = family("trystate_heartbeat_age_seconds", "Time since a heartbeat was seen", labels=["job", "node"])
-        for member in status.members:
-            seen = member.beat_seconds if member.beat_seconds is not None else member.silent_seconds
-            age.add_metric([job, member.name], seen or 0.0)
-        yield age
-        held = family("trystate_warnings", "Warnings that hold, by kind", labels=["job", "kind"])
-        kinds = [name.partition(" ")[0] for name in list(watch.warnings)]
-        for kind in dict.fromkeys(kinds):
-            held.add_metric([job, kind], kinds.count(kind))
-        yield held
-
-    def _counts(self, family: Any) -> Iterator[Any]:
-        numbers, job = self._watch.numbers, self._watch.job
-        for name, doc, value in (
-            ("rounds", "Rounds that were seen complete", numbers.rounds),
-            ("lost_writes", "Writes of the state that were refused (in a record)", numbers.lost_writes),
-            ("unseen_changes", "Changes of the state between two looks", numbers.unseen),
-        ):
-            made = family(f"trystate_{name}", doc, labels=["job"])
-            made.add_metric([job], value)
-            yield made
-        restarts = family("trystate_restarts", "Complete rounds that were replaced, by cause", labels=["job", "cause"])
-        for cause, count in (dict(numbers.causes) or {"unknown": 0}).items():
-            restarts.add_metric([job, cause], count)
-        yield restarts
-        warned = family("trystate_warnings_given", "Warnings that were given, by kind", labels=["job", "kind"])
-        for kind, count in dict(numbers.warned).items():
-            warned.add_metric([job, kind], count)
-        yield warned
-
-    def _forming(self) -> Any:
-        from prometheus_client.core import HistogramMetricFamily
-
-        from .watch import BUCKETS
-
+        for family, rows in ((GaugeMetricFamily, self._gauges()), (CounterMetricFamily, self._counts())):
+            for name, doc, of in rows:
+                of = of if isinstance(of, tuple) else ("", {"": of})
+                made = family(f"trystate_{name}", doc, labels=["job", *filter(None, of[:1])])
+                for label, value in of[1].items():
+                    made.add_metric([self._watch.job, *filter(None, [label])], value)
+                yield made
         numbers = self._watch.numbers
         buckets = [(f"{most:g}", float(count)) for most, count in zip(BUCKETS, numbers.formed, strict=True)]
-        made = HistogramMetricFamily(
-            "trystate_round_forming_seconds", "Time from the begin of a round until it was complete", labels=["job"]
+        forming = HistogramMetricFamily(
+            "trystate_round_forming_seconds", "Time from the start of a round until it was complete", labels=["job"]
         )
-        made.add_metric([self._watch.job], [*buckets, ("+Inf", float(numbers.formed_count))], numbers.formed_sum)
-        return made
+        forming.add_metric([self._watch.job], [*buckets, ("+Inf", float(numbers.formed_count))], numbers.formed_sum)
+        yield forming
+
+    def _gauges(self) -> Iterator[Row]:
+        watch, status = self._watch, self._watch.status()
+        yield "up", "The store answers", "quiet" not in watch.warnings and status is not None
+        yield "store_latency_seconds", "Time of the last answer of the store", watch.numbers.answered
+        if status is None:
+            return
+        yield "round", "Number of the round", status.round
+        yield "round_complete", "The round is complete", status.complete
+        yield "closed", "The job is closed", status.closed is not None
+        lists = ("participants", "expected", "waiting", "spares")
+        yield "nodes", "Nodes by their list", ("list", {name: len(status.of(name)) for name in lists})
+        ages = {one.name: one.beat_seconds if one.beat_seconds is not None else one.silent_seconds or 0.0
+                for one in status.members}  # fmt: skip
+        yield "heartbeat_age_seconds", "Time since a heartbeat was seen", ("node", ages)
+        kinds = Counter(name.partition(" ")[0] for name in list(watch.warnings))
+        yield "warnings", "Warnings that hold, by kind", ("kind", kinds)
+
+    def _counts(self) -> Iterator[Row]:
+        numbers = self._watch.numbers
+        yield "rounds", "Rounds that were seen complete", numbers.rounds
+        yield "lost_writes", "Writes of the state that were refused (in a record)", numbers.lost_writes
+        yield "unseen_changes", "Changes of the state between two looks", numbers.unseen
+        causes = dict(numbers.causes) or {"unknown": 0}
+        yield "restarts", "Complete rounds that were replaced, by cause", ("cause", causes)
+        yield "warnings_given", "Warnings that were given, by kind", ("kind", dict(numbers.warned))

@@ -1,26 +1,27 @@
-"""Backward passes as the workers recorded them: merged, compared with the model's, and told.
+"""Backward passes as the workers recorded them: merged, compared with the model's, and reported.
 
-Theory of operation. Each worker writes a record of its own (`impl/autograd/recorder`), by its own clock. `merged` puts
-them in one order by cause: a message is heard after it was told, and answered after it was heard; clocks decide only
-where nothing else does. `Passes` takes the lines in that order. For each worker's part of a pass it moves along the
-machine `part` of the model (`model/autograd/backward`), whose moves are read off the declaration; a part of the runtime
-does not tell marking and counting from running, so that these three are one state here.
+Theory of operation. Each worker writes its own record (`impl/autograd/recorder`), by its own clock. `merged` puts them
+into one causal order: a message is received after it was sent, and answered after it was received; clocks decide only
+between lines without a cause. `Passes` takes the lines in that order. For each worker's part of a pass it follows the
+machine `part` of the model (`model/autograd/backward`), whose moves are read off the declaration. A part of the runtime
+does not distinguish marking and counting from running, so these three are one state here.
 
-| check | what is wrong |
+| check | problem |
 | --- | --- |
-| `moves` | a part moves as no step of the model moves it |
+| `moves` | a part moves in a way that no step of the model does |
 | `counts` | a node is counted twice, runs without having been counted, or runs twice in a pass |
-| `order` | a message is heard, or answered, that was not told; a send is given two gradients in one pass |
+| `order` | a message is received, or answered, that was not sent; a send gets two gradients in one pass |
 | `end` | backward() returned, and a node has not run, an answer is missing, or a worker's part is not done |
 | `left` | backward() raised, and a worker that can be reached still has its part of the pass |
 | `contexts` | a part begins in a context that is over at this worker |
 
-A record that is cut, or full, says nothing of the time after: of its worker nothing is missed then.
+A record that is cut or full ends early, and no later line of its worker is expected.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,13 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trystate.impl.host.visible import some
 from trystate.model.autograd.backward import Ours, Smart
 from trystate.model.autograd.vocabulary import Part
 from trystate.model.errors import UsageError
 
 FORMAT = 1
 LINE_BYTES_MAX = 1 << 26  # the counts of two million nodes
-PASSES_MAX = 10_000  # that are kept at once: of twice as many the older ones that have ended are forgotten
+PASSES_MAX = 10_000  # passes that are kept: at twice this number, older passes that have ended are forgotten
 WRONG_MAX = 1_000
 SHOWN_MAX = 8  # nodes or messages that a sentence lists
 RUNNING = (Part.MARKING, Part.COUNTING, Part.RUNNING)
@@ -47,7 +49,7 @@ Told = tuple[int, int, str, int]  # pass, worker, kind and send of a message
 
 @dataclass(frozen=True, slots=True)
 class PassWrong:
-    """Something that the model forbids: the check that found it, the record and its line, and the pass."""
+    """A violation of the model: the check that found it, the record and its line, and the pass."""
 
     check: str
     where: str
@@ -59,8 +61,8 @@ class PassWrong:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An event as a picture shows it: a note of one worker, or (with `to`) a message between two."""
+class PictureRow:
+    """An event in a picture: a note of one worker, or (with `to`) a message between two."""
 
     worker: int
     lines: tuple[str, ...]
@@ -79,20 +81,20 @@ class Share:
 
 @dataclass(slots=True)
 class Pass:
-    """A pass: its context, the part of each worker, and the messages that have no answer."""
+    """A pass: its context, the part of each worker, and the messages without an answer."""
 
     number: int
     context: int
     began: float
     ended: float = 0.0
     shares: dict[int, Share] = field(default_factory=dict)
-    open: dict[Told, tuple[int, str]] = field(default_factory=dict)  # -> its sender, and where the line is
-    given: set[int] = field(default_factory=set)  # sends that were sent a gradient
+    open: dict[Told, tuple[int, str]] = field(default_factory=dict)  # -> its sender, and the place of the line
+    given: set[int] = field(default_factory=set)  # sends that got a gradient
     marked: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)  # workers that did not answer
     messages: int = 0
     where: str = ""  # the line of its end
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PictureRow] = field(default_factory=list)
 
     @property
     def root(self) -> int:
@@ -103,7 +105,7 @@ class Pass:
         return self.shares[self.root].state if self.root in self.shares else Part.IDLE
 
     def __str__(self) -> str:
-        """One line for a person."""
+        """One line for a reader."""
         how = {Part.DONE: "returned", Part.CANCELLED: "raised", Part.FAILED: "is being cancelled"}
         nodes = sum(len(share.ran) for share in self.shares.values())
         took = f" after {1000 * (self.ended - self.began):.1f} ms" if self.ended else ""
@@ -122,9 +124,9 @@ def shown_id(number: int) -> str:
 
 
 def part_moves() -> frozenset[tuple[Part, Part]]:
-    """The moves of a part in one pass, of both modes, as the model's steps claim them.
+    """The moves of a part in one pass, in both modes, that the model's steps claim.
 
-    The runtime passes through DRAINING at once when all its messages are answered, and does not tell it then.
+    The runtime passes through DRAINING at once when all its messages are answered, and does not record it then.
     """
     arcs = {arc for system in (Ours(attempt=1), Smart(attempt=1)) for t in system.transitions for arc in t.arcs}
     pairs = {(_merged(a.source), _merged(a.dest)) for a in arcs if isinstance(a.source, Part)}
@@ -140,10 +142,10 @@ def _merged(part: Any) -> Part:
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, Line]]:
-    """The lines of one worker's record, each with its place; a last one that a crash has cut off is left out.
+    """The lines of one worker's record, each with its place; a last line that a crash has cut off is left out.
 
     Raises:
-        UsageError: the file cannot be read, or a line is none of such a record.
+        UsageError: the file cannot be read, or a line does not belong to such a record.
     """
     try:
         with open(path, "rb") as file:
@@ -151,7 +153,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, Line]]:
                 raw = file.readline(LINE_BYTES_MAX)
                 if not raw.endswith(b"\n"):
                     if len(raw) == LINE_BYTES_MAX:
-                        raise UsageError(f"{path.name}:{number}: a line of more than {LINE_BYTES_MAX} bytes")
+                        raise UsageError(f"{path.name}:{number}: the line has more than {LINE_BYTES_MAX} bytes")
                     return
                 where = f"{path.name}:{number}"
                 yield where, _checked(where, raw, number == 1)
@@ -160,7 +162,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, Line]]:
 
 
 def is_record(path: Path) -> bool:
-    """Is this the record of a worker's passes?"""
+    """Whether this is the record of a worker's passes."""
     try:
         with open(path, "rb") as file:
             return b'"by":"autograd"' in file.readline(1000)
@@ -172,48 +174,34 @@ def _checked(where: str, raw: bytes, is_first: bool) -> Line:
     try:
         line = json.loads(raw)
     except (ValueError, RecursionError):
-        raise UsageError(f"{where}: this is no line of JSON") from None
+        raise UsageError(f"{where}: the line is not JSON") from None
     if not isinstance(line, dict) or not isinstance(line.get("op"), str):
-        raise UsageError(f"{where}: this line has no `op`: a record of passes is made by `record_to`")
+        raise UsageError(f"{where}: the line has no `op`; give a record that `record_to` has written")
     if is_first and (line.get("by"), line.get("format")) != ("autograd", FORMAT):
-        raise UsageError(f"{where}: this is no record of passes of format {FORMAT}, which `record_to` writes")
+        raise UsageError(f"{where}: this is not a record of passes of format {FORMAT}; give one that `record_to` wrote")
     return line
 
 
 def merged(records: Sequence[Path]) -> Iterator[tuple[str, int, Line]]:
-    """The lines of all records in one order by cause: where each stands, its worker, and the line."""
+    """The lines of all records in one causal order, each with its place and its worker."""
     told: Counter[tuple[Any, ...]] = Counter()
-    streams = [_Stream(lines_of(path)) for path in records]
-    while live := [stream for stream in streams if stream.line is not None]:
-        ready = [stream for stream in live if stream.is_ready(told)] or live
-        first = min(ready, key=lambda stream: float(stream.line.get("t", 0.0)) if stream.line else 0.0)
-        assert first.line is not None
-        for made in _makes(first.worker, first.line):
-            told[made] += 1
-        yield first.where, first.worker, first.line
-        first.advance()
+    streams = [lines_of(path) for path in records]
+    heads: dict[int, tuple[str, int, Line]] = {}  # record -> its next line, with its place and its worker
 
+    def advance(record: int, worker: int) -> None:
+        heads.pop(record, None)
+        for where, line in itertools.islice(streams[record], 1):
+            heads[record] = where, int(line["worker"]) if line["op"] == "header" else worker, line
 
-class _Stream:
-    """The record of one worker, and its next line."""
-
-    def __init__(self, lines: Iterator[tuple[str, Line]]) -> None:
-        self._lines = lines
-        self.worker, self.where, self.line = -1, "", None
-        self.advance()
-
-    where: str
-    line: Line | None
-
-    def advance(self) -> None:
-        self.where, self.line = next(self._lines, ("", None))
-        if self.line is not None and self.line["op"] == "header":
-            self.worker = int(self.line["worker"])
-
-    def is_ready(self, told: Counter[tuple[Any, ...]]) -> bool:
-        """Have the causes of the next line been seen?"""
-        assert self.line is not None
-        return all(told[cause] > 0 for cause in _needs(self.worker, self.line))
+    for record in range(len(streams)):
+        advance(record, -1)
+    while heads:
+        ready = [r for r, (_, worker, line) in heads.items() if all(told[cause] for cause in _needs(worker, line))]
+        first = min(ready or heads, key=lambda r: (float(heads[r][2].get("t", 0.0)), r))
+        where, worker, line = heads[first]
+        told.update(_makes(worker, line))
+        yield where, worker, line
+        advance(first, worker)
 
 
 def _ids(line: Line) -> tuple[Any, ...]:
@@ -242,8 +230,8 @@ class Passes:
 
     Attributes:
         passes: by number, in the order in which they began.
-        counts: how many lines of each kind were checked.
-        workers: whose records there are.
+        counts: number of checked lines of each kind.
+        workers: the workers with a record.
     """
 
     def __init__(self, rows_max: int = 0) -> None:
@@ -257,10 +245,10 @@ class Passes:
         self._cut: set[int] = set()
 
     def feed(self, where: str, worker: int, line: Line) -> list[PassWrong]:
-        """The next line, of this worker; what is wrong with it.
+        """Take the next line, of this worker; returns its problems.
 
         Raises:
-            UsageError: it lacks a field, or has one of another kind.
+            UsageError: the line lacks a field, or has one of another kind.
         """
         before = len(self.wrong)
         try:
@@ -277,7 +265,8 @@ class Passes:
         elif op == "full":
             self._cut.add(worker)
         elif line["pass"] is None:
-            self._cleans(worker, line)
+            if op in ("told", "heard"):  # CLEAN
+                self._over[worker].add(int(line["context"]))
         else:
             one = self._pass(line)
             if op in ("state", "counted", "ran"):
@@ -299,13 +288,9 @@ class Passes:
         if len(self.wrong) < WRONG_MAX:
             self.wrong.append(PassWrong(check, where, one.number, text))
 
-    def _draw(self, one: Pass, row: Row) -> None:
+    def _draw(self, one: Pass, row: PictureRow) -> None:
         if len(one.rows) < self._rows_max:
             one.rows.append(row)
-
-    def _cleans(self, worker: int, line: Line) -> None:
-        if line["op"] in ("told", "heard"):
-            self._over[worker].add(int(line["context"]))
 
     def _state(self, where: str, worker: int, line: Line, one: Pass) -> None:
         share, state = one.shares[worker], Part[line["state"]]
@@ -321,7 +306,7 @@ class Passes:
                 self._note("end", where, one, f"worker {worker}'s part is done, and did not run {_listed(missing)}")
         if worker == one.root and state in OVER:
             one.ended, one.where = float(line["t"]), where
-        self._draw(one, Row(worker, (state.name.lower(),)))
+        self._draw(one, PictureRow(worker, (state.name.lower(),)))
 
     def _counted(self, where: str, worker: int, line: Line, one: Pass) -> None:
         share = one.shares[worker]
@@ -329,7 +314,7 @@ class Passes:
             self._note("counts", where, one, f"worker {worker} counts its nodes again")
         share.counted = {int(number): str(name) for number, name, _ in line["nodes"]}
         told = (f"{name} ({count})" for _, name, count in line["nodes"][:SHOWN_MAX])
-        self._draw(one, Row(worker, ("counts dependencies", *told)))
+        self._draw(one, PictureRow(worker, ("counts dependencies", *told)))
 
     def _ran(self, where: str, worker: int, line: Line, one: Pass) -> None:
         share = one.shares[worker]
@@ -343,7 +328,7 @@ class Passes:
             self._note("counts", where, one, f"worker {worker} runs nodes that were not counted: {_listed(strange)}")
         share.ran.update(line["nodes"])
         names = [share.counted.get(n, "?") for n in line["nodes"]]
-        self._draw(one, Row(worker, ("runs", *names[:SHOWN_MAX])))
+        self._draw(one, PictureRow(worker, ("runs", *names[:SHOWN_MAX])))
 
     def _told(self, where: str, worker: int, line: Line, one: Pass) -> None:
         kind, to = line["message"], int(line["to"])
@@ -354,33 +339,33 @@ class Passes:
             if kind in ("BACKWARD", "MARK"):
                 (one.given if kind == "BACKWARD" else one.marked).add(send)
             one.open[(to, int(line["answers"]), kind, send)] = worker, where
-        self._draw(one, Row(worker, (_text(line),), to))
+        self._draw(one, PictureRow(worker, (_text(line),), to))
 
     def _heard(self, where: str, worker: int, line: Line, one: Pass) -> None:
         for send in line.get("sends", [0]):
             own, carried = ((worker, k, line["message"], send) for k in (0, 1))
-            if carried in one.open:  # with an answer: it has none of its own
+            if carried in one.open:  # sent with an answer: it has no own answer
                 del one.open[carried]
             elif own not in one.open and int(line["peer"]) in self.workers - self._cut:
-                self._note("order", where, one, f"worker {worker} hears {_text(line)}, which worker {line['peer']} "
-                           "has not told it")  # fmt: skip
+                self._note("order", where, one, f"worker {worker} receives {_text(line)}, which worker {line['peer']} "
+                           "has not sent")  # fmt: skip
 
     def _answered(self, where: str, worker: int, line: Line, one: Pass) -> None:
         peer, outcome = int(line["peer"]), line["outcome"]
         for send in line.get("sends", [0]):
             if one.open.pop((peer, 0, line["message"], send), None) is None:
-                self._note("order", where, one, f"an answer to {_text(line)}, which worker {worker} has not told")
+                self._note("order", where, one, f"an answer to {_text(line)}, which worker {worker} has not sent")
         if outcome == "LOST":
             one.lost.add(peer)
         change = f", {line['change']:+d}" if line.get("change") else ""
-        self._draw(one, Row(peer, (f"{outcome}{change}",), worker, answer=True))
+        self._draw(one, PictureRow(peer, (f"{outcome}{change}",), worker, answer=True))
 
     # ---- the end of the record
 
     def finish(self) -> list[PassWrong]:
-        """The records are over: what is wrong with the ends of the passes.
+        """End the records; returns the problems of the ends of the passes.
 
-        It is asked now, and not at the line of the end, since nothing orders that with the lines of other workers.
+        They are checked now and not at the line of the end, which has no order with the lines of other workers.
         """
         before = len(self.wrong)
         for one in self.passes.values():
@@ -397,10 +382,10 @@ class Passes:
         busy = [f"worker {worker} ({share.state.name})" for worker, share in one.shares.items()
                 if share.state is not Part.DONE and worker not in self._cut]  # fmt: skip
         if busy:
-            self._note("end", where, one, f"backward() returned, and the part is not done of {_listed(busy)}")
+            self._note("end", where, one, f"backward() returned, and these parts are not done: {_listed(busy)}")
         waiting = [_unanswered(told, one.open[told][0]) for told in one.open]
         if waiting:
-            self._note("end", where, one, f"backward() returned, and is not answered: {_listed(waiting)}")
+            self._note("end", where, one, f"backward() returned, and these answers are missing: {_listed(waiting)}")
         if missing := sorted(one.marked - one.given):
             sends = _listed([shown_id(send) for send in missing])
             self._note("end", where, one, f"backward() returned, and these marked sends got no gradient: {sends}")
@@ -412,7 +397,7 @@ class Passes:
             self._note("left", where, one, f"backward() raised, and the pass is not over at {_listed(left)}")
 
     def waits(self) -> Iterator[str]:
-        """Of each pass that is not over: who waits for whom."""
+        """The waits of each pass that is not over."""
         for one in self.passes.values():
             if one.state in OVER or not one.shares:
                 continue
@@ -431,13 +416,12 @@ def _unanswered(told: Told, sender: int) -> str:
     to, carried, kind, send = told
     name = kind if kind == "CANCEL" else f"{kind} of send {shown_id(send)}"
     if carried:
-        return f"worker {sender} sent {name} with an answer, and worker {to} has not heard it"
+        return f"worker {sender} sent {name} with an answer, and worker {to} has not received it"
     return f"worker {sender} waits for worker {to} to answer {name}"
 
 
 def _listed(items: Sequence[str]) -> str:
-    more = len(items) - SHOWN_MAX
-    return ", ".join(items[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return some(items, SHOWN_MAX)
 
 
 def read(paths: Iterable[Path], rows_max: int = 0) -> Passes:

@@ -1,10 +1,13 @@
-"""The lines of a record of a store's server: read one at a time, checked, and never more of them kept than one.
+"""The lines of a record of a store's server: read one at a time, checked, and not kept.
 
-Theory of operation. A record is a file, and those that continue it (FILE, FILE.1, FILE.2 ...; `impl/store/record.py`
-writes them). `lines` yields each line as a `Line`, or a `Flaw` with its place and what is wrong with it; what follows
-a flaw is read on. A line that has no end is the one that a crash has cut off. Nothing of a line is executed. Three
-things can go wrong: the file cannot be read or is none (UsageError), a line is no line of a record (Flaw), the format
-is a later one (UsageError).
+Theory of operation. A record is a file with its later files (FILE, FILE.1, FILE.2 ...; `impl/store/record` writes
+them). `lines` yields each line as a `Line`, or a `Flaw` with its place and its fault, and continues after a flaw. A
+line without an end was cut off by a crash. Nothing of a line is executed.
+
+Failures:
+
+- The file cannot be read, is not a record, or has a later format. `lines` raises UsageError.
+- A line is not a line of a record. `lines` yields a Flaw.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from trystate.impl.store.record.format import FORMAT, LINE_BYTES_MAX
 from trystate.impl.store.record.writer import segments
 from trystate.model.errors import UsageError
 
-STRUCTURE_BYTES_MAX = 1 << 18  # of a line, beside its texts; parsed, they take some thirty times as much memory
+STRUCTURE_BYTES_MAX = 1 << 18  # limit of a line without its texts; parsed, it takes some thirty times as much memory
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 NUMBER_MAX = (1 << 53) - 1
 TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
-SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs, beside `t` and `c`
+SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs in addition to `t` and `c`
     "header": {"format": NUMBER},
     "open": {},
     "close": {},
@@ -39,13 +42,12 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "lost": {"lines": NUMBER},
     "end": {},
 }
-STATE = re.compile(r"(?:^|/)(?:torch\.rendezvous\.(?P<torch>[^/]+)|trystate/(?P<ours>[^/]+)/state)$")
-PART = re.compile(r"(?:^|/)torch\.rendezvous\.(?P<torch>[^/]+)\.(?P<round>\d+)/(?P<rest>.+)$")
+PART = re.compile(r"(?:^|/)torch\.rendezvous\.(?P<torch>.+?)\.(?P<round>\d+)/(?P<rest>.+)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: `what` is done, at `time` seconds of the recorder's clock, by a connection, and the rest of it."""
+    """One line: the operation `what`, at `time` seconds of the recorder's clock, its connection, and its fields."""
 
     file: str
     number: int
@@ -56,7 +58,7 @@ class Line:
 
     @property
     def key(self) -> str:
-        """The key of the request, the first one of several; empty: it has none."""
+        """The key of the request, or the first of several; empty: it has no key."""
         key, keys = self.fields.get("key"), self.fields.get("keys")
         if isinstance(keys, list) and keys:
             key = keys[0]
@@ -68,7 +70,7 @@ class Line:
 
     @property
     def value(self) -> bytes | None:
-        """The value of a key, as its bytes; None: it was left out."""
+        """The value of a key as bytes; None: it was left out."""
         value = self.fields.get("value")
         try:
             return value.encode("latin-1") if isinstance(value, str) else None
@@ -78,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A line that is none of a record, and why. `cut`: it is the last one, and a crash may have cut it off."""
+    """A line that does not belong to a record, and the reason. `cut`: it is the last line, perhaps cut by a crash."""
 
     file: str
     number: int
@@ -91,10 +93,10 @@ class Flaw:
 
 
 def lines(paths: Iterable[Path]) -> Iterator[Line | Flaw]:
-    """The lines of some files, one after the other; with a file also those that continue it.
+    """The lines of some files and of their later files, one after the other.
 
     Raises:
-        UsageError: a file cannot be read, is no record, or of a later format.
+        UsageError: a file cannot be read, is not a record, or has a later format.
     """
     for path in all_files(paths):
         try:
@@ -105,12 +107,12 @@ def lines(paths: Iterable[Path]) -> Iterator[Line | Flaw]:
 
 
 def all_files(paths: Iterable[Path]) -> list[Path]:
-    """The files, each with FILE.1, FILE.2 ... as far as they exist and are not named themselves."""
+    """The files, each with its FILE.1, FILE.2 ... that exist and are not named themselves."""
     named = [*paths]
     found: list[Path] = []
     for path in named:
         later = [file for _, file in segments(path) if file not in named]
-        found += [path, *later] if path.exists() or not later else later  # the oldest files of a record may be gone
+        found += [path, *later] if path.exists() or not later else later  # the oldest may be deleted
     return found
 
 
@@ -118,24 +120,20 @@ def of_stream(stream: BinaryIO, name: str) -> Iterator[Line | Flaw]:
     """The lines of one open file.
 
     Raises:
-        UsageError: its first line is no header, or that of a later format.
+        UsageError: its first line is not a header, or has a later format.
     """
     time, number = 0.0, 0
-    while True:
-        text = stream.readline(LINE_BYTES_MAX + 1)
-        if not text:
-            break
-        number += 1
+    for number, text in enumerate(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""), 1):
         if len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
             _skip(stream)
-            yield Flaw(name, number, f"it has more than {LINE_BYTES_MAX} bytes, which no line of a record has")
+            yield Flaw(name, number, f"it has more than {LINE_BYTES_MAX} bytes, the limit of a line")
             continue
         line = parse(text, name, number, cut=not text.endswith(b"\n"))
         if number == 1:
             _check_header(line, name)
         if isinstance(line, Line):
             if line.time < time:
-                yield Flaw(name, number, f"its time is {time - line.time:.3f} s before that of the line before it")
+                yield Flaw(name, number, f"its time is {time - line.time:.3f} s before the previous line's")
             time = max(time, line.time)
         yield line
     if number == 0:
@@ -143,7 +141,7 @@ def of_stream(stream: BinaryIO, name: str) -> Iterator[Line | Flaw]:
 
 
 def _skip(stream: BinaryIO) -> None:
-    """Go on behind the end of a line, a piece at a time."""
+    """Skip to the end of a line, a piece at a time."""
     while (piece := stream.readline(LINE_BYTES_MAX)) and not piece.endswith(b"\n"):
         pass
 
@@ -151,7 +149,7 @@ def _skip(stream: BinaryIO) -> None:
 def _check_header(line: Line | Flaw, name: str) -> None:
     if isinstance(line, Flaw) or line.what != "header":
         why = line.why if isinstance(line, Flaw) else f"it is a line {line.what!r}"
-        raise UsageError(f"{name}: its first line is no header of a record: {why}; name a file of --record")
+        raise UsageError(f"{name}: its first line is not a header of a record: {why}; name a file of --record")
     if line.fields["format"] != FORMAT:
         raise UsageError(
             f"{name} is a record of format {line.fields['format']}, and this version reads {FORMAT}: "
@@ -160,27 +158,27 @@ def _check_header(line: Line | Flaw, name: str) -> None:
 
 
 def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = False) -> Line | Flaw:
-    """One line of a record, or what is wrong with it."""
+    """One line of a record, or its flaw."""
     try:
         found = loaded(text)
     except (ValueError, RecursionError) as error:
         if cut:
             return Flaw(file, number, "it is cut off", cut=True)
-        return Flaw(file, number, f"it is no JSON: {str(error)[:80]}")
+        return Flaw(file, number, f"it is not JSON: {str(error)[:80]}")
     if not isinstance(found, dict):
         return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
     return checked(found, file, number)
 
 
 def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
-    """A line that was read already, or what is wrong with it."""
+    """A line that was parsed already, or its flaw."""
     what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
     if not isinstance(what, str) or not 0 < len(what) <= 40:
         return Flaw(file, number, "it has no `op`")
     if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= NUMBER_MAX:
-        return Flaw(file, number, "its `t` is no time in seconds")
+        return Flaw(file, number, "its `t` is not a time in seconds")
     if isinstance(connection, bool) or not isinstance(connection, int) or not 0 <= connection <= NUMBER_MAX:
-        return Flaw(file, number, "its `c` is no number of a connection")
+        return Flaw(file, number, "its `c` is not the number of a connection")
     for name, kinds in SHAPES.get(what, {}).items():
         value: Any = found.get(name)
         fits = isinstance(value, kinds) and not isinstance(value, bool)
@@ -190,21 +188,21 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
 
 
 def loaded(text: bytes | str) -> Any:
-    """The JSON of a line, whose numbers, lists and names take little memory: in a record texts alone are long.
+    """The JSON of a line, whose numbers, lists and names take little memory: only the texts of a record are long.
 
     Raises:
-        ValueError: it is not JSON, or has too much beside its texts.
+        ValueError: it is not JSON, or is too long without its texts.
         RecursionError: it is nested too deeply.
     """
     if len(text) > STRUCTURE_BYTES_MAX:
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         if len(_TEXT.sub(b"", data)) > STRUCTURE_BYTES_MAX:
-            raise ValueError(f"beside its texts it has more than {STRUCTURE_BYTES_MAX} bytes")
+            raise ValueError(f"without its texts it has more than {STRUCTURE_BYTES_MAX} bytes")
     return json.loads(text, parse_constant=_refuse)
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _shown(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""The states that a watch looks at: polled from a store, or read from a record that grows.
+"""The sources of a watch: states polled from a store, or read from a record that grows.
 
-Theory of operation. A source is an iterator of looks, that takes its time: `polled` asks a store every so often, as an
-observer that writes nothing, and `tailed` reads the lines of a record as they are written. A store that does not
-answer, or a record that does not grow, is a look with a reason. Times are of one clock: the monotonic one of this
-process for a store, the recorder's for a record.
+Theory of operation. A source is a blocking iterator of looks: `polled` reads a store periodically, as an observer that
+writes nothing, and `tailed` reads the lines of a record as they are written. A store that does not answer, or a record
+that does not grow, is a look with a reason. All times are by one clock: this process's monotonic clock for a store, the
+recorder's clock for a record.
 """
 
 from __future__ import annotations
@@ -15,46 +15,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
-from trystate.impl.rendezvous.jobs import OURS
-from trystate.impl.rendezvous.state import State
-from trystate.impl.store.record.format import LINE_BYTES_MAX, is_state
-from trystate.model.errors import TrystateError, UsageError
+from trystate.impl.store.record.format import LINE_BYTES_MAX
+from trystate.model.errors import UsageError
 
 from .record import loaded
+from .rendezvous.shared_state import NoState, Protocol, Snapshot, identify, read
 from .round_keys import Missing, missing
-from .status import NoAnswer, endpoint_store, found
-from .torch_state import TorchState
-from .torch_state import read as read_torch
+from .status import NoAnswer, endpoint_store, read_job
 
-PAUSE_SECONDS = 0.2  # between two looks at the end of a record
-RETRY_SECONDS = 1.0  # until a store is connected to again
+PAUSE_SECONDS = 0.2  # polling interval of the end of a record
+RETRY_SECONDS = 1.0  # pause before a new connection to a store
 READ_BYTES = 1 << 20
-HEAD_BYTES = 1 << 10  # of a file, by which it is known again
-SENTINEL = b"Y2FuaW1hZGFt"  # torch writes it where there is no state yet
-TORCHS, OURS_BEGIN, OURS_END = "torch.rendezvous.", "trystate/", "/state"
+HEAD_BYTES = 1 << 10  # the beginning of a file, by which it is recognised
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: the state, if there is one, and when. `line`: of a record, with its number."""
+    """One look: its time, and the state if one exists. `line`: a line of a record, with its number."""
 
     time: float
-    state: State | TorchState | None = None
+    state: Snapshot | None = None
     took: float = 0.0
     job: str = ""
-    why: str = ""  # nobody has answered,
-    quiet: float = 0.0  # for so many seconds
-    waits_for: str = ""  # there is no such job, and what there is
+    why: str = ""  # the reason why no answer has come
+    quiet: float = 0.0  # the seconds without an answer
+    waits_for: str = ""  # the text if the store has no such job
     line: Mapping[str, Any] | None = None
     number: int = 0
-    missing: tuple[Missing, ...] = ()  # keys of torch's agents, in a store
-
-
-def decoded(backend: str, data: bytes) -> State | TorchState:
-    """The state that a value is. Raises a TrystateError if it is none."""
-    return decode(data) if backend == OURS else read_torch(data)
+    missing: tuple[Missing, ...] = ()  # missing keys of torch's agents in a store
 
 
 def polled(
@@ -64,8 +53,8 @@ def polled(
     """The states of a job, read from the store at its endpoint every `interval` seconds, for ever.
 
     Raises:
-        RendezvousConnectionError: the store is not reached at first, or refuses the secret.
-        RendezvousSettingsError: the endpoint is no host:port.
+        RendezvousConnectionError: the store cannot be reached at first, or refuses the secret.
+        RendezvousSettingsError: the endpoint is not host:port.
     """
     answered: float | None = None
     while True:
@@ -86,26 +75,21 @@ def polled(
 
 def _asked(store: Any, job: str, began: float, clock: Callable[[], float]) -> Look:
     try:
-        backend, data = found(store, job)
+        _, state = read_job(store, job)
     except NoAnswer as error:
         return Look(clock(), None, clock() - began, job, waits_for=str(error))
     now = clock()
-    try:
-        state = decoded(backend, data)
-        gone = missing(store, job, state) if isinstance(state, TorchState) else ()
-        return Look(now, state, now - began, job, missing=gone)
-    except TrystateError as error:
-        return Look(now, None, now - began, job, waits_for=f"the job's value is no state: {error}")
+    return Look(now, state, now - began, job, missing=missing(store, job, state))
 
 
 def tailed(
     path: Path, job: str | None, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
-    """The lines of a record from its begin, and those that come, until it was ended in order.
+    """The lines of a record from its start, and new lines as they come, until it was ended in order.
 
     Raises:
-        UsageError: the file cannot be read or is no record, a line is none, or several jobs are there and none named.
+        UsageError: the file cannot be read, is not a record, has a bad line, or has several jobs without a choice.
     """
     jobs: dict[str, None] = {}
     last, came = 0.0, clock()
@@ -117,12 +101,13 @@ def tailed(
         came = clock()
         last = max(last, _time(path, number, line))
         state = None
-        name = _job_of(str(line.get("key", "")))
-        if name is not None and line.get("op") == "write":
+        identity = identify(str(line.get("key", "")))
+        if identity is not None and line.get("op") == "write":
+            protocol, name = identity
             jobs[name] = None
             if job is None and len(jobs) > 1:
-                raise UsageError(f"{path} has several jobs: choose one with --rdzv-id: {', '.join(jobs)}")
-            state = _state_of(path, number, line) if job in (None, name) else None
+                raise UsageError(f"{path} has several jobs; choose one with --rdzv-id: {', '.join(jobs)}")
+            state = _state_of(path, number, line, protocol) if job in (None, name) else None
         yield Look(last, state, job=job or next(iter(jobs), ""), line=line, number=number)
         if line.get("op") == "end":
             return
@@ -131,7 +116,7 @@ def tailed(
 def _lines(
     path: Path, clock: Callable[[], float], pause: Callable[[float], object]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The lines of the files of a record; None: nothing has come for a pause."""
+    """The lines of the files of a record; None: no line has come for a pause."""
     file, number, rest, part = 0, 0, b"", path
     try:
         while True:
@@ -139,7 +124,7 @@ def _lines(
             with open(part, "rb") as stream:
                 head = b""
                 while True:
-                    over = later.exists()  # before the read: all that was written to this file is then read
+                    over = later.exists()  # before the read, which then gets all lines of this file
                     data = stream.read(READ_BYTES)
                     head = head or data[:HEAD_BYTES]
                     _same(part, stream, head, over)
@@ -149,7 +134,7 @@ def _lines(
                         number += 1
                         yield number, _parsed(part, number, raw)
                     if len(rest) > LINE_BYTES_MAX:
-                        raise UsageError(f"{part}: a line of more than {LINE_BYTES_MAX} bytes is none of a record")
+                        raise UsageError(f"{part}: a line has more than {LINE_BYTES_MAX} bytes, the limit of a record")
                     if not data and over:
                         break
                     if not data:
@@ -161,7 +146,7 @@ def _lines(
 
 
 def _same(path: Path, stream: BinaryIO, head: bytes, over: bool) -> None:
-    """Raises UsageError if the open file was truncated or written anew, or if it has lost its name.
+    """Raises UsageError if the open file was truncated or overwritten, or if it has lost its name.
 
     `over`: the next file has begun, and the recorder may have removed this one.
     """
@@ -185,9 +170,9 @@ def _parsed(path: Path, number: int, raw: bytes) -> Mapping[str, Any]:
     try:
         line = loaded(raw)
     except (ValueError, RecursionError):
-        raise UsageError(f"{path}: line {number} of the record is no JSON") from None
+        raise UsageError(f"{path}: line {number} of the record is not JSON") from None
     if not isinstance(line, dict) or not isinstance(line.get("op"), str) or (number == 1 and line["op"] != "header"):
-        raise UsageError(f"{path}: line {number} is none of a record, which `trystate store serve --record` writes")
+        raise UsageError(f"{path}: line {number} is not a line of a record of `trystate store serve --record`")
     return line
 
 
@@ -198,19 +183,8 @@ def _time(path: Path, number: int, line: Mapping[str, Any]) -> float:
     return float(t)
 
 
-def _job_of(key: str) -> str | None:
-    if not is_state(key.encode("latin-1", "replace")):
-        return None
-    if TORCHS in key:
-        return key.rpartition(TORCHS)[2]
-    return key[key.rindex(OURS_BEGIN) + len(OURS_BEGIN) :].removesuffix(OURS_END)
-
-
-def _state_of(path: Path, number: int, line: Mapping[str, Any]) -> State | TorchState | None:
+def _state_of(path: Path, number: int, line: Mapping[str, Any], protocol: Protocol) -> Snapshot | None:
     try:
-        data = str(line["value"]).encode("latin-1")
-        if data == SENTINEL:
-            return None
-        return decode(data) if str(line["key"]).endswith(OURS_END) else read_torch(data)
-    except (TrystateError, KeyError, UnicodeError) as error:
-        raise UsageError(f"{path}: line {number}: the value is no state of a rendezvous: {error}") from None
+        return read(protocol, str(line["value"]).encode("latin-1"))
+    except (NoState, KeyError, UnicodeError) as error:
+        raise UsageError(f"{path}: line {number}: the value is not a state of a rendezvous: {error}") from None

@@ -1,8 +1,8 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
-Theory of operation. A rendezvous is one key of the store. The observer reads it several times, within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before; its
-age is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
+Theory of operation. A rendezvous is one key of the store. The observer reads it several times within a short time, and
+writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) changes; its age is measured by the
+observer's own clock from then on. Stamps of other machines are only compared for equality.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from torch.distributed import DistError
 
-from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.host.visible import some
 from trystate.impl.rendezvous.endpoint import place
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousError
 from trystate.impl.rendezvous.jobs import OURS, TORCH, jobs, keys
 from trystate.impl.rendezvous.notifier import look
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import LISTS, Settings, State
+from trystate.impl.rendezvous.state import LISTS, Closed, Settings
 from trystate.impl.rendezvous.store_backend import describe
 from trystate.impl.store.tcp import TCPStore
 from trystate.model.errors import TrystateError
+from trystate.model.rendezvous.vocabulary import Membership
 
+from .rendezvous.shared_state import NodeName, NoState, Protocol, Snapshot, read
 from .round_keys import MISSING_SECONDS, Missing, missing
-from .torch_state import TorchNode, TorchState
-from .torch_state import read as read_torch
 
 CONNECT_SECONDS = 5.0
 OBSERVE_SECONDS_MAX = 60.0
-TORCH_BEAT_SECONDS = 5.0  # torch's default interval: its state does not say
-BEATS_AWAITED = 1.3  # of the interval: a live node has beaten by then
+TORCH_BEAT_SECONDS = 5.0  # torch's default interval, which its state lacks
+BEATS_AWAITED = 1.3  # intervals after which a live node has sent a heartbeat
 POLL_SECONDS = 0.2
 NAMES_MAX = 20  # jobs in one text
 
 
 class NoAnswer(TrystateError):
-    """The store has no such job, or what it has is no state of a rendezvous; the text says what is there."""
+    """The store has no such job, or its value is not a state of a rendezvous; the text describes the contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class Member:
 
     name: str
     list: str  # participants, expected, waiting or spares
-    rank: int | None = None  # in a complete round
-    beat_seconds: float | None = None  # since its last heartbeat that was seen
-    silent_seconds: float | None = None  # if none was seen: it stood still for at least so long
+    rank: int | None = None  # None before the round is complete
+    beat_seconds: float | None = None  # time since its last seen heartbeat
+    silent_seconds: float | None = None  # if no heartbeat was seen: the least time without one
     drained: bool = False  # an operator has marked it: it leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A rendezvous at one moment; `observed_seconds` is how long it was looked at."""
+    """A rendezvous at one moment; `observed_seconds` is the length of the observation."""
 
     backend: str
     job: str
@@ -67,13 +67,13 @@ class Status:
     waits_for: str  # the conditions for a complete round; empty if it is complete
     members: tuple[Member, ...]
     observed_seconds: float
-    changed_seconds: float | None  # since the last change other than a heartbeat, if one was seen
-    closed: Mapping[str, str] | None = None  # by, reason and verdict; empty where torch does not say
+    changed_seconds: float | None  # time since the last change other than a heartbeat, if one was seen
+    closed: Mapping[str, str] | None = None  # by, reason and verdict; empty texts for torch, whose state lacks them
     nodes: tuple[int, int] | None = None  # min_nodes and max_nodes; torch's state has neither
-    restarts: tuple[int, int] | None = None  # spent, and how many there are; -1: each agent counts for itself
-    cause: str = ""  # why the round before was replaced
+    restarts: tuple[int, int] | None = None  # spent and allowed restarts; -1: each agent counts its own
+    cause: str = ""  # the reason why the last round was replaced
     done: int = 0  # members whose workers have succeeded
-    also: str = ""  # the other backend, if the store has a job of this name there as well
+    also: str = ""  # the other backend, if the store also has a job of this name there
     version: int | None = None
     missing: tuple[Missing, ...] = ()  # keys of torch's agents that the round waits for
 
@@ -83,42 +83,37 @@ class Status:
 
     def as_json(self) -> dict[str, Any]:
         """The fields as values of JSON."""
-        members = [{part: getattr(one, part) for part in one.__slots__} for one in self.members]
-        found = {name: getattr(self, name) for name in self.__slots__}
-        closed = None if self.closed is None else dict(self.closed)
-        return found | {"members": members, "closed": closed, "missing": [one.as_json() for one in self.missing]}
+        return asdict(self) | {"missing": [one.as_json() for one in self.missing]}
 
 
 @dataclass(slots=True)
 class Sight:
-    """The things that were seen of a job so far."""
+    """The observations of a job so far."""
 
     began: float
-    values: dict[str, Any] = field(default_factory=dict)  # of each heartbeat: the value, by the node's identity
-    beats: dict[str, float] = field(default_factory=dict)  # when a heartbeat with another value was seen
-    structure: Any = None  # all but the heartbeats
+    values: Mapping[NodeName, float] = field(default_factory=dict)  # the value of each node's heartbeat
+    beats: dict[NodeName, float] = field(default_factory=dict)  # the time at which each node's heartbeat changed
+    structure: Snapshot | None = None  # all but the heartbeats
     changed: float | None = None
 
-    def take(self, beats: Mapping[str, Any], structure: Any, now: float) -> None:
-        """Take in what was read at `now`."""
-        for one, value in beats.items():
+    def take(self, state: Snapshot, now: float) -> None:
+        """Take the state that was read at `now`."""
+        structure = replace(state, beats={}, version=0, writer="")
+        for one, value in state.beats.items():
             is_news = self.values[one] != value if one in self.values else self.structure is not None
-            if is_news:  # a node that has come since the first look has just beaten
+            if is_news:  # a node that has come since the first look has just sent a heartbeat
                 self.beats[one] = now
-        self.values = dict(beats)
+        self.values = state.beats
         if self.structure is not None and structure != self.structure:
             self.changed = now
         self.structure = structure
 
-    def all_beat(self) -> bool:
-        return all(one in self.beats for one in self.values)
-
     def lasting(self, gone: tuple[Missing, ...], now: float) -> tuple[Missing, ...]:
-        """The missing keys that are no matter of a moment: a finding is certain, or nothing has changed for a while."""
+        """The keys that are not missing just for a moment: a finding is certain, or nothing has changed for a while."""
         still = now - (self.began if self.changed is None else self.changed)
         return tuple(one for one in gone if one.finding is not None or still >= MISSING_SECONDS)
 
-    def times(self, one: str, now: float) -> dict[str, Any]:
+    def times(self, one: NodeName, now: float) -> dict[str, Any]:
         """The times of a Member."""
         at = self.beats.get(one)
         age, still = (None, now - self.began) if at is None else (now - at, None)
@@ -134,7 +129,7 @@ def endpoint_store(endpoint: str, secret: bytes | None) -> Iterator[Any]:
     """A client of the store at `host:port`, which is never served by this process.
 
     Raises:
-        RendezvousSettingsError: the endpoint is no host:port.
+        RendezvousSettingsError: the endpoint is not host:port.
         RendezvousConnectionError: it is not reached within CONNECT_SECONDS, refuses the secret, or is lost later.
     """
     host, port = place(Options("status", Settings(1, 1), endpoint=endpoint.strip()))
@@ -147,11 +142,20 @@ def endpoint_store(endpoint: str, secret: bytes | None) -> Iterator[Any]:
         raise RendezvousConnectionError(str(error)) from error
 
 
+def read_job(store: Any, job: str) -> tuple[str, Snapshot]:
+    """The backend of the job, and its state. Raises NoAnswer like `found`, and for a value that is not a state."""
+    backend, data = found(store, job)
+    try:
+        return backend, decoded(backend, data)
+    except NoState as error:
+        raise NoAnswer(f"{describe(store)}, job {job!r}: {error}") from error
+
+
 def found(store: Any, job: str) -> tuple[str, bytes]:
     """The backend of the job, and the bytes of its state: ours, if the store has both.
 
     Raises:
-        NoAnswer: the store has neither; the text names the jobs that it has.
+        NoAnswer: the store has no such job; the text names its jobs.
     """
     for backend, key in keys(job).items():
         if (data := look(store, key)) is not None:
@@ -160,7 +164,7 @@ def found(store: Any, job: str) -> tuple[str, bytes]:
 
 
 def jobs_there(store: Any) -> str:
-    """The jobs of a store, in words; a server of torch's may not be able to list them."""
+    """The sentence about the jobs of a store; a server of torch may not be able to list them."""
     there = jobs(store)
     if there is None:
         return "its server cannot list its jobs; see the --rdzv-id of the nodes"
@@ -168,14 +172,13 @@ def jobs_there(store: Any) -> str:
     if not names:
         there_are = f"it has no job yet, and {there.keys} other key{'s' * (there.keys != 1)}"
         return there_are if there.keys else "it is empty; see whether a node has come"
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return f"it has {', '.join(names[:NAMES_MAX])}{more}"
+    return f"it has {some(names, NAMES_MAX)}"
 
 
 def lines_of_all(store: Any) -> Iterator[str]:
-    """A line for each job of a store, ours and torch's, as it was read once.
+    """A line for each job of a store, ours and torch's, after one read.
 
-    Raises NoAnswer: there is no job, or its server cannot list them.
+    Raises NoAnswer: the store has no job, or its server cannot list them.
     """
     there = jobs(store)
     if there is None or not (there.ours or there.torchs):
@@ -183,25 +186,38 @@ def lines_of_all(store: Any) -> Iterator[str]:
     for backend, names, kind in ((OURS, there.ours, ""), (TORCH, there.torchs, " (torch's c10d)")):
         for name in names[:NAMES_MAX]:
             data = look(store, keys(name)[backend])
-            if data is not None:  # else it has gone meanwhile
+            if data is not None:  # else it was deleted meanwhile
                 yield f"job {name!r}{kind}: {_in_short(backend, data)}"
         if len(names) > NAMES_MAX:
             yield f"and {len(names) - NAMES_MAX} more"
 
 
+def decoded(backend: str, data: bytes) -> Snapshot:
+    """The state in a value. Raises NoState if the value is not a state."""
+    state = read(Protocol.OURS if backend == OURS else Protocol.TORCH, data)
+    if state is None:
+        raise NoState("no node has written its state yet")
+    return state
+
+
+def by_whom(closed: Closed) -> str:
+    """The node that has closed a job, and its reason; empty for torch, whose state lacks them."""
+    return f" by {closed.by}: {closed.reason}" if closed.by else ""
+
+
 def _in_short(backend: str, data: bytes) -> str:
     """The state of a job in half a line."""
     try:
-        state = decode(data) if backend == OURS else read_torch(data)
+        state = decoded(backend, data)
     except TrystateError as error:
         return str(error)
-    counted = f"{len(state.participants)} node{'s' * (len(state.participants) != 1)}"
-    if state.closed is not None and state.closed is not False:
-        closed = f" by {state.closed.by}: {state.closed.reason}" if isinstance(state, State) and state.closed else ""
-        return f"closed{closed}"
+    members = len(state.listed(Membership.PARTICIPANT))
+    counted = f"{members} node{'s' * (members != 1)}"
+    if state.closed:
+        return f"closed{by_whom(state.closed)}"
     if state.complete:
         return f"round {state.round} is complete: {counted}"
-    least = f" of min_nodes={state.settings.min_nodes}" if isinstance(state, State) else ""
+    least = f" of min_nodes={state.settings.min_nodes}" if state.settings is not None else ""
     return f"round {state.round} is not complete: {counted}{least}"
 
 
@@ -209,111 +225,68 @@ def observe(
     store: Any, job: str, seconds: float | None = None, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Status:  # fmt: skip
-    """Look at a job until each listed node has beaten, or for `seconds`; None: a little more than an interval.
+    """Observe a job until each listed node has sent a heartbeat, or for `seconds`; None: 1.3 intervals at most.
 
     Raises:
-        NoAnswer: the store has no such job, or its value is no state.
+        NoAnswer: the store has no such job, or its value is not a state.
     """
     sight = Sight(clock())
     while True:
-        backend, data = found(store, job)
+        backend, state = read_job(store, job)
         now = clock()
-        try:
-            state = decode(data) if backend == OURS else read_torch(data)
-        except TrystateError as error:
-            raise NoAnswer(f"{describe(store)}, job {job!r}: {error}") from error
-        interval = state.settings.keep_alive_interval if isinstance(state, State) else TORCH_BEAT_SECONDS
-        sight.take(*beats_of(state), now)
-        closed = state.closed is not None and state.closed is not False
+        interval = TORCH_BEAT_SECONDS if state.settings is None else state.settings.keep_alive_interval
+        sight.take(state, now)
         until = BEATS_AWAITED * interval if seconds is None else seconds
         left = sight.began + min(until, OBSERVE_SECONDS_MAX) - now
-        if left <= 0 or (seconds is None and (closed or sight.all_beat())):
+        if left <= 0 or (seconds is None and (state.closed or sight.values.keys() <= sight.beats.keys())):
             break
         pause(min(POLL_SECONDS, left))
     other = TORCH if backend == OURS and look(store, keys(job)[TORCH]) is not None else ""
-    gone = missing(store, job, state) if isinstance(state, TorchState) else ()
-    return replace(status_of(state, job, describe(store), sight, now), also=other, missing=sight.lasting(gone, now))
+    gone = sight.lasting(missing(store, job, state), now)
+    return replace(status_of(state, job, describe(store), sight, now), also=other, missing=gone)
 
 
-def beats_of(state: State | TorchState) -> tuple[dict[str, Any], Any]:
-    """The value of each node's heartbeat, and all the rest of the state."""
-    if isinstance(state, State):
-        return {p.node.token: p.beats for p in state.listed()}, _without_beats(state)
-    return {str(node): at for node, at in state.last_heartbeats.items()}, replace(state, last_heartbeats={})
-
-
-def status_of(state: State | TorchState, job: str, place: str, sight: Sight, now: float) -> Status:
-    """The state in the form that is shown, with the heartbeats that were seen."""
-    if isinstance(state, State):
-        return _ours(state, job, place, sight, now)
-    return _torchs(state, job, place, sight, now)
-
-
-def _without_beats(state: State) -> State:
-    lists: dict[str, Any] = {name: tuple(replace(p, beats=0) for p in getattr(state, name)) for name in LISTS}
-    return replace(state, version=0, writer="", **lists)
-
-
-def _since(sight: Sight, now: float) -> float | None:
-    return None if sight.changed is None else round(now - sight.changed, 2)
-
-
-def _ours(state: State, job: str, where: str, sight: Sight, now: float) -> Status:
+def status_of(state: Snapshot, job: str, place: str, sight: Sight, now: float) -> Status:
+    """The state in the form that is shown, with the observed heartbeats."""
     members = [
-        Member(str(p.node), name, rank if name == "participants" and state.complete else None,
-               **sight.times(p.node.token, now), drained=p.node.token in state.draining)
-        for name in LISTS
-        for rank, p in enumerate(getattr(state, name))
-    ]  # fmt: skip
+        Member(str(who), name, state.ranks.get(who), **sight.times(who, now), drained=who.token in state.draining)
+        for name, membership in LISTS.items()
+        for who, listed in state.members.items()
+        if listed is membership
+    ]
     settings, closed = state.settings, state.closed
-    return Status(
-        OURS, job, where, state.round, state.complete, _awaited(state), tuple(members),
-        round(now - sight.began, 2), _since(sight, now),
-        None if closed is None else {"by": closed.by, "reason": closed.reason, "verdict": closed.verdict},
-        (settings.min_nodes, settings.max_nodes), (state.spent, settings.max_restarts), state.cause, len(state.done),
-        version=state.version,
+    status = Status(
+        TORCH, job, place, state.round, state.complete, _awaited(state), tuple(members), round(now - sight.began, 2),
+        None if sight.changed is None else round(now - sight.changed, 2), None if closed is None else asdict(closed),
+        cause=state.cause, done=len(state.done),
     )  # fmt: skip
+    if settings is None:
+        return status
+    limits, restarts = (settings.min_nodes, settings.max_nodes), (state.spent, settings.max_restarts)
+    return replace(status, backend=OURS, nodes=limits, restarts=restarts, version=state.version)
 
 
-def _awaited(state: State) -> str:
+def _awaited(state: Snapshot) -> str:
     if state.complete or state.closed is not None:
         return ""
+    settings = state.settings
+    if settings is None:
+        return (
+            "the end of the last call: enough nodes have come" if state.calling
+            else "more nodes: fewer than the minimum have come, which the state lacks (see --nnodes of the agents)"
+        )  # fmt: skip
     parts = []
-    missing = state.settings.min_nodes - len(state.participants)
-    coming = len(state.expected)
+    missing = settings.min_nodes - len(state.listed(Membership.PARTICIPANT))
+    coming = len(state.listed(Membership.EXPECTED))
     if coming:
         parts.append(f"{coming} of the round before, which come, leave, or are expelled after "
-                     f"{state.settings.expiry_seconds:g} s without a heartbeat")  # fmt: skip
+                     f"{settings.expiry_seconds:g} s without a heartbeat")  # fmt: skip
     if missing > coming:
-        parts.append(f"{missing - coming} more to have min_nodes={state.settings.min_nodes}")
+        parts.append(f"{missing - coming} more to have min_nodes={settings.min_nodes}")
     if state.calling:
-        last = state.settings.rescale_timeout if state.round else state.settings.last_call_timeout
+        last = settings.rescale_timeout if state.round else settings.last_call_timeout
         parts.append(f"the end of the last call, which takes {last:g} s")
     return "; ".join(parts)
-
-
-def _torchs(state: TorchState, job: str, where: str, sight: Sight, now: float) -> Status:
-    lists: dict[str, list[TorchNode]] = {
-        "participants": sorted(state.participants, key=lambda node: (state.participants[node], node)),
-        "waiting": sorted(state.wait_list),
-        "spares": sorted(state.redundancy_list),
-    }
-    members = [
-        Member(str(node), name, state.participants[node] if name == "participants" and state.complete else None,
-               **sight.times(str(node), now))
-        for name, nodes in lists.items() for node in nodes
-    ]  # fmt: skip
-    waits = ""
-    if not state.complete and not state.closed:
-        waits = (
-            "the end of the last call: enough nodes have come" if state.deadline is not None
-            else "more nodes: fewer than the minimum have come, which the state does not say (--nnodes of the agents)"
-        )  # fmt: skip
-    closed = {"by": "", "reason": "", "verdict": ""} if state.closed else None
-    return Status(
-        TORCH, job, where, state.round, state.complete, waits, tuple(members), round(now - sight.began, 2),
-        _since(sight, now), closed,
-    )  # fmt: skip
 
 
 def lines(status: Status) -> Iterator[str]:
@@ -354,7 +327,7 @@ def lines(status: Status) -> Iterator[str]:
 
 def _closing(closed: Mapping[str, str]) -> str:
     if not closed["by"]:
-        return ": torch's state says neither by whom nor why"
+        return ": torch's state has neither the node nor the reason"
     verdict = f" ({closed['verdict']})" if closed["verdict"] else ""
     return f" by {closed['by']}: {closed['reason']}{verdict}"
 

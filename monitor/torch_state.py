@@ -1,9 +1,9 @@
-"""The shared state of torch's dynamic rendezvous, read from its bytes; nothing of them is executed.
+"""The shared state of torch's dynamic rendezvous, read from its bytes without executing them.
 
 Theory of operation. torch writes base64 of a pickle of `_RendezvousState`. A pickle is a program. Before it is loaded,
-each of its instructions is looked at: none may be outside of `INSTRUCTIONS`, which those of every torch from 2.6 on
-are, and a tuple may only be the arguments of a call (a tuple of tuples takes exponential time as a key). The names that
-it loads are those of a state: two plain classes stand for torch's own, and the rest are `datetime`'s.
+each of its instructions is checked. It must be in `INSTRUCTIONS`, like all instructions of every torch from 2.6 on, and
+a tuple may only be the arguments of a call (a tuple of tuples takes exponential time as a key). It may load only the
+names of a state: two plain classes replace torch's own, and the rest are `datetime`'s.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ INSTRUCTIONS = {
 
 
 class NoTorchState(TrystateError, ValueError):
-    """These bytes are no state of torch's rendezvous; the text says why."""
+    """These bytes are not a state of torch's rendezvous; the text gives the reason."""
 
 
 class _NodeDesc:
-    """Stands for torch's class of this name."""
+    """The replacement of torch's class of this name."""
 
     addr: str
     pid: int
@@ -42,7 +42,7 @@ class _NodeDesc:
 
 
 class _RendezvousState:
-    """Stands for torch's class of this name."""
+    """The replacement of torch's class of this name."""
 
 
 CLASSES: dict[tuple[str, str], Any] = {
@@ -56,7 +56,7 @@ CLASSES: dict[tuple[str, str], Any] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class TorchNode:
-    """A node as torch tells it from the others; their order is that of the ranks."""
+    """A node with torch's three identifying fields; nodes are ordered like their ranks."""
 
     addr: str
     pid: int
@@ -68,7 +68,7 @@ class TorchNode:
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """The state, as torch has it; times in seconds since the epoch, by the clock of the node that wrote them."""
+    """torch's state; times in seconds since the epoch, by the clock of the node that wrote them."""
 
     round: int = 0
     complete: bool = False
@@ -81,10 +81,10 @@ class TorchState:
 
 
 def read(value: bytes) -> TorchState:
-    """The state that a store's value is.
+    """The state in a store's value.
 
     Raises:
-        NoTorchState: the value is none, or is too large.
+        NoTorchState: the value is not a state, or is too large.
     """
     if len(value) > STATE_BYTES_MAX:
         raise NoTorchState(f"it has {len(value)} bytes, more than {STATE_BYTES_MAX}")
@@ -95,7 +95,7 @@ def read(value: bytes) -> TorchState:
     except NoTorchState:
         raise
     except Exception as error:  # a pickle that is cut or made up raises nearly anything
-        raise NoTorchState(f"it is no base64 of a pickled state ({type(error).__name__})") from None
+        raise NoTorchState(f"it is not base64 of a pickled state ({type(error).__name__})") from None
 
 
 class _Unpickler(pickle.Unpickler):
@@ -107,7 +107,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _inspect(data: bytes) -> None:
     """Raise unless each instruction is allowed, and each tuple is the arguments of the next call."""
-    tuples: set[int] = set()  # those of the remembered objects that are tuples
+    tuples: set[int] = set()  # the numbers of remembered objects that are tuples
     remembered, before = 0, ""
     for opcode, argument, at in pickletools.genops(data):
         name = opcode.name

@@ -12,7 +12,7 @@ from trystate.diagrams.rendering import plain
 from trystate.model.errors import UnavailableError
 from trystate.model.language import Machine
 
-CHARACTER, PADDING, HEIGHT = 7.6, 22.0, 30.0  # CSS pixels: of a letter of 12 pixels, beside the text, of a box
+CHARACTER, PADDING, HEIGHT = 7.6, 22.0, 30.0  # CSS pixels: a letter's width, a text's padding, a box's height
 POINTS = 72.0  # an inch; a point of the layout is a pixel of the page
 
 

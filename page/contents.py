@@ -1,6 +1,6 @@
 """The contents of a page, as its callers give them: systems, results, walks and findings.
 
-Rule: plain values and classes of systems; how a page writes them is `export`'s business.
+Rule: it has plain values and classes of systems; `export` writes them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Choice:
 
     cls: the class that a user names.
     name: what the command line calls it.
-    edition: None where it has none.
-    sizes: of indices and constants; those that are left out have their defaults.
-    faults: those that are on -> how often at most.
-    max_faults: the bound of all together, or None.
+    edition: None for a system without editions.
+    sizes: the sizes of indices and constants; sizes that are left out have their defaults.
+    faults: the faults that are on -> how often each may happen at most.
+    max_faults: the bound of all faults together, or None.
     """
 
     cls: type[System]
@@ -55,13 +55,13 @@ class Shown:
     choice: the system that it walks.
     steps: the labels of its steps, such as `join(0)`.
     notes: one for each step, or none at all.
-    start: the cells that begin otherwise than in the first initial state -> their values.
+    start: the cells that differ from the first initial state at the beginning -> their values.
     loop: the step from which it repeats for ever, or None.
     breaks: the step from which on that property is broken for good, where the walk itself does not show it, or None.
     property: the property that it is about, or "".
     findings: the numbers of the findings that it shows.
     lanes: the names of the members, or none.
-    set: after so many steps these cells have these values, whatever the system's own step makes of them.
+    set: a number of steps -> cells and the values that they have then, whatever the system's own step computes.
     """
 
     kind: Literal["counterexample", "example", "recorded"]
@@ -90,13 +90,13 @@ class Result:
 class Contents:
     """Everything that a page shows.
 
-    heading: of the page.
+    heading: the title of the page.
     view: the first view, such as `#/overview`; "" explores the first choice.
-    choices: systems to explore, beside those of the results and walks.
+    choices: systems to explore, in addition to the systems of the results and walks.
     results: the runs of a report.
-    shown: walks beside the counterexamples of the results.
+    shown: walks, in addition to the counterexamples of the results.
     findings: the known defects.
-    messages: those that people paste from a job, with the findings that bring them about.
+    messages: the messages that people paste from a job, with the findings that cause them.
     torch: the version of the installed torch, or "".
     summary: the verdict of the whole in one line, or "".
     comparisons: as `report.json` has them.

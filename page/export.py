@@ -1,10 +1,10 @@
 """A page's contents as the JSON that `page/source/types.ts` describes.
 
-*Theory of operation.* A system is written once for its edition and sizes, with every fault that it knows compiled in; a
-run then only says which faults are on, and the page drops the steps of the others. That is sound where the trees do
-not depend on the choice of faults. So each run's own system is built as well and compared, tree by tree; where they
-differ (a property that is asked otherwise with a fault), or where all faults share one counter, the run's own system is
-written instead, and marked `fixed`. No state is written: the page computes states from the actions.
+*Theory of operation.* A system is written once for its edition and sizes, with all its faults compiled in. A run then
+only lists which faults are on, and the page drops the steps of the others. That is sound if the trees do not depend on
+the choice of faults. So each run's own system is built as well and compared, tree by tree. If they differ (a property
+is another with a fault), or if all faults share one counter, the run's own system is written instead and marked
+`fixed`. No state is written: the page computes states from the actions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .owners import owners
 from .trees import Pool
 
 FORMAT = 1
-STEPS_MAX = 100_000  # of a walk: a page replays it when it is opened
+STEPS_MAX = 100_000  # steps of a walk: a page replays it when it is opened
 HOUSE = Path(trystate.model.__file__).parent.parent
 
 Json = dict[str, Any]
@@ -244,7 +244,7 @@ class _Export:
         }  # fmt: skip
 
     def _showcase(self, finding: Finding) -> int | None:
-        """The walk that shows it best: it alone, on torch's edition, and the shortest."""
+        """The walk that shows a finding best: the finding alone, on torch's edition, and the shortest."""
         found = [
             (len(t["findings"]), not self.systems[t["system"]]["edition"].startswith("TORCH"), len(t["steps"]), k)
             for k, t in enumerate(self.traces)
@@ -259,7 +259,7 @@ def first_line(text: str | None) -> str:
 
 
 def _bounds(cls: type[System]) -> dict[str, int]:
-    """The faults that a system knows, in any edition, and how often each may happen."""
+    """The faults of a system, in any edition, and how often each may happen."""
     rules = (value for value in cls.all_declarations().values() if isinstance(value, Rule) and value.fault)
     return {rule.fault: rule.bound for rule in rules}
 
@@ -306,7 +306,7 @@ def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
 
 
 def _whole(decision: Decision) -> bool:
-    """Not inside a quantifier, where its index has no value of its own."""
+    """Whether it is outside quantifiers, whose indices have no value."""
     return not any(v.role is Role.LOOP for atom in decision.atoms.values() for v in atom.free)
 
 

@@ -19,7 +19,7 @@ PLACE = "<!--DATA-->"
 
 
 def build(contents: Contents) -> str:
-    """The whole page, which needs nothing beside itself.
+    """The whole page, which needs no other file.
 
     contents: what to show.
 

@@ -1,6 +1,6 @@
-"""The owners of fields: computed from the steps that read and write them, so that no system has to say it.
+"""The owners of fields, computed from the steps that read and write them: no system has to declare them.
 
-A *note* is read by no guard and no effect of another field: properties alone look at it. A field is a *member's* where
+A *note* is read by no guard and no effect of another field: only properties read it. A field is a *member's* where
 each protocol step writes it only at the member that takes the step, though others may read it. All other fields are
 *shared*: a store, a channel.
 """
@@ -70,6 +70,6 @@ def _foreign(system: System, main: Sort, live: set[str]) -> set[str]:
 
 
 def _is_own(system: System, main: Sort, own: Expr | None, write: Write) -> bool:
-    """Of a field for pairs of members the first one counts: what a member knows of others is its own."""
+    """Whether the step's own member owns the written cell; the first member of a pair is the owner."""
     dims = system.slots[write.field].dims
     return main not in dims or write.indices[dims.index(main)] is own

@@ -1,8 +1,8 @@
 """Expression trees, and everything that is made of them, as JSON: each once, however many systems have it.
 
 *Theory of operation.* A pool has lists of nodes, sorts, slots, transitions and so on. To put a thing into the pool
-gives its place in the list; an equal one may be there already. A tree names an index, and never its size, so that
-systems that differ in size alone share most of their trees. The operators and their arguments: `page/source/types.ts`.
+gives its place in the list; an equal one may be in it already. A tree names an index and never its size, so systems
+that differ only in size share most of their trees. The operators and their arguments: `page/source/types.ts`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = Any
 
 
 class Table:
-    """A list in which equal values stand once."""
+    """A list that has equal values only once."""
 
     def __init__(self) -> None:
         self.values: list[Json] = []

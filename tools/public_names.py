@@ -1,4 +1,4 @@
-"""Write tools/public_names.txt anew, from `__all__` and docstrings; with --check say if it is fresh.
+"""Rewrite tools/public_names.txt from `__all__` and docstrings; with --check report if it is fresh.
 
     python tools/public_names.py [--check]
 
@@ -55,7 +55,7 @@ def _items(module: ModuleType) -> Iterator[str]:
 
 
 def _sentence(value: object) -> str:
-    """The first sentence of its docstring; empty if it has none of its own."""
+    """The first sentence of its docstring; empty without its own docstring."""
     if not isinstance(value, type | FunctionType | ModuleType):
         return ""
     text = " ".join(inspect.cleandoc(vars(value).get("__doc__") or value.__doc__ or "").split("\n\n")[0].split())
@@ -69,7 +69,7 @@ def _ended(text: str) -> str:
 
 
 def _below(module: ModuleType, name: str) -> str:
-    """The sentence that stands as a string below the assignment of a constant."""
+    """The sentence in a string below the assignment of a constant."""
     if home := lazy.homes(module).get(name):
         return _below(importlib.import_module(home), name)
     for one, after in pairwise(ast.parse(inspect.getsource(module)).body):
@@ -80,7 +80,7 @@ def _below(module: ModuleType, name: str) -> str:
 
 
 def _signature(value: object) -> str:
-    """Names, kinds and defaults of the parameters; of an exception and of an enum nothing: users do not make them."""
+    """Names, kinds and defaults of the parameters; empty for exceptions and enums: users do not make them."""
     if (isinstance(value, type) and issubclass(value, BaseException | enum.Enum)) or not callable(value):
         return ""
     try:
@@ -111,7 +111,7 @@ class _Shown(str):
 
 
 def _members(value: object, module: ModuleType) -> str:
-    """The public attributes of a class, without those of bases outside this package, or in this module."""
+    """The public attributes of a class, without the attributes of bases outside this package or in this module."""
     if not isinstance(value, type):
         return ""
     if issubclass(value, enum.Enum):

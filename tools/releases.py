@@ -1,11 +1,11 @@
-"""Each release of torch that the model knows: which findings it has, and how this package does on it.
+"""Each release of torch that the model covers: its findings, and the results of this package's tests on it.
 
     python tools/releases.py [VERSION ...] [--step STEP ...] [--again] [--keep] [--environment FOLDER]
     python tools/releases.py --write
 
 One release after the other: a virtual environment with that torch and this checkout, the steps below in it, each within
-its time limit, and the environment is removed. The result of a step is in tools/releases.json as soon as it ends, so
-that a run that was interrupted goes on where it ended: a step that has passed is not taken again. docs/releases.md is
+its time limit, and the environment is removed. The result of a step is in tools/releases.json as soon as it ends: an
+interrupted run continues where it ended, and a step that has passed is not taken again. docs/releases.md is
 written from that file and from model/releases.py after each release, and by --write alone.
 
 The CUDA builds of the package index run without a GPU. A release takes 5 to 7 GB of disk, and 10 to 30 minutes on two
@@ -43,14 +43,14 @@ RESULTS = ROOT / "tools" / "releases.json"
 PAGE = ROOT / "docs" / "releases.md"
 TESTS = ROOT / "property_tests" / "tests"
 EXTRAS = "greenlet pytest pytest-xdist expecttest uvloop"
-# Tests of models alone, of mutants, and what other steps do: the comparisons, the suite and the replays.
+# Left out: tests of models alone and of mutants, and what other steps run (comparisons, the suite, the replays).
 ELSEWHERE = re.compile(
     r"test_(model\w*|ablations|\w*mutants|torch_conformance|conformance|backward|contexts|pictures)\.py"
 )
 TESTS_AT_ONCE = REPLAYS_AT_ONCE = 4  # on two cores: most of the time they wait
 REPLAY_SECONDS = 180
-WHY_CHARACTERS = 2_000  # of a failed test's error
-ATTEMPTS = 3  # of a replay: real time is in it, and a busy machine can spoil a schedule
+WHY_CHARACTERS = 2_000  # characters of a failed test's error
+ATTEMPTS = 3  # attempts of a replay: it runs in real time, and a busy machine can spoil a schedule
 Told = Callable[[str], None]
 
 ABOUT = """\
@@ -106,8 +106,8 @@ class Place:
         return str(self.folder / "bin" / "python")
 
     def run(self, *command: str, seconds: float) -> tuple[int, str]:
-        """The exit code of a command in the checkout, and what it printed; 124 if it did not end in time."""
-        # A session of its own: what a step leaves behind, or hangs in, ends with it.
+        """The exit code of a command in the checkout, and its output; 124 if it did not end in time."""
+        # A new session: processes that a step leaves behind, or that hang, end with it.
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "TRYSTATE_VERIFIED": "1"},
@@ -134,7 +134,7 @@ class Place:
 
 
 def installed(place: Place, tell: Told) -> Result:
-    """torch, and then this checkout: which torch is there afterwards?"""
+    """Install torch, and then this checkout; returns which torch is installed afterwards."""
     wanted = place.release.tried
     if not (place.folder / "bin").is_dir():
         tell(f"pip install torch=={wanted}")
@@ -153,14 +153,14 @@ def installed(place: Place, tell: Told) -> Result:
 
 
 def doctored(place: Place, tell: Told) -> Result:
-    """`trystate doctor` knows the release."""
+    """Whether `trystate doctor` recognises the release."""
     code, said = place.run(place.python, "-m", "trystate", "doctor", seconds=120)
     line = next((line for line in said.splitlines() if "findings" in line), "")
     return Result(code == 0 and bool(line), "yes" if line else said.strip().rpartition("\n")[2][:200])
 
 
 def compared(place: Place, tell: Told) -> Result:
-    """The operators, the state holders and executors, and torch's store, beside the model."""
+    """Compare the operators, the state holders and executors, and torch's store with the model."""
     code, found = place.inside("comparisons", seconds=900)
     if code or not isinstance(found, dict):
         return Result(False, str(found))
@@ -196,7 +196,7 @@ def _files(folders: Iterable[str]) -> list[str]:
 
 
 def _counted(out: Path, code: int, tell: Told) -> Result:
-    """The tests that passed, of those that ran; why a test failed is told, and is not kept."""
+    """The numbers of tests that passed and that ran; the reason of a failure is printed and not kept."""
     cases = list(xml.parse(out).iter("testcase"))
     failed = []
     for case in cases:
@@ -225,7 +225,7 @@ REPLAYS = "replays"
 
 
 def replayed(place: Place, finding: Finding) -> str:
-    """The result of a finding's script, which is tried again where its releases say otherwise."""
+    """The result of a finding's script, which is tried again if its list of releases expects another."""
     script, absence, saw = replays.script(finding), releases.absence(place.release.tried, finding), ""
     if not script.is_file():
         return "no replay"
@@ -233,7 +233,7 @@ def replayed(place: Place, finding: Finding) -> str:
         return f"lacking: {absence}"
     for _ in range(ATTEMPTS):
         code, said = place.run(place.python, str(script), seconds=REPLAY_SECONDS)
-        lines = [line for line in said.splitlines() if line.startswith(("reproduced: ", "not reproduced: "))]
+        lines = [line for line in said.splitlines() if line.startswith(("reproduced: ", "not reproduced"))]
         last = lines[-1] if lines else said.strip().rpartition("\n")[2]  # an interpreter that ends may print more
         reproduced = replays.outcome(code, last)
         if reproduced is not None:
@@ -246,7 +246,7 @@ def replayed(place: Place, finding: Finding) -> str:
 
 
 def as_declared(version: str, finding: Finding, saw: str) -> bool:
-    """Whether a replay gave what the finding's releases say."""
+    """Whether a replay gave the result that the finding's list of releases expects."""
     if saw.startswith("no replay"):
         return True
     has = releases.has(version, finding)
@@ -257,7 +257,7 @@ def as_declared(version: str, finding: Finding, saw: str) -> bool:
 
 
 def inside(what: str) -> Any:
-    """Done by the environment's Python, which prints the value in its last line."""
+    """Runs in the environment's Python, which prints the value in its last line."""
     from importlib.metadata import version
 
     from trystate.property_tests.adapters.versions import prepare_for_torch
@@ -269,7 +269,7 @@ def inside(what: str) -> Any:
 
 
 def _comparisons() -> dict[str, tuple[str, int | None]]:
-    """Each comparison with torch: how much it compared, and how many disagreements, None where torch lacks it."""
+    """Each comparison with torch: its amount, and its number of disagreements; None if torch lacks it."""
     from trystate.property_tests.adapters.replays import ScheduleError
     from trystate.property_tests.adapters.stores import cases
     from trystate.property_tests.adapters.torch_rendezvous import conformance
@@ -295,7 +295,7 @@ class Kept:
         self.all: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def of(self, version: str) -> dict[str, Any]:
-        """Of one release: `steps` and `replays`, by name."""
+        """The results of one release: `steps` and `replays`, by name."""
         return self.all.setdefault(version, {"steps": {}, REPLAYS: {}})
 
     def save(self) -> None:
@@ -452,7 +452,6 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also what has passed before")
     parser.add_argument("--keep", action="store_true", help="leave the environments where they are")
     parser.add_argument("--environment", type=Path, help="use this one, which has the release and this checkout")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of the results (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="write the page from the results, and run nothing")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -464,7 +463,7 @@ def main() -> int:
     chosen = [release for release in RELEASES if not args.versions or release.tried in args.versions]
     if args.environment is not None and len(chosen) != 1:
         parser.error("--environment is of one release: name it")
-    kept = Kept(args.results)
+    kept = Kept(RESULTS)
     for release in () if args.write else chosen:
         with environment(release, args.environment, args.keep) as place:
             take(place, kept, args.step or [*STEPS, REPLAYS], args.again)

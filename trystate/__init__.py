@@ -9,7 +9,7 @@
 | `trystate.diagrams` | draw systems, decision tables and runs |
 | `trystate.store`, `trystate.rendezvous`, `trystate.agent`, `trystate.rpc`, `trystate.autograd` | the runtime |
 
-docs/api.md lists their names and says what is stable. This module has the exceptions that all of them share. Importing
+docs/api.md lists their names and what is stable. This module has the exceptions that all of them share. Importing
 any of them loads neither torch nor numpy: a name's module is loaded when the name is first used.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: that of the process); returns the exit code."""
+    """Run the command line `argv` (default: the process's arguments); returns the exit code."""
     from .cli import run
     from .streams import adopt
 

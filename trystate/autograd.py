@@ -7,7 +7,7 @@
         autograd.backward(context_id, [loss])
         gradients = autograd.get_gradients(context_id)
 
-`docs/autograd.md` says what each mode promises.
+`docs/autograd.md` describes what each mode promises.
 """
 
 from __future__ import annotations
@@ -16,20 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.impl.autograd.api import backward, context, get_gradients, observe, record_to
-    from trystate.impl.autograd.errors import (
-        AutogradError,
-        ContextError,
-        ContextReleasedError,
-        FreedError,
-        GraphFreedError,
-        IdsExhaustedError,
-        PassError,
-        PassPeerLostError,
-        PassRunningError,
-        PassTimeoutError,
-        StalePassError,
-        UnusedSendError,
-    )
+    from trystate.impl.autograd.errors import *
     from trystate.impl.autograd.messages import (
         Backward,
         Cancel,

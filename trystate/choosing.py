@@ -1,4 +1,4 @@
-"""The values of options, and the options that choose a system, checked and told in one line each."""
+"""Checks the values of options, and has the options that choose a system; each error is one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def whole(text: str) -> int:
 def natural(text: str) -> int:
     """An option's value: a whole number from 0 on."""
     if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -42,7 +42,7 @@ def positive(text: str) -> float:
 def port(text: str) -> int:
     """An option's value: the number of a port."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give 0 (any free port) to 65535")
     return int(text)
 
 
@@ -140,7 +140,7 @@ def _faults(cls: type[System], wanted: list[str]) -> dict[str, int]:
     for text in (part for item in wanted for part in item.split(",")):
         name, equals, value = text.partition("=")
         if name not in known:
-            hint = "; a system's name stands before the options" if name in registry.SYSTEMS else ""
+            hint = "; put the system's name before the options" if name in registry.SYSTEMS else ""
             raise UsageError(unknown("fault", name, known) + hint)
         faults[name] = _number(f"--fault {text}", value, 1) if equals else known[name]
     return faults

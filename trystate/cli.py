@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
             code = int(args.command(args))
         except SystemExit as done:  # --help and --version
             code = int(done.code or 0)
-        sys.stdout.flush()  # here, so that an output that is lost is noticed while it can be handled
+        sys.stdout.flush()  # a lost output is noticed here, where it can still be handled
         return code
     except UsageError as error:
         return _fail(error, Exit.USAGE)
@@ -82,11 +82,11 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.prog} --help says more")
+        raise UsageError(f"{message}; {self.prog} --help has more")
 
 
 def parser(only: str | None = None) -> Parser:
-    """The whole command line; where `only` one command is asked for, the others are without their options."""
+    """The whole command line. If `only` names a command, the other commands are without their options."""
     top = Parser(
         prog="trystate",
         formatter_class=argparse.RawDescriptionHelpFormatter,

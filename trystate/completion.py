@@ -1,7 +1,7 @@
 """The completion of shells: `trystate --print-completion bash|zsh|tcsh`, written by shtab from the parser.
 
-Rule: the names that complete an argument are those that the registry knows. An argument is found by its name in the
-help, so that an option that is added to a command completes without a line here.
+Rule: the names that complete an argument are the names in the registry. An argument is found by its name in the
+help: an option that is added to a command completes without a line here.
 """
 
 from __future__ import annotations
@@ -40,11 +40,6 @@ def _drawn() -> Iterator[str]:
     yield from (finding.number for finding in registry.findings().values())
 
 
-def _findings() -> Iterator[str]:
-    for finding in registry.findings().values():
-        yield from (finding.number, finding.name)
-
-
 NAMES: dict[tuple[str, str], Callable[[], Iterable[str]]] = {  # (command, argument) -> what it may be; "" any command
     ("", "SYSTEM"): _systems,
     ("", "--edition"): lambda: _of_systems(registry.edition_names),
@@ -53,7 +48,7 @@ NAMES: dict[tuple[str, str], Callable[[], Iterable[str]]] = {  # (command, argum
     ("", "--witness"): lambda: _of_systems(registry.witnesses),
     ("table", "NAME"): lambda: (*registry.table_names(), *registry.SYSTEMS),
     ("diagram", "NAME"): _drawn,
-    ("replay", "NAME"): _findings,
+    ("replay", "NAME"): registry.finding_labels,
 }
 
 

@@ -1,4 +1,4 @@
-"""The exit codes. Rule: 0 is said only when everything was decided, and each violation is a known defect."""
+"""The exit codes. Rule: a command exits with 0 only if everything was decided and each violation is a known defect."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Exit(enum.IntEnum):
     USAGE = 2
     INCOMPLETE = 3
     INTERNAL = 4
-    INTERRUPTED = 130  # as a shell reports a process ended by SIGINT,
-    TERMINATED = 143  # or by SIGTERM
+    INTERRUPTED = 130  # a shell reports this for a process ended by SIGINT,
+    TERMINATED = 143  # and this for SIGTERM
 
 
 REPORT_DIRECTORY = Path("trystate-report")  # where a command that searches writes without --out
-TRACEBACK = "traceback.txt"  # of an internal error, in the report directory
+TRACEBACK = "traceback.txt"  # the traceback of an internal error, in the report directory
 
-USUAL = {  # the meaning of each code, where a command's page of the manual does not say otherwise
+USUAL = {  # the meaning of each code, unless a command's page of the manual has another
     Exit.OK: "done",
     Exit.FAILED: "failed, or the output was not read to its end",
     Exit.USAGE: "a wrong argument",
@@ -39,7 +39,7 @@ def exits_help(own: Mapping[Exit, str]) -> str:
     """The exit codes of a command, one a line.
 
     Args:
-        own: those that mean something else there than usual
+        own: the codes with another meaning than usual in this command
     """
     lines = []
     for code, usual in USUAL.items():

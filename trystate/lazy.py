@@ -1,9 +1,9 @@
-"""Public modules that load nothing: a name is imported from where it lives when it is first used.
+"""Public modules that load nothing: a name is imported from its own module when it is first used.
 
-A public module imports its names below `if TYPE_CHECKING:`. A type checker reads them there, so that a misspelt name is
-an error; `lazily` reads them there when a name is first asked for. Each name is written twice, in its import and in
-`__all__`: ruff fails where one of the two is missing. (`lazy_loader` reads a stub file in the same way, but only for
-names that live below the package that offers them.)
+A public module imports its names below `if TYPE_CHECKING:`. A type checker reads them there: a misspelt name is an
+error. `lazily` reads them there when a name is first used. Each name is written twice, in its import and in `__all__`.
+One import may be `*`, from the module that has all names of `__all__` without their own import.
+(`lazy_loader` reads a stub file in the same way, but only for names that live below the package that offers them.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lazily(
     def get(attribute: str) -> Any:
         if attribute in deprecated:
             warnings.warn(
-                f"{name}.{attribute} is internal, and goes away in the next minor version: take what you need of it "
+                f"{name}.{attribute} is internal and will be removed in the next minor version: import what you need "
                 f"from {name}",
                 DeprecationWarning,
                 stacklevel=2,
@@ -40,7 +40,7 @@ def lazily(
             names = ", ".join(module.__all__)
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}: it has {names}")
         home = homes(module)[attribute]
-        if home == name:  # a module of this package: `from . import attribute` would ask here again
+        if home == name:  # a module of this package: `from . import attribute` would call this function again
             return importlib.import_module(f"{home}.{attribute}")
         value = getattr(__import__(home, fromlist=[attribute]), attribute)
         setattr(module, attribute, value)
@@ -59,8 +59,9 @@ def homes(module: ModuleType) -> dict[str, str]:
 
     spec: Any = module.__spec__
     imports = [n for n in ast.walk(ast.parse(spec.loader.get_source(spec.name))) if isinstance(n, ast.ImportFrom)]
-    return {
+    found = {
         alias.asname or alias.name: resolve_name("." * node.level + (node.module or ""), spec.parent)
         for node in imports
         for alias in node.names
     }
+    return {**dict.fromkeys(module.__all__, found["*"]), **found} if "*" in found else found

@@ -16,7 +16,7 @@ from trystate.model.errors import UsageError
 
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
-    """An error of the system in here is one of what `option` names. Raises UsageError."""
+    """Turn an OSError of the block into a UsageError that names `option`."""
     try:
         yield
     except OSError as error:

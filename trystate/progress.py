@@ -14,11 +14,11 @@ from rich.text import Text
 
 from trystate.model.checker.engine import Progress
 
-LINE_SECONDS = 5.0  # between two lines, where there is no terminal
+LINE_SECONDS = 5.0  # time between two lines if the output is not a terminal
 
 
 class Reporter:
-    """Tells what is being done. `search` is what an engine reports to."""
+    """Prints what is being done. An engine reports to `search`."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -27,7 +27,7 @@ class Reporter:
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """While the block runs, `what` is what is being done."""
+        """Show `what` while the block runs."""
         if not self._console.is_terminal:
             print(what, file=sys.stderr, flush=True)
             yield
@@ -37,11 +37,11 @@ class Reporter:
 
     @contextmanager
     def counting(self, names: Sequence[str], costs: Sequence[int]) -> Iterator[Callable[[int], None]]:
-        """Tell how many of these are done, and the time left; the block says the number of each that is done.
+        """Print how many of these are done, and the time left; the block passes the number of each that is done.
 
-        `costs` compare them: the time left is that of the costs left, at the rate so far.
+        `costs` compare them: the time left is computed from the remaining costs and the rate so far.
         """
-        count = Count(names, costs)
+        count = TaskCount(names, costs)
         if self._console.is_terminal:
             with self._live(count.line()):
 
@@ -71,7 +71,7 @@ class Reporter:
                 self._status = None
 
     def done(self, text: str) -> None:
-        """Leave a line behind."""
+        """Print a line that stays."""
         print(text, file=sys.stderr, flush=True)
 
     def search(self, progress: Progress) -> None:
@@ -84,7 +84,7 @@ class Reporter:
             self._status.update(Text(": ".join(part for part in (self._doing, text) if part)))
 
 
-class Count:
+class TaskCount:
     """How many of a list are done, and how long the others will take."""
 
     def __init__(self, names: Sequence[str], costs: Sequence[int]) -> None:
@@ -112,6 +112,6 @@ def _shown(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _print_lines(count: Count, over: threading.Event) -> None:
+def _print_lines(count: TaskCount, over: threading.Event) -> None:
     while not over.wait(LINE_SECONDS):
         print(count.line(), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The names that the command line knows: systems, their machines, decision tables, and the findings.
+"""The names of the command line: systems, their machines, decision tables, and the findings.
 
 Rule: names and values come from the declarations; nothing is repeated here but the names of the systems.
 """
@@ -10,58 +10,30 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from trystate.diagrams.structure import Structure
-from trystate.diagrams.torch_classes import (
-    TORCH_CONTEXTS,
-    TORCH_IDS,
-    TORCH_LAYERS,
-    TORCH_RENDEZVOUS,
-    TORCH_WORKERS,
-)
-from trystate.model.agent import Agents
+from trystate.diagrams.torch_classes import STRUCTURES as STRUCTURES
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
-from trystate.model.agent.ranks import Ranks
-from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
-from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.engagement import Engagements
-from trystate.model.autograd.examples import end_to_end, local, note, unused_call
-from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.examples import end_to_end, graph_of, local, note, unused_call
 from trystate.model.autograd.initialisation import CONTAINERS
-from trystate.model.autograd.meeting import Meetings
-from trystate.model.autograd.optimizer import Optimizers
-from trystate.model.autograd.references import References
-from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import TrystateError, UsageError, unknown
-from trystate.model.groups.creation import Groups
-from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
-from trystate.model.groups.registry import Registry
 from trystate.model.language import DecisionTable, System, transitions
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim, Form
-from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
-from trystate.model.rendezvous.deadlines import Deadlines
-from trystate.model.rendezvous.etcd import EtcdRendezvous
+from trystate.model.rendezvous import OPERATORS, Edition
 from trystate.model.rendezvous.examples import ROUNDS
 from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
-from trystate.model.rendezvous.holder import Holders
-from trystate.model.rendezvous.hosting import SharedEndpoints
-from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
-from trystate.model.store.frames import Frames
 from trystate.model.store.journals import Journals
 from trystate.model.store.operations import OPERATIONS
-from trystate.model.store.queues import Queues
-from trystate.model.store.registers import Registers
-from trystate.model.store.registrations import Registrations
-from trystate.model.store.startup import StartUps
-from trystate.model.store.waits import Waits
-from trystate.model.store.watches import Watches
+
+from .systems import *
 
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
@@ -71,99 +43,36 @@ SYSTEMS: Mapping[str, type[System]] = {
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
     "journals": Journals, "shared-endpoints": SharedEndpoints,
 }  # fmt: skip
+_OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
-    e.name: {
-        **{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}),
-        **{k.name: INITIALISATION[k] for k in INITIALISATION}.get(e.name, {}),
-        **{k.name: CONTAINERS[k] for k in CONTAINERS}.get(e.name, {}),
-        **OPERATIONS[e],
-    }
-    for e in OPERATIONS
+    name: {title: table for k, tables in _OPERATORS if k.name == name for title, table in tables.items()}
+    for name in (e.name for e in OPERATIONS)
 }
-# The runs that are drawn, beside those of the findings: the examples of the articles.
+# Example runs from the articles. They are drawn in addition to the runs of the findings.
 WALKS = RENDEZVOUS_WALKS + ROUNDS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
-GRAPHS = (local(), note(), unused_call(), end_to_end())  # the graphs that are drawn: the examples of the design note
-STRUCTURES = (  # the classes of the runtime that are drawn
-    Structure(
-        "agent-and-rendezvous",
-        "An agent, its workers, and its part in the rendezvous (rendezvous-engine 1.2, 2.2.1)",
-        {
-            "agent/local.py": ("ElasticAgent",),
-            "rendezvous/handler.py": ("DynamicRendezvousHandler", "_Resources"),
-            "rendezvous/driver.py": ("KeepAlive",),
-            "rendezvous/engine.py": ("Engine", "Joined"),
-            "rendezvous/state_holder.py": ("StateHolder",),
-            "rendezvous/backend.py": ("Backend",),
-            "rendezvous/store_backend.py": ("StoreBackend",),
-            "rendezvous/torch_backend.py": ("TorchBackend",),
-            "rendezvous/state.py": ("State", "Participant", "Node", "Settings"),
-            "rendezvous/endpoint.py": ("Endpoint",),
-            "store/tcp_server.py": ("TCPStoreServer",),
-        },
-        others=("WorkerGroup",),
-    ),
-    Structure(
-        "contexts",
-        "The contexts of two workers, and the ends of a message (distributed-autograd-contexts 5.1.2, 5.2.3)",
-        {
-            "autograd/container.py": ("Container",),
-            "autograd/ids.py": ("Ids",),
-            "autograd/contexts.py": ("Context", "Send", "Recv"),
-        },
-        hosts=("sender", "receiver"),
-        ends=("Send", "Recv"),
-        joined=("message",),
-    ),
-    Structure(
-        "ids",
-        "Our ids: from a worker's counters to the metadata of a message (distributed-autograd-contexts 2.2, 4.4.1)",
-        {
-            "autograd/container.py": ("Container",),
-            "autograd/ids.py": ("Ids",),
-            "autograd/contexts.py": ("Context", "Send", "Recv"),
-            "autograd/messages.py": ("Forward",),
-        },
-        flows=(
-            ("Container._context_ids", "Context.number"),
-            ("Container._message_ids", "Send.message"),
-            ("Context.number", "Forward.context"),
-            ("Send.message", "Forward.message"),
-            ("Forward.message", "Recv.message"),
-        ),
-    ),
-    TORCH_RENDEZVOUS,
-    TORCH_LAYERS,
-    TORCH_WORKERS,
-    TORCH_CONTEXTS,
-    TORCH_IDS,
-)
+GRAPHS = tuple(map(graph_of, (local, note, unused_call, end_to_end)))  # the graphs that are drawn: the note's examples
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 
 def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
-    from trystate.model.agent.lemmas import Lemmas as OfAgents
-    from trystate.model.autograd.lemmas import Lemmas as OfEngagements
-    from trystate.model.rendezvous.lemmas import Lemmas as OfRendezvous
-    from trystate.model.store.waits.lemmas import Lemmas as OfWaits
-    from trystate.model.store.watches.lemmas import Lemmas as OfWatches
-
-    known: Mapping[type[System], type[System]] = {
-        Rendezvous: OfRendezvous, Agents: OfAgents, Waits: OfWaits, Watches: OfWatches,
-        Engagements: OfEngagements,
+    places: Mapping[type[System], str] = {
+        Rendezvous: "rendezvous", Agents: "agent", Waits: "store.waits", Watches: "store.watches",
+        Engagements: "autograd",
     }  # fmt: skip
-    return known.get(cls)
+    place = places.get(cls)
+    return importlib.import_module(f"trystate.model.{place}.lemmas").Lemmas if place is not None else None
+
+
+def _areas() -> tuple[Any, ...]:
+    """The modules with the plan and the findings of each area."""
+    areas = ("rendezvous", "agent", "store", "autograd", "groups")
+    return tuple(importlib.import_module(f"trystate.model.{area}.findings") for area in areas)
 
 
 def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
-    from trystate.model.agent import findings as agent
-    from trystate.model.autograd import findings as autograd
-    from trystate.model.groups import findings as groups
-    from trystate.model.rendezvous import findings as rendezvous
-    from trystate.model.store import findings as store
-
-    return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN + groups.PLAN
+    return tuple(run for area in _areas() for run in area.PLAN)
 
 
 def planned_names() -> dict[type[System], str]:
@@ -175,23 +84,21 @@ def planned_names() -> dict[type[System], str]:
 
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
-    from trystate.model.agent import findings as agent
-    from trystate.model.autograd import findings as autograd
-    from trystate.model.groups import findings as groups
-    from trystate.model.rendezvous import findings as rendezvous
-    from trystate.model.store import findings as store
+    return {name: found for area in _areas() for name, found in area.FINDINGS.items()}
 
-    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS, **autograd.FINDINGS, **groups.FINDINGS}
+
+def finding_labels() -> dict[str, Finding]:
+    """Every known defect, by its number and by its name."""
+    return {label: found for found in findings().values() for label in (found.number, found.name)}
 
 
 def finding_named(name: str) -> Finding:
     """The finding with this name or number.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no finding has it.
     """
-    known = findings()
-    labels = {label: f for f in known.values() for label in (f.number, f.name)}
+    labels = finding_labels()
     for label, found in labels.items():
         if label.lower() == name.lower():
             return found
@@ -205,19 +112,19 @@ def finding_number(label: str) -> str:
 
 
 def system_class(name: str) -> type[System]:
-    """The system with this name, the one that a machine belongs to, or a class given as `module:Class`.
+    """The system with this name, the system of this machine, or a class given as `module:Class`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the name is unknown.
     """
     return system_named(name, "system", ())
 
 
 def system_named(name: str, what: str, others: Iterable[str]) -> type[System]:
-    """`system_class`, where `what` may have another name as well: one of `others`.
+    """Like `system_class`; an error calls the name a `what`, and lists `others` as possible names too.
 
     Raises:
-        UsageError: there is no such system.
+        UsageError: no system has this name.
     """
     if ":" in name:
         return _imported(name)
@@ -253,13 +160,13 @@ def machine_names(cls: type[System]) -> list[str]:
 
 
 def witnesses(cls: type[System]) -> dict[str, Claim]:
-    """The `sometimes` of a system, of any edition and with any fault."""
+    """The `sometimes` of a system, in all editions and with all faults."""
     claims = {name: value for name, value in cls.all_declarations().items() if isinstance(value, Claim)}
     return {name: claim for name, claim in claims.items() if claim.form is Form.SOMETIMES}
 
 
 def witness_named(name: str, among: Iterable[type[System]] = ()) -> tuple[type[System], Claim]:
-    """The system that has this `sometimes`, of those given or else of all, and the `sometimes`.
+    """The system with this `sometimes`, among the given systems or else all, and the `sometimes`.
 
     Raises:
         UsageError: none of them has it, or several have.
@@ -289,7 +196,7 @@ def edition_names(cls: type[System]) -> list[str]:
 
 
 def table_named(name: str, edition: str | None) -> DecisionTable | None:
-    """A decision table of an edition, or of the first that has it, the default before others; None for other names.
+    """A decision table of an edition; by default of the default edition, or the first that has it; None if none has.
 
     Raises:
         UsageError: no such edition, or only others have the table.
@@ -311,7 +218,7 @@ def table_names() -> list[str]:
 
 
 def titled_tables() -> dict[str, DecisionTable]:
-    """Every table once, under a title of its own, which names its editions where there is more than one table."""
+    """Every table once, under its own title, which names its editions where there is more than one table."""
     titled: dict[str, DecisionTable] = {}
     for name in table_names():
         having = {edition: tables[name] for edition, tables in TABLES.items() if name in tables}

@@ -20,17 +20,7 @@ if TYPE_CHECKING:
     from trystate.impl.rendezvous.command import Command
     from trystate.impl.rendezvous.endpoint import Endpoint
     from trystate.impl.rendezvous.engine import Standing
-    from trystate.impl.rendezvous.errors import (
-        Interrupted,
-        NotNeeded,
-        RendezvousClosedError,
-        RendezvousConnectionError,
-        RendezvousDrained,
-        RendezvousError,
-        RendezvousSettingsError,
-        RendezvousStateError,
-        RendezvousTimeoutError,
-    )
+    from trystate.impl.rendezvous.errors import *
     from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
     from trystate.impl.rendezvous.options import Options
     from trystate.impl.rendezvous.state import Settings, State

@@ -1,4 +1,4 @@
-"""RPC between named workers: calls by name, tensors beside the pickle, references to values that stay where they are.
+"""RPC between named workers: calls by name, tensors next to the pickle, references to values that stay where they are.
 
     from trystate import rpc
 
@@ -6,7 +6,7 @@
     rpc.rpc_sync("worker0", torch.add, args=(a, b))
     rpc.shutdown()
 
-`docs/autograd.md` says which functions other workers may call, and what an error means.
+`docs/rpc.md` describes which functions other workers may call and what an error means.
 """
 
 from __future__ import annotations
@@ -32,19 +32,7 @@ if TYPE_CHECKING:
         shutdown,
         wait_all,
     )
-    from trystate.impl.rpc.errors import (
-        AgentClosed,
-        AgentExists,
-        FrameRefused,
-        LimitExceeded,
-        NotAllowed,
-        NoWorker,
-        PeerLost,
-        RpcError,
-        RpcTimeout,
-        RRefGone,
-        UnknownWorker,
-    )
+    from trystate.impl.rpc.errors import *
     from trystate.impl.rpc.functions import async_execution
     from trystate.impl.rpc.limits import Limits
     from trystate.impl.rpc.options import Options, Pickles

@@ -5,7 +5,8 @@
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         store.set("greeting", "hello")
 
-`docs/stores.md` says how they are used and deployed. The server needs no torch; the stores derive from torch's `Store`.
+`docs/store-use.md` describes how a program uses them, `docs/stores.md` how a server is run. The server needs no torch;
+the stores derive from torch's `Store`.
 """
 
 from __future__ import annotations
@@ -14,26 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.impl.store.base import Event, Store, Watch
-    from trystate.impl.store.errors import (
-        AddressRefused,
-        ConnectionLost,
-        CounterOverflow,
-        FileLost,
-        FileRefused,
-        GroupsDiffer,
-        InvalidArgument,
-        InvalidType,
-        LimitExceeded,
-        NotANumber,
-        NotSupported,
-        OutcomeUnknown,
-        QueueEmpty,
-        SecretRefused,
-        StoreClosed,
-        StoreError,
-        StoreTimeout,
-        WrongWorld,
-    )
+    from trystate.impl.store.errors import *
     from trystate.impl.store.file.store import FileStore
     from trystate.impl.store.hash import HashStore
     from trystate.impl.store.limits import Limits

@@ -1,4 +1,4 @@
-"""The standard streams of the process: an output that cannot be written is an error of its own.
+"""The standard streams of the process: an output that cannot be written is a separate error.
 
 Rule: a stream that the caller has closed is never None, and children of this process find it closed as well.
 """
@@ -31,7 +31,7 @@ class _Output(TextIOWrapper):
 
 
 class _Errors(TextIOWrapper):
-    """A text that cannot be written there is lost; the exit code still says how the command ended."""
+    """A text that cannot be written there is lost; the exit code still shows how the command ended."""
 
     def write(self, text: str, /) -> int:
         try:

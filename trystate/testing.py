@@ -1,7 +1,7 @@
-"""Test an implementation of your own: against a system, or as a store.
+"""Test your own implementation: against a system, or as a store.
 
-`state_machine` and `replay_every_edge` drive a `Subject` beside a system (`docs/conformance.md`). `StoreConformance` is
-a suite of pytest for any `torch.distributed.Store` (`docs/store-conformance.md`).
+`state_machine` and `replay_every_edge` drive a `Subject` in step with a system (`docs/conformance.md`).
+`StoreConformance` is a pytest suite for any `torch.distributed.Store` (`docs/store-conformance.md`).
 """
 
 from __future__ import annotations
@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.graph import Explored
-    from trystate.property_tests.adapters.torch_store.scenarios import SCHEDULES
     from trystate.property_tests.harness.paths import Replayed, replay_every_edge
     from trystate.property_tests.harness.stateful import state_machine
     from trystate.property_tests.harness.stores.conformance import StoreConformance
-    from trystate.property_tests.harness.stores.deviations import (
-        OURS_ON_LEGACY,
-        OURS_ON_LIBUV,
-        TORCH_FILE,
-        TORCH_HASH,
-        TORCH_LEGACY,
-        TORCH_LIBUV,
-        TORCHS_ON_OURS,
-        Deviation,
-        torch_prefix,
-    )
+    from trystate.property_tests.harness.stores.deviations import *
     from trystate.property_tests.harness.stores.handles import Call
     from trystate.property_tests.harness.subjects import Disagreement, Refused, Subject
+    from trystate.property_tests.replays.schedules import SCHEDULES
 else:
     from .lazy import lazily
 

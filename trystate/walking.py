@@ -1,21 +1,24 @@
 """The core of `trystate explore`: a walk through the states of one system. No I/O.
 
-*Theory of operation.* A walk is a list of stops: an initial state, and behind it the state after each step. `place` is
-the stop that a reader looks at. Stops behind the place stay, so that a reader can go forward again, until another step
-is taken from the place. The caller is one thread: `commands/explore.py`, which shows the walk and changes it by the
-methods that are called after its commands.
+*Theory of operation.* A walk is a list of stops: an initial state, then the state after each step. `place` is the stop
+that the reader sees. Stops after the place stay until another step is taken from the place: a reader can go forward
+again. The caller is one thread, `commands/explore.py`, which shows the walk and changes it through the methods that
+have the names of its commands.
 
 Steps are named by their labels, as counterexamples print them: `join(0) crash(1)`. The labels up to the place, and the
 number of the initial state, are the whole walk: `follow` repeats it, in another process as well.
 
-A run (a counterexample, or the witness of a `sometimes`) can be loaded. Each stop knows its place on the run, None off
-it; the run of a `leads_to` may go round.
+A run (a counterexample, or the witness of a `sometimes`) can be loaded. Each stop has its place on the run, None off
+it; the run of a `leads_to` may end in a cycle.
 
 A property is judged by the walk up to the place, as the checker judges a whole search: `lights`. A `leads_to` of a
 finite walk waits; it is violated only where the system may rest for ever.
 
-Three things can go wrong, each is a UsageError, and then nothing has changed: a label is none of the system's, a step
-is not enabled (the text has the part of its guard that fails), a number is out of range.
+Failures, each of them a UsageError that changes nothing:
+
+- The system has no such label.
+- A step is not enabled (the text has the part of its guard that fails).
+- A number is out of range.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ from trystate.model.language.expressions import Expr
 from trystate.model.language.fields import Cell
 from trystate.model.language.properties import Property
 
-STEPS_MAX = 10_000  # of a walk: each stop keeps a state and the standing of each property
+STEPS_MAX = 10_000  # steps of a walk: each stop keeps a state and the standing of each property
 RANDOM_MAX = 1_000  # steps that one command takes: at most some seconds
-VALUES_MAX = 4  # shown beside a part of a guard: a quantifier over many members reads all of them
+VALUES_MAX = 4  # values shown next to a part of a guard: a quantifier over many members reads all of them
 
 
 class Standing(enum.Enum):
@@ -58,7 +61,7 @@ class Light:
     """A property and its standing.
 
     Args:
-        since: the number of steps after which it came to stand so; None where it has from the beginning
+        since: the number of steps after which it got this standing; None if it has had it from the beginning
         members: the indices for which a `leads_to` waits
     """
 
@@ -74,7 +77,7 @@ class Part:
 
     Args:
         text: the condition, below the labels of the named conditions that it is a part of
-        holds: whether it does in the state
+        holds: whether the condition holds in the state
         values: the cells that decide it, with their values
     """
 
@@ -112,7 +115,7 @@ class Stop:
 
 
 class _Read(tuple[int, ...]):
-    """A state that notes which of its values are read."""
+    """A state that records which of its values are read."""
 
     seen: dict[int, None]
 
@@ -171,7 +174,7 @@ class Walk:
         return tuple(self._parts(instance.transition.guard, instance.binding, ()))
 
     def changes(self) -> tuple[Change, ...]:
-        """The cells to which the last step gave another value; none in an initial state."""
+        """The cells that the last step changed; none in an initial state."""
         if self.place == 0:
             return ()
         before, main = self.stops[self.place - 1].state, main_index(self.system)
@@ -202,9 +205,12 @@ class Walk:
             label: its name and indices, as `join(0)`
 
         Raises:
-            UsageError: it is none, or is not enabled.
+            UsageError: the system has no such step, or it is not enabled.
         """
-        instance = self._instance(label)
+        instance = self.instances.get(normal(label))
+        if instance is None:
+            raise UsageError(unknown("step", label, self.instances, show=sorted(
+                {i.transition.name + ("(…)" if i.indices else "") for i in self.instances.values()})))  # fmt: skip
         after = self.interpreter.step(instance, self.state)
         if after is None:
             raise UsageError(f"{instance.label} is not enabled here: {self._why_not(instance).why}")
@@ -231,7 +237,7 @@ class Walk:
             text: labels with blanks between them, as `join(0) crash(1)`
 
         Raises:
-            UsageError: one is none, or is not enabled where it stands.
+            UsageError: the system has no such step, or one is not enabled at its place in the list.
         """
         kept, place = self.stops[:], self.place
         labels = split(text)
@@ -243,7 +249,7 @@ class Walk:
                 raise UsageError(f"step {number} of {len(labels)} of the walk: {error}") from error
 
     def wander(self, steps: int, random: Random) -> int:
-        """Take random steps, each of the enabled ones as likely as the others; the number that were taken.
+        """Take random steps, all enabled steps equally likely; returns the number of steps taken.
 
         Args:
             steps: how many, unless none is enabled before
@@ -263,7 +269,7 @@ class Walk:
         return steps
 
     def _outside(self, state: State) -> Cell | None:
-        """The first cell whose value is none of its field's; there, a wrong step has led."""
+        """The first cell whose value is outside its field's range: a wrong step leads there."""
         cells = zip(self.system.cells, state, strict=True)
         return next((cell for cell, value in cells if not cell.sort.low <= value <= cell.sort.high), None)
 
@@ -280,7 +286,7 @@ class Walk:
         self.place += 1
 
     def jump(self, place: int) -> None:
-        """Go to the state after so many steps of the walk.
+        """Go to the state after `place` steps of the walk.
 
         Args:
             place: the number of steps
@@ -289,11 +295,11 @@ class Walk:
             UsageError: the walk has fewer.
         """
         if not 0 <= place < len(self.stops):
-            raise UsageError(f"no step of the walk {place}: choose 0 to {len(self.stops) - 1}")
+            raise UsageError(f"the walk has no step {place}: choose 0 to {len(self.stops) - 1}")
         self.place = place
 
     def restart(self, initial: int = 0) -> None:
-        """Begin anew in an initial state.
+        """Restart in an initial state.
 
         Args:
             initial: its number
@@ -303,14 +309,14 @@ class Walk:
         """
         states = self.system.initial_states
         if not 0 <= initial < len(states):
-            raise UsageError(f"no initial state {initial}: choose 0 to {len(states) - 1}")
+            raise UsageError(f"the system has no initial state {initial}: choose 0 to {len(states) - 1}")
         self.initial, self.place = initial, 0
         self.stops = [Stop(states[initial])]
 
     # ---- a run that is followed
 
     def load(self, run: Counterexample) -> None:
-        """Begin anew at the first state of a run, to follow it.
+        """Restart at the first state of a run, to follow it.
 
         Args:
             run: a run of this system, from an initial state
@@ -329,7 +335,7 @@ class Walk:
         """
         path = self._loaded().path
         if not 0 <= place <= len(path.steps):
-            raise UsageError(f"no step of the loaded run {place}: choose 0 to {len(path.steps)}")
+            raise UsageError(f"the loaded run has no step {place}: choose 0 to {len(path.steps)}")
         self.restart(self.system.initial_states.index(path.states[0]))
         self.stop.on_run = 0
         for number in path.steps[:place]:
@@ -354,13 +360,6 @@ class Walk:
 
     # ---- inside
 
-    def _instance(self, label: str) -> Instance:
-        found = self.instances.get(normal(label))
-        if found is None:
-            raise UsageError(unknown("step", label, self.instances, show=sorted(
-                {i.transition.name + ("(…)" if i.indices else "") for i in self.instances.values()})))  # fmt: skip
-        return found
-
     def _append(self, instance: Instance, after: State) -> None:
         if self.place + 1 < len(self.stops):  # a step that was taken here before leaves the stops behind it
             later = self.stops[self.place + 1]
@@ -380,7 +379,7 @@ class Walk:
 
     def _refuse_more_than(self, steps: int) -> None:
         if self.place > steps:
-            raise UsageError(f"the walk would have more than {STEPS_MAX:,} steps: go back, or begin anew")
+            raise UsageError(f"the walk would have more than {STEPS_MAX:,} steps: go back, or restart with r")
 
     def _loaded(self) -> Counterexample:
         if self.run is None:
@@ -409,13 +408,13 @@ class Walk:
         elif expr.op == "named" and expr.args[1].op == "and":
             yield from self._parts(expr.args[1], binding, (*names, expr.name))
         else:
-            bound = self.interpreter.kernel.bound(expr, binding)
+            tree = self.interpreter.kernel.substituted(expr, binding)
             state = _Read(self.state)
             state.seen = {}
             holds = self.interpreter.holds(expr, state, binding)
             cells = self.system.cells
             values = tuple((cells[k].name, cells[k].sort.show(self.state[k])) for k in state.seen)
-            text = str(expr if bound.op == "const" else bound)
+            text = str(expr if tree.op == "const" else tree)
             yield Part(": ".join((*names, text)), holds, values)
 
     def _judged(self, place: int) -> Iterator[Light]:
@@ -442,15 +441,14 @@ class Walk:
         if prop.form is Form.ALWAYS:
             return self.interpreter.holds(prop.exprs[0], stop.state)
         if prop.form is Form.DEADLOCK:
-            return self.interpreter.holds(self.system.terminal, stop.state) or self._can(stop.state, faults=False)
+            steps = self.interpreter.successors(stop.state)
+            goes_on = any(i.transition.kind is not Kind.FAULT for i, _ in steps)
+            return goes_on or self.interpreter.holds(self.system.terminal, stop.state)
         if stop.instance is None:  # a property of steps
             return True
         condition = (prop.conditions or {}).get(stop.instance.transition.name)
         before = self.stops[place - 1].state
         return condition is None or self.interpreter.holds(condition, before, stop.instance.binding)
-
-    def _can(self, state: State, *, faults: bool) -> bool:
-        return any(faults or i.transition.kind is not Kind.FAULT for i, _ in self.interpreter.successors(state))
 
     def _leads_to(self, prop: Property, state: State, place: int, earlier: Light | None) -> Light:
         premise, goal = prop.exprs
@@ -487,11 +485,11 @@ def split(text: str) -> list[str]:
         text: labels with blanks, commas or semicolons between them
 
     Raises:
-        UsageError: there is something else in it.
+        UsageError: the text has anything else.
     """
     rest = re.sub(r"[\s,;]+", " ", LABEL.sub(" ", text)).strip()
     if rest:
-        raise UsageError(f"the walk has {rest!r}, which is no step: give them as 'join(0) crash(1)'")
+        raise UsageError(f"the walk has {rest!r}, which is not a step: give steps such as 'join(0) crash(1)'")
     return LABEL.findall(text)
 
 

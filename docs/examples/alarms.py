@@ -1,9 +1,9 @@
-"""Alarms on a running job: a line of your own when a node waits, a heartbeat ends, or the workers of a node start.
+"""Alarms on a running job: print a line when a node waits, a heartbeat ends, or the workers of a node start.
 
     python docs/examples/alarms.py FILE
 
-FILE is the record that `trystate store serve --record FILE` writes; it is followed while it grows. With
-`polled(endpoint, job, None, 1.0)` in place of `tailed` the same alarms ring on any store, torch's own too.
+FILE is the record that `trystate store serve --record FILE` writes. The script follows it while it grows. With
+`polled(endpoint, job, None, 1.0)` instead of `tailed` the same alarms work on any store, including torch's own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Node(Followed):
 
 class Heartbeat(Followed):
     def on_enter_EXPIRED(self, event: Any) -> None:
-        print(f"page somebody: {self.name} does not beat")
+        print(f"page the operator: {self.name} does not beat")
 
 
 class Round(Followed):

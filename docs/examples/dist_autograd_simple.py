@@ -1,8 +1,8 @@
-"""The design note's end-to-end example: remote values, a backward pass, a step of an optimizer on their owners.
+"""The design note's end-to-end example: remote values, a backward pass, and an optimizer's step on their owners.
 
     MASTER_ADDR=localhost MASTER_PORT=29500 python docs/examples/dist_autograd_simple.py [ours|torch]
 
-It is the note's program, whose names are imported from torch or, by default, from trystate. It also prints each element
+This is the note's program. It imports the names from torch or, by default, from trystate. It also prints each element
 of the parameters before and after the step.
 """
 

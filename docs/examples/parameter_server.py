@@ -1,8 +1,8 @@
-"""A parameter server: trainers use a model that is on one worker, each in contexts of its own, at the same time.
+"""A parameter server: trainers use a model on one worker at the same time, each in its own contexts.
 
     python docs/examples/parameter_server.py [--steps N]
 
-Gradients of one trainer's pass never mix with another's, since each is kept in its context; steps take turns.
+Gradients of different trainers never mix, because each context keeps its own gradients. Steps take turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRAINERS = 2
 
 @cache
 def model() -> tuple[Tensor, ...]:
-    """The server's only one, as its parameters: threads that share a module must not swap parameters in it."""
+    """The parameters of the server's only model: threads that share a module must not swap parameters in it."""
     torch.manual_seed(1)
     return tuple(nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1)).parameters())
 
@@ -32,14 +32,14 @@ def parameters() -> list[rpc.RRef[Tensor]]:
 
 
 def predict(batch: Tensor) -> Tensor:
-    """On the server, with copies of the parameters: another trainer's step must not change what this pass needs."""
+    """Runs on the server with copies of the parameters, which another trainer's step must not change in this pass."""
     inner, inner_bias, outer, outer_bias = (parameter.clone() for parameter in model())
     hidden = torch.tanh(nn.functional.linear(batch, inner, inner_bias))
     return nn.functional.linear(hidden, outer, outer_bias)
 
 
 def train(rank: int, steps: int) -> list[float]:
-    """Learn the sum of the inputs; the loss of each step."""
+    """Learn the sum of the inputs; returns the loss of each step."""
     optimizer = autograd.DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync("server", parameters), lr=0.05)
     torch.manual_seed(rank)
     losses = []
@@ -56,7 +56,7 @@ def train(rank: int, steps: int) -> list[float]:
 def run(rank: int, folder: str, steps: int) -> None:
     name = f"trainer{rank}" if rank < TRAINERS else "server"
     if name == "server":
-        model()  # before two trainers ask for it at once
+        model()  # before two trainers request it at the same time
     rpc.init_rpc(name, rank=rank, world_size=TRAINERS + 1, init_method=f"file://{folder}/meeting")
     if rank < TRAINERS:
         losses = train(rank, steps)
@@ -68,6 +68,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model on a parameter server from two workers.")
     parser.add_argument("--steps", type=int, default=20)
     steps = parser.parse_args().steps
-    torch.optim.SGD([torch.zeros(1)])  # loads what optimizers need, once for all processes
+    torch.optim.SGD([torch.zeros(1)])  # loads the modules that optimizers need once for all processes
     with tempfile.TemporaryDirectory() as folder:
         processes.start_processes(run, args=(folder, steps), nprocs=TRAINERS + 1, start_method="fork")

@@ -1,8 +1,8 @@
-"""A model in two stages on two workers, trained by a third: each micro-batch goes through both, some at a time.
+"""A model in two stages on two workers, trained by a third: several micro-batches go through both at the same time.
 
     python docs/examples/pipeline.py [--steps N]
 
-The stages keep their parameters; activations go forward by RPC, gradients come back through the same calls.
+The stages keep their parameters. Activations go forward by RPC, and gradients return through the same calls.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from trystate import autograd, rpc
 
 MICRO_BATCHES = 4
-_stage: list[nn.Module] = []  # of this process
+_stage: list[nn.Module] = []  # this process's stage, if it has one
 
 
 def build(number: int) -> list[rpc.RRef[Tensor]]:
-    """Make this worker's stage; references to its parameters."""
+    """Create this worker's stage; returns references to its parameters."""
     torch.manual_seed(number)
     layers = [nn.Linear(8, 32), nn.Tanh()] if number == 0 else [nn.Linear(32, 1)]
     _stage[:] = [nn.Sequential(*layers)]
@@ -29,19 +29,19 @@ def build(number: int) -> list[rpc.RRef[Tensor]]:
 
 
 def forward(batch: Tensor) -> Tensor:
-    """This worker's stage."""
+    """Apply this worker's stage."""
     made: Tensor = _stage[0](batch)
     return made
 
 
 def through_both(batch: Tensor) -> Tensor:
-    """On the first stage's worker: its own layers, then those of the next."""
+    """Runs on the first stage's worker: applies its own layers, then the next stage's layers."""
     made: Tensor = rpc.rpc_sync("stage1", forward, (forward(batch),))
     return made
 
 
 def train(steps: int) -> list[float]:
-    """Learn the sum of the inputs; the loss after each step."""
+    """Learn the sum of the inputs; returns the loss of each step."""
     parameters = [ref for number in range(2) for ref in rpc.rpc_sync(f"stage{number}", build, (number,))]
     optimizer = autograd.DistributedOptimizer(torch.optim.SGD, parameters, lr=0.05)
     torch.manual_seed(0)
@@ -71,6 +71,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model whose two stages are on two workers.")
     parser.add_argument("--steps", type=int, default=20)
     steps = parser.parse_args().steps
-    torch.optim.SGD([torch.zeros(1)])  # loads what optimizers need, once for all processes
+    torch.optim.SGD([torch.zeros(1)])  # loads the modules that optimizers need once for all processes
     with tempfile.TemporaryDirectory() as folder:
         processes.start_processes(run, args=(folder, steps), nprocs=3, start_method="fork")

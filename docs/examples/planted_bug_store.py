@@ -1,6 +1,6 @@
-"""A store with a planted bug, and all that it takes to find it: `pytest docs/examples/planted_bug_store.py`.
+"""A store with a planted bug, and the test class that finds it: `pytest docs/examples/planted_bug_store.py`.
 
-Its counters stand in a table of their own. That is faster, and wrong: `set` on a counter changes the other table.
+Its counters are in a separate table. That is faster, but wrong: `set` on a counter changes the other table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INT64 = range(-(1 << 63), 1 << 63)
 
 def whole(value: bytes) -> int:
     if not re.fullmatch(rb"-?[0-9]+", value) or len(value) > 20 or int(value) not in INT64:
-        raise ValueError(f"{value!r} is no whole number of 64 bits")
+        raise ValueError(f"{value!r} is not a 64-bit integer")
     return int(value)
 
 
@@ -39,7 +39,7 @@ class CountingStore(dist.Store):
 
     def set(self, key: str, value: bytes) -> None:
         with self._changed:
-            self._values[key] = value  # the bug: a counter of that name goes on counting
+            self._values[key] = value  # the bug: a counter of that name keeps its old value
             self._changed.notify_all()
 
     def get(self, key: str) -> bytes:
@@ -106,8 +106,8 @@ class CountingStore(dist.Store):
 
 
 class TestCountingStore(StoreConformance):
-    # Known deviations, not to be found again: no queues, no listing, and the barrier that torch.distributed.Store makes
-    # of add, set and wait.
+    # Known deviations, which the suite does not report: no queues, no listing, a shared timeout in clones, and the
+    # barrier that torch.distributed.Store builds on add, set and wait.
     deviations = frozenset({
         Deviation.LACKS_QUEUES, Deviation.LACKS_LIST_KEYS, Deviation.BARRIER_COUNTS_IN_TWO_KEYS,
         Deviation.CLONE_SHARES_THE_TIMEOUT,

@@ -2,8 +2,8 @@
 
     python docs/examples/watch_a_pass.py [--out FOLDER]
 
-Writes autograd-pass-fast and autograd-pass-smart, as .dot and .svg: what each worker counted and ran, and every message
-between them.
+Writes autograd-pass-fast and autograd-pass-smart, as .dot and .svg: the counts and runs of each worker, and every
+message between them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch.multiprocessing as processes
 from trystate import autograd, rpc
 from trystate.diagrams import Arrow, Note, exchange_dot, render
 
-seen: list[autograd.Event] = []  # of this process
-names: dict[Any, str] = {}  # of nodes and messages
+seen: list[autograd.Event] = []  # events of this process
+names: dict[Any, str] = {}  # labels of graph nodes
 
 
 def add(t1: torch.Tensor, t2: torch.Tensor) -> torch.Tensor:
@@ -32,7 +32,7 @@ def watch() -> None:
 
 
 def rows_here(worker: int) -> list[tuple[float, Note | Arrow]]:
-    """The rows of this worker: requests and answers are noted where they are sent and where they arrive."""
+    """The rows of this worker's events; the worker that sends a request records it and its answer."""
     found = [(event.time, row) for event in seen if (row := row_of(worker, event)) is not None]
     seen.clear()
     return found
@@ -76,7 +76,7 @@ def short(message: int) -> str:
 
 
 def rows_there() -> list[tuple[float, str, Any, Any, Any, Any]]:
-    """Worker 1's, as plain data."""
+    """Worker 1's rows, as plain data."""
     return [
         (time, "note", row.worker, list(row.lines), None, None)
         if isinstance(row, Note)

@@ -1,7 +1,7 @@
-"""A control group for the workers of an agent: what they start is in it, in whatever session and with whatever parent.
+"""A control group for the workers of an agent and all their children, whatever session or parent these have.
 
-Rule: it is made only where this process's own group was delegated to its user, as systemd does for a scope or a service
-with `Delegate=yes`; else there is none, and that is no error. The kernel kills a group at once (Linux 5.14).
+Rule: it is made only if this process's own group was delegated to its user, as systemd does for a scope or a service
+with `Delegate=yes`; otherwise no group is used, which is not an error. The kernel kills a group at once (Linux 5.14).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MARKS = ("user.delegate", "trusted.delegate")  # extended attributes of a delega
 
 
 def made() -> str:
-    """The folder of a new group below that of this process; empty where none may be made."""
+    """The folder of a new group below this process's group; empty if it may not make one."""
     with contextlib.suppress(OSError):
         own = folder()
         if own is not None and is_delegated(own):
@@ -28,7 +28,7 @@ def made() -> str:
 
 
 def folder() -> Path | None:
-    """Of this process's group in the second version of control groups; None: it has none."""
+    """The folder of this process's group in version 2 of control groups; None: it has none."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     roots = [mount[4] for mount in mounts if mount[3] == "/" and mount[mount.index("-") + 1] == "cgroup2"]
     groups = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::/")]
@@ -36,7 +36,7 @@ def folder() -> Path | None:
 
 
 def is_delegated(own: Path) -> bool:
-    """Whether this process may make groups below its own: the mark is for root, who may write anywhere."""
+    """Whether this process may make groups below its own; for root, which may write anywhere, the mark decides."""
     for mark in MARKS:
         with contextlib.suppress(OSError):
             if os.getxattr(own, mark) == b"1":

@@ -1,4 +1,4 @@
-"""The store of a round, in which agents tell each other how many workers they have: a wait ends with the round."""
+"""The store of a round, in which agents exchange their numbers of workers: a wait ends with the round."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch.distributed as dist
 
-ROUND_POLL_SECONDS = 0.2  # between two looks at the round
+ROUND_POLL_SECONDS = 0.2  # polling interval of the round's standing
 
 
 class RoundOver(Exception):
-    """The round ended before its members had told each other what they need to know."""
+    """The round ended before its members had exchanged their numbers of workers."""
 
 
 class Exchange:
     """A store whose operations are tried again until they succeed, or the round is over."""
 
     def __init__(self, store: Any, look: Callable[[], None]) -> None:
-        """`look` raises when there is nothing to wait for any more."""
+        """`look` raises when waiting has become pointless."""
         self._store, self._look = store, look
 
     def _try(self, operation: Callable[[], Any]) -> Any:
@@ -29,7 +29,7 @@ class Exchange:
             began = time.monotonic()
             try:
                 return operation()
-            except dist.DistError:  # the key is not there yet, or the store
+            except dist.DistError:  # the key is absent, or the store is away
                 time.sleep(max(0.0, ROUND_POLL_SECONDS - (time.monotonic() - began)))
 
     def set(self, key: str, value: Any) -> None:

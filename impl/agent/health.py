@@ -1,8 +1,8 @@
 """The health command of a node: it runs before the node joins a round, and its failure keeps the node out.
 
-Theory of operation. A shell runs the command in a session of its own, on a leash: it dies with the agent. Its output is
-read as it comes, and the end of it is kept. When the command ends, when its time is over, or when the agent is told to
-end, its whole group is killed. Nothing here knows of the rendezvous: `local` does what follows from a failure.
+Theory of operation. A shell runs the command in its own session, on a leash: it dies with the agent. Its output is read
+as it comes, and the end of it is kept. When the command ends, when its time is over, or when the agent gets a signal,
+its whole group is killed. This module does not use the rendezvous: `local` acts on a failure.
 
 Rule: the output kept, the output shown and the time each have a limit.
 """
@@ -22,27 +22,27 @@ from trystate.model.errors import TrystateError
 from ..host import parent_death
 
 TIMEOUT_SECONDS = 60.0
-RECHECK_SECONDS = 10.0  # a node that stands by is checked again after so long
-KEPT_BYTES = 1 << 16  # of the output: the end is kept
-SHOWN_LINES, LINE_LENGTH_MAX = 20, 300  # of what is kept
+RECHECK_SECONDS = 10.0  # time between two checks of a node that waits to pass
+KEPT_BYTES = 1 << 16  # the end of the output is kept
+SHOWN_LINES, LINE_LENGTH_MAX = 20, 300  # the part of the kept output that is shown
 READ_BYTES = 1 << 14
-DRAIN_SECONDS = 1.0  # a process that has left the group may keep the pipe open: nobody waits for it
+DRAIN_SECONDS = 1.0  # limit of the wait for a process that has left the group and keeps the pipe open
 
 
 class Unhealthy(TrystateError, RuntimeError):
-    """The health command of this node failed: the node leaves, the other nodes go on."""
+    """The health command of this node failed: the node leaves, the other nodes continue."""
 
     symptom = "a-node-that-is-not-fit"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A command for a shell, the time that it may take, and what a node does that fails it.
+    """A command for a shell, its time limit, and the reaction to its failure.
 
     Args:
-        command: the command; exit code 0 says that the node is healthy.
-        timeout_seconds: then it is killed, and counts as failed.
-        stands_by: a node that fails is checked again every RECHECK_SECONDS, and joins when it passes; else it leaves.
+        command: the command; exit code 0 means that the node is healthy.
+        timeout_seconds: the limit after which it is killed and counts as failed.
+        stands_by: a failing node is checked again every RECHECK_SECONDS and joins when it passes; else it leaves.
     """
 
     command: str
@@ -50,16 +50,16 @@ class HealthCheck:
     stands_by: bool = False
 
     def failure(self, variables: Mapping[str, str] | None = None, group: str = "") -> str | None:
-        """Run the command; None if it has succeeded, else why not, with the last lines of its output.
+        """Run the command; None if it has succeeded, else the reason, with the last lines of its output.
 
-        `variables`: more of its environment; `group`: the folder of its control group, if it has one.
+        `variables`: additions to its environment; `group`: the folder of its control group, if it has one.
         """
         try:
             process = subprocess.Popen(
                 [*parent_death.leash(group), "/bin/sh", "-c", self.command], env={**os.environ, **(variables or {})},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        except (OSError, ValueError) as error:  # no process or memory is left, or the command has a zero byte
+        except (OSError, ValueError) as error:  # no process or memory is left, or the command contains a zero byte
             return f"the health command {self.command!r} cannot be run: {error}"
         output = _Tail(process)
         try:
@@ -106,9 +106,9 @@ class _Tail:
         self._thread.join(DRAIN_SECONDS)
 
     def shown(self) -> str:
-        """The last lines, without what a terminal would obey."""
+        """The last lines, without characters that a terminal would interpret."""
         with self._lock:
             text = bytes(self._kept).decode(errors="replace")
         lines = ["".join(c if c.isprintable() else " " for c in line)[:LINE_LENGTH_MAX] for line in text.splitlines()]
         shown = [line for line in lines if line.strip()][-SHOWN_LINES:]
-        return "\n    ".join(["its last output:", *shown]) if shown else "it said nothing"
+        return "\n    ".join(["its last output:", *shown]) if shown else "it had no output"

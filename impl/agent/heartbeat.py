@@ -1,6 +1,6 @@
-"""A worker's heartbeat: what a training loop calls at each step, so that its agent can tell work from a hang.
+"""A worker's heartbeat: a training loop calls it at each step, and its agent can distinguish work from a hang.
 
-Rule: standard library only, and quick: a worker calls it in its loop. Where no agent asks for it, it does nothing.
+Rule: standard library only, and quick: a worker calls it in its loop. Without an agent that uses it, it does nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import signal
 from typing import IO
 
 VARIABLE = "TRYSTATE_HEARTBEAT_FILE"  # the file of this worker, set by an agent with --heartbeat-limit
-STACKS = ".stacks"  # after the name of that file: where a worker writes its stacks when it is asked to
-# Asks for the stacks. A signal that no library of a training job is known to use: the last of the real-time signals.
+STACKS = ".stacks"  # suffix of the file into which a worker writes its stacks on request
+# The request for the stacks: the last real-time signal, which no known library of a training job uses.
 SIGNAL = getattr(signal, "SIGRTMAX", None)
 
 
@@ -24,9 +24,9 @@ class _Beating:
 
 
 def heartbeat() -> None:
-    """Tell the agent that this worker goes on: past `--heartbeat-limit` without it, the agent kills the worker.
+    """Report progress to the agent, which kills a worker without a heartbeat for `--heartbeat-limit` seconds.
 
-    The first call also lets the agent ask for the stacks of all threads, by the signal SIGRTMAX. Costs a microsecond.
+    The first call also lets the agent request the stacks of all threads, by the signal SIGRTMAX. Costs a microsecond.
 
     Raises:
         OSError: the file cannot be made.

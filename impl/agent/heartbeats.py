@@ -1,15 +1,15 @@
-"""The agent's side of the heartbeats of workers: their files, which of them are late, and the stacks of those.
+"""The agent's side of the workers' heartbeats: their files, the late workers, and the stacks of late workers.
 
 Theory of operation. Each worker has a file, named by TRYSTATE_HEARTBEAT_FILE, and touches it as often as it likes
 (`heartbeat.py`, or `touch` in a shell). The agent looks at the files whenever it looks at its workers. It compares no
-clocks: a beat is a change of the file's time since the look before, and how long ago that was is the agent's own time.
-An agent that stood still itself counts that time as one look: its workers may have stood still with it.
+clocks: a beat is a change of the file's time since the last look, and the agent measures its age by its own clock. An
+agent that stood still counts that time as one look: its workers may have stood still with it.
 
-A worker that has never beaten is judged only where `start` says so: most workers know nothing of this.
+A worker that has never beaten is late only after `start`, if that is set: most workers do not use heartbeats.
 
-Rule: the stacks of a late worker are written before it is killed, by the best means that there is: the worker itself
-(`faulthandler`, if it called `heartbeat()`), py-spy if that is installed, or what the kernel says of its threads. Each
-has a limit of time and of length, and none of them keeps a worker from being killed.
+Rule: the stacks of a late worker are written before it is killed, by the best available means: the worker itself
+(`faulthandler`, if it called `heartbeat()`), py-spy if that is installed, or the kernel's data about its threads. Each
+has a limit of time and of length, and no failure of them keeps a worker from being killed.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from pathlib import Path
 from .heartbeat import SIGNAL, STACKS
 from .watchdog import PROC, look, table
 
-GAP_SECONDS_MAX = 1.0  # of two looks: more is counted as so much, unless the agent looks more seldom
-STACKS_SECONDS = 2.0  # for a worker to write its stacks
-QUIET_SECONDS = 0.1  # a file that has not grown for so long is whole
-PY_SPY_SECONDS = 10.0  # for all processes of a worker: it reads the symbols of their libraries
-TEXT_BYTES_MAX = 1 << 16  # of one worker's stacks in the log
-PROCESSES_MAX, THREADS_MAX = 8, 64  # that are shown: of one worker, and of a process
+GAP_SECONDS_MAX = 1.0  # a longer time between two looks counts as this, unless the agent looks less often
+STACKS_SECONDS = 2.0  # limit for a worker to write its stacks
+QUIET_SECONDS = 0.1  # a file that has not grown for this time is complete
+PY_SPY_SECONDS = 10.0  # limit for all processes of a worker: py-spy reads the symbols of their libraries
+TEXT_BYTES_MAX = 1 << 16  # limit of one worker's stacks in the log
+PROCESSES_MAX, THREADS_MAX = 8, 64  # limits of the shown processes of a worker and threads of a process
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a worker hangs; times in seconds."""
+    """The limits after which a worker counts as hanging; times in seconds."""
 
-    limit: float  # since its last beat
-    start: float | None = None  # until its first one; None: it is not judged before
-    file: str = ""  # of the worker with local rank N: FILE.N; empty: in a folder of the agent's own
+    limit: float  # limit of the time since its last beat
+    start: float | None = None  # limit of the time until its first beat; None: no limit
+    file: str = ""  # the worker with local rank N has the file FILE.N; empty: in the agent's own folder
 
 
 class Pulses:
-    """Which workers are late. Owns no clock and no file; times in seconds of a monotonic clock."""
+    """Finds late workers. Owns no clock and no file; times in seconds of a monotonic clock."""
 
     def __init__(self, limits: Limits, gap_seconds_max: float = GAP_SECONDS_MAX) -> None:
-        """`gap_seconds_max`: what the time between two looks counts at most."""
+        """`gap_seconds_max`: a longer time between two looks counts as this."""
         self._limits, self._gap_max = limits, gap_seconds_max
         self._watched, self._looked = 0.0, -1.0
         self._seen: dict[int, tuple[int | None, float]] = {}
 
     def look(self, beats: Mapping[int, int | None], now: float) -> dict[int, float]:
-        """For how long each late worker has not beaten.
+        """The seconds since the last beat of each late worker.
 
-        `beats`: the last beat of each worker that runs, by its local rank; None: it has never beaten.
+        `beats`: the last beat of each running worker, by its local rank; None: it has never beaten.
         """
         if self._looked >= 0.0:
             self._watched += min(now - self._looked, self._gap_max)
@@ -78,7 +78,7 @@ class Heartbeats:
     """The files of the workers of one agent, from `begin` of each round on."""
 
     def __init__(self, limits: Limits, monitor_interval: float) -> None:
-        """Makes a folder for the files, if none is named. Raises OSError."""
+        """Make a folder for the files unless the limits name a file. Raises OSError."""
         self.limits = limits
         self._folder = "" if limits.file else tempfile.mkdtemp(prefix="trystate-heartbeats-")
         self._base = limits.file or os.path.join(self._folder, "worker")
@@ -86,7 +86,7 @@ class Heartbeats:
         self._pulses = Pulses(limits, self._gap_max)
 
     def begin(self, ranks: Collection[int]) -> dict[int, str]:
-        """The file of each local rank, for workers that are about to be started; what was there is removed."""
+        """The file of each local rank, for workers that are about to be started; old files are removed."""
         self._pulses = Pulses(self.limits, self._gap_max)
         for rank in ranks:
             for name in (self.path(rank), self.path(rank) + STACKS):
@@ -98,7 +98,7 @@ class Heartbeats:
         return f"{self._base}.{rank}"
 
     def late(self, workers: Mapping[int, int]) -> dict[int, float]:
-        """For how long each late worker has not beaten; `workers`: the processes of those that were started."""
+        """The seconds since the last beat of each late worker; `workers`: the process of each local rank."""
         running = {rank: pid for rank, pid in workers.items() if _runs(pid)}
         return self._pulses.look({rank: self._beat(rank) for rank in running}, time.monotonic())
 
@@ -109,7 +109,7 @@ class Heartbeats:
             return None
 
     def beater(self, rank: int, worker: int) -> int:
-        """The process that beats: the worker, or one in its session that a wrapper has started."""
+        """The process that beats: the worker, or a process in its session that a wrapper has started."""
         with contextlib.suppress(OSError, ValueError):
             with open(self.path(rank), "rb") as file:
                 pid = int(file.read(32))
@@ -119,7 +119,7 @@ class Heartbeats:
         return worker
 
     def end(self, rank: int, worker: int) -> str:
-        """Kill a worker that is late; its stacks."""
+        """Kill a late worker and return its stacks."""
         beater = self.beater(rank, worker)
         try:
             return stacks(beater, Path(self.path(rank) + STACKS))
@@ -143,7 +143,7 @@ def _runs(pid: int) -> bool:
 
 
 def stacks(pid: int, file: Path) -> str:
-    """Where the threads of a worker are, by the best means that there is; `file`: where it writes them itself."""
+    """The stacks of a worker's threads, by the best available means; `file`: the file into which it writes them."""
     text, missing = _own(pid, file)
     if text:
         return text
@@ -153,14 +153,14 @@ def stacks(pid: int, file: Path) -> str:
 
 
 def _session(pid: int) -> list[int]:
-    """The worker, and what it has started: a wrapper's threads say nothing."""
+    """The worker and the processes that it has started, because a wrapper's own threads are not informative."""
     mine = look(pid)
     others = [p.pid for p in table().values() if mine is not None and p.session == mine.session and p.pid != pid]
     return [pid, *sorted(others)][:PROCESSES_MAX]
 
 
 def _own(pid: int, file: Path) -> tuple[str, str]:
-    """The stacks that the process writes itself; or why it does not."""
+    """The stacks that the process writes itself, or the reason why it does not."""
     if SIGNAL is None or not file.exists() or not _catches(pid, SIGNAL):
         return "", "The worker has not called trystate.agent.heartbeat(), which lets it write its Python stacks."
     before = file.stat().st_size
@@ -178,7 +178,7 @@ def _own(pid: int, file: Path) -> tuple[str, str]:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for the signal: without one it would end it."""
+    """Whether a process has a handler for the signal, which would otherwise end it."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(PROC, str(pid), "status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -187,11 +187,11 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _py_spy(processes: list[int]) -> tuple[str, str]:
-    """The stacks of those that run Python, as far as py-spy is there and may look; or why there are none."""
+    """The stacks of the Python processes, if py-spy is installed and permitted; else the reason."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     program = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
     if program is None:
-        return "", "py-spy, which would show them all the same, is not installed here: pip install py-spy"
+        return "", "py-spy, which would show them nevertheless, is not installed here: pip install py-spy"
     shown, why, ends = [], "", time.monotonic() + PY_SPY_SECONDS
     for pid in processes:
         try:
@@ -205,12 +205,12 @@ def _py_spy(processes: list[int]) -> tuple[str, str]:
         if done.returncode == 0:
             shown.append(_bounded(done.stdout))
         why = why or _bounded(done.stderr).strip()
-    return "\n".join(shown), f"py-spy has not shown them: {why}"
+    return "\n".join(shown), f"py-spy could not show them: {why}"
 
 
 def _kernel(pid: int) -> list[str]:
-    """A line for each thread: its name, its state, and what it waits for in the kernel."""
-    lines = [f"What the kernel says of the threads of process {pid}:"]
+    """A line for each thread: its name, its state, and the kernel function in which it waits."""
+    lines = [f"The kernel's data about the threads of process {pid}:"]
     try:
         threads = sorted(os.listdir(f"{PROC}/{pid}/task"), key=int)
     except OSError:
@@ -233,7 +233,7 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             return _bounded(file.read(TEXT_BYTES_MAX)).strip()
     except OSError:
-        return ""  # its stack in the kernel is root's to read
+        return ""  # only root may read its stack in the kernel
 
 
 def _bounded(text: bytes) -> str:

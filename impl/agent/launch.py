@@ -1,4 +1,4 @@
-"""From a launch configuration to the end of the job: what torch's `launch_agent` does, for our agent.
+"""The way from a launch configuration to the end of the job: torch's `launch_agent` for our agent.
 
 Rule: the first error is the one that is raised; errors while resources are released are logged.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from torch.distributed.elastic import events
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
@@ -24,33 +24,52 @@ from trystate.model.errors import TrystateError, UsageError
 from .. import torch_release
 from ..rendezvous.command import Command, split
 from ..rendezvous.handler import NAME, DynamicRendezvousHandler
+from .health import HealthCheck
+from .heartbeats import Limits
 from .local import ElasticAgent
 
 logger = get_logger(__name__)
 
 
 class JobFailed(TrystateError, RuntimeError):
-    """The job has failed, though the workers of this node have not; the text says where and why."""
+    """The job has failed, though the workers of this node have not; the text names the node and the reason."""
 
     symptom = "the-rendezvous-is-closed"
+
+
+class AgentOptions(TypedDict, total=False):
+    """Options of our agent that a LaunchConfig lacks, with the names of `ElasticAgent`."""
+
+    shutdown_timeout: int  # torch's LaunchConfig has it from 2.12 on
+    no_restart_codes: tuple[int, ...]
+    heartbeats: Limits | None
+    health: HealthCheck | None
+    signals_to_forward: str
 
 
 def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
     """Run the job's workers on this node until the job is over; returns their results by global rank.
 
-    Children in sessions of their own that this process starts meanwhile are taken for what workers left, and ended.
+    Children in other sessions that this process starts meanwhile count as leftovers of workers, and are killed.
 
     Raises:
         UsageError: `config` is for another rendezvous than trystate's.
-        Unhealthy: the health command failed; the others go on.
-        ChildFailedError: workers of this node failed, and so did the job.
-        JobFailed: workers of another node did.
-        SignalException: a signal ended the agent; the others go on.
+        Unhealthy: the health command failed; the other nodes continue.
+        ChildFailedError: the job has failed, and workers of this node have.
+        JobFailed: the job has failed, but no worker of this node has.
+        SignalException: a signal ended the agent; the other nodes continue.
         RendezvousError: the job was over before, too few nodes came, or the store could not be reached.
     """
+    return launch_with(AgentOptions(), config, entrypoint, args)
+
+
+def launch_with(
+    ours: AgentOptions, config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]
+) -> dict[int, Any]:
+    """Like `launch`, but with options of our agent."""
     if config.rdzv_backend != NAME:
-        raise UsageError(f"rdzv_backend={config.rdzv_backend!r}: this agent has {NAME!r} alone; make the LaunchConfig "
-                         "with that, or use torch's elastic_launch")  # fmt: skip
+        raise UsageError(f"rdzv_backend={config.rdzv_backend!r}: this agent works only with {NAME!r}; use it in the "
+                         "LaunchConfig, or use torch's elastic_launch")  # fmt: skip
     config.run_id = config.run_id or uuid.uuid4().hex
     if (signals := torch_release.signals_to_handle(config)) is not None:
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals
@@ -59,10 +78,10 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
     handler = DynamicRendezvousHandler.of(parameters(config), command)
     destination = torch_release.event_log_handler(config)
     try:
-        agent = made(config, handler, entrypoint, tuple(args))
+        agent = _agent(ours, config, handler, entrypoint, tuple(args))
         try:
             result = agent.run()
-            # Of the agent, as with torch: that it has done its work says nothing of the workers.
+            # Like in torch, the event is about the agent: it has succeeded even if the workers have failed.
             events.record(agent.get_event_succeeded(), destination)
         except BaseException:
             events.record(agent.get_event_failed(), destination)
@@ -73,20 +92,20 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
 
 
 def parameters(config: LaunchConfig) -> RendezvousParameters:
-    """The parameters of the rendezvous, which counts the job's restarts. Raises UsageError if that is set twice."""
+    """The parameters of the rendezvous, which counts the job's restarts. Raises UsageError if `--rdzv-conf` sets it."""
     if "max_restarts" in config.rdzv_configs:
-        raise UsageError("--rdzv-conf has max_restarts: give --max-restarts, which is counted for the whole job")
+        raise UsageError("--rdzv-conf has max_restarts: give --max-restarts instead, which counts for the whole job")
     return RendezvousParameters(
         config.rdzv_backend, config.rdzv_endpoint, config.run_id, config.min_nodes, config.max_nodes, config.local_addr,
         **{**config.rdzv_configs, "max_restarts": config.max_restarts},
     )  # fmt: skip
 
 
-def made(
-    config: LaunchConfig, handler: DynamicRendezvousHandler, entrypoint: Callable[..., Any] | str, args: tuple[Any, ...]
-) -> ElasticAgent:
-    """The agent of a configuration."""
-    assert config.logs_specs is not None  # LaunchConfig sees to it
+def _agent(
+    ours: AgentOptions, config: LaunchConfig, handler: DynamicRendezvousHandler,
+    entrypoint: Callable[..., Any] | str, args: tuple[Any, ...],
+) -> ElasticAgent:  # fmt: skip
+    assert config.logs_specs is not None  # LaunchConfig ensures it
     spec = WorkerSpec(
         local_world_size=config.nproc_per_node,
         entrypoint=entrypoint,
@@ -99,12 +118,7 @@ def made(
         config.logs_specs,
         start_method=config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
-        shutdown_timeout=torch_release.shutdown_timeout(config),
-        # Of `trystate run`: a LaunchConfig has none of these.
-        no_restart_codes=getattr(config, "no_restart_codes", ()),
-        heartbeats=getattr(config, "heartbeats", None),
-        health=getattr(config, "health", None),
-        signals_to_forward=getattr(config, "signals_to_forward", None) or "",
+        **(AgentOptions(shutdown_timeout=torch_release.shutdown_timeout(config)) | ours),
     )
 
 
@@ -112,7 +126,7 @@ def _returned(result: RunResult, agent: ElasticAgent, name: str) -> dict[int, An
     if not result.is_failed():
         return result.return_values
     closed = agent.verdict
-    why = str(closed) if closed is not None else "nobody says why"
+    why = str(closed) if closed is not None else "the reason is unknown"
     if result.failures:
         failed = ChildFailedError(name=name, failures=result.failures)
         failed.add_note(f"the job has failed, {why}")  # maybe on another node, and these workers only lost a peer
@@ -124,4 +138,4 @@ def _let_go(handler: DynamicRendezvousHandler) -> None:
     try:
         handler.leave()
     except Exception:
-        logger.warning("the rendezvous could not be left in order; the others will notice", exc_info=True)
+        logger.warning("this node could not leave the rendezvous in order; the others will notice", exc_info=True)

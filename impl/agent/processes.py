@@ -1,7 +1,7 @@
 """Processes that a worker started and left behind: they are found among the agent's descendants, and ended.
 
-Rule: only descendants in sessions of their own are taken for a worker's, and none of those that this process had
-before. The agent's own helpers (a store's server, Python's helper processes) are in the agent's session.
+Rule: only descendants in other sessions count as a worker's, without the children that this process had before. The
+agent's own helpers (a store's server, Python's helper processes) are in the agent's session.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..host.parent_death import prctl
 from .watchdog import Process, kill, look, table
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
-TIME_POLL_SECONDS = 0.1  # between two looks at whether there is no time left
-END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
+TIME_POLL_SECONDS = 0.1  # polling interval of `over`
+END_SECONDS = 10.0  # a killed process that still exists after this time is stuck in the kernel, and cannot be ended
 
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """In here processes that this process's descendants leave behind become its children, and can be ended by it."""
+    """Make processes that this process's descendants leave behind its children, in this context; it can end them."""
     before = ctypes.c_int()
     prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -34,12 +34,12 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def children(agent: int) -> frozenset[int]:
-    """The processes whose parent it is."""
+    """The children of a process."""
     return frozenset(process.pid for process in table().values() if process.parent == agent)
 
 
 def end_what_is_left(left_behind: Callable[[], list[Process]]) -> list[int]:
-    """Kill what the workers of an agent left behind, and wait until it is gone; returns what was killed."""
+    """Kill the processes that an agent's workers left behind, and wait for their end; returns the killed ones."""
     until, killed = time.monotonic() + END_SECONDS, set[int]()
     while left := left_behind():
         _kill(left)
@@ -48,7 +48,7 @@ def end_what_is_left(left_behind: Callable[[], list[Process]]) -> list[int]:
             break
         time.sleep(0.005)
         for process in left:
-            with contextlib.suppress(ChildProcessError):  # not ours to reap yet: its own parent has to go first
+            with contextlib.suppress(ChildProcessError):  # its own parent has not ended yet, and reaps it until then
                 os.waitpid(process.pid, os.WNOHANG)
     return sorted(killed)
 
@@ -60,7 +60,7 @@ def _kill(processes: list[Process]) -> None:
 
 @contextlib.contextmanager
 def killed_when(over: Callable[[], bool], left_behind: Callable[[], list[Process]]) -> Iterator[None]:
-    """In here workers are waited for that take their time to end: until it is `over`, then they are killed."""
+    """Kill the workers as soon as `over()` is true, while the body of the context waits for their end."""
     done = threading.Event()
 
     def look() -> None:
@@ -78,7 +78,7 @@ def killed_when(over: Callable[[], bool], left_behind: Callable[[], list[Process
 
 
 def reap_adopted(agent: int, known: Collection[int]) -> None:
-    """Collect ended processes that workers left behind, as init would; `known` ones are collected elsewhere."""
+    """Reap ended processes that workers left behind, like init; `known` processes are reaped elsewhere."""
     mine = look(agent)
     while mine is not None and hasattr(os, "waitid"):
         try:
@@ -87,5 +87,5 @@ def reap_adopted(agent: int, known: Collection[int]) -> None:
             return
         process = look(ended.si_pid) if ended is not None else None
         if process is None or process.pid in known or process.session == mine.session:
-            return  # it is collected soon, and hides the others until then
+            return  # other code reaps it soon; it hides the others until then
         os.waitpid(process.pid, os.WNOHANG)

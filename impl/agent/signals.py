@@ -1,8 +1,8 @@
-"""Signals that end an agent, or are for its workers.
+"""Signals that end an agent, or that it forwards to its workers.
 
-A signal that ends the agent is heard at once where it waits, and afterwards where it must not be interrupted.
+A signal that ends the agent acts at once while the agent waits, and later while it must not be interrupted.
 
-The first one ends the agent in order; a second one means that its user does not want to wait for that.
+The first signal ends the agent in order; a second one means that its user does not want to wait for that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
 
-ECHO_SECONDS = 0.1  # a terminal and a program between may both send what was one Ctrl-C
+ECHO_SECONDS = 0.1  # a terminal and a program in between may both send the signal of one Ctrl-C
 
 
 def numbers(names: str) -> list[signal.Signals]:
@@ -31,7 +31,7 @@ class Signals:
     def __init__(self, names: str, forwarded: str = "", forward: Callable[[int], None] = lambda number: None) -> None:
         """`names`: `SIGTERM,SIGINT`; signals that this system lacks are left out.
 
-        `forwarded`: others, which end nothing: `forward` is called with each, at once.
+        `forwarded`: other signals, which do not end the agent: `forward` is called with each, at once.
         """
         self.got: signal.Signals | None = None
         self.again = False  # a second one came
@@ -42,7 +42,7 @@ class Signals:
         self._waiting = False
 
     def install(self) -> None:
-        """Handle them; again, after somebody else took them over."""
+        """Install the handlers, also again after other code has replaced them."""
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
                 before = signal.signal(number, self._hear)
@@ -62,7 +62,7 @@ class Signals:
         elif time.monotonic() - self._since >= ECHO_SECONDS:
             self.again = True
         if self._waiting:
-            self._waiting = False  # a second one does not interrupt what is done about the first
+            self._waiting = False  # a second signal does not interrupt the reaction to the first
             raise self.error()
 
     def error(self) -> SignalException:

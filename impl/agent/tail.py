@@ -1,9 +1,9 @@
 r"""The copy of the workers' output (`--tee`, filters): whole lines, to the last one.
 
-torch's tail takes what is there for a line, so that a line in pieces has two prefixes, and a filter sees neither whole;
-and it ends when it has seen the end of the file before the end of the worker, and loses what came between.
+torch's tail (tail_log.py:tail_logfile) takes a partial read for a line. A line in two pieces gets two prefixes, and a
+filter sees neither whole. If the worker ends after the last read, torch's tail stops and loses the output in between.
 
-Rule: a line is bounded: a longer one becomes several. `\r` ends a line too, as that of a progress bar does.
+Rule: a line is bounded: a longer one becomes several. `\r` ends a line too, like the line of a progress bar.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINE_LENGTH_MAX = 1 << 20  # characters
 def follow(
     header: str, path: str, to: TextIO, finished: threading.Event, interval: float, wanted: Callable[[str], bool]
 ) -> None:  # fmt: skip
-    """Copy the lines of a file that grows, each after the header, until it has `finished`, and all of it was read."""
+    """Copy the lines of a growing file, each after the header, until it has `finished` and was read completely."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     file, rest = None, ""
 
@@ -38,7 +38,7 @@ def follow(
 
     try:
         while True:
-            last = finished.is_set()  # before the read: what is written until then is read
+            last = finished.is_set()  # before the read, which then gets all output
             if file is None and os.path.exists(path):
                 file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
             while data := file.read(READ_BYTES) if file is not None else b"":
@@ -57,10 +57,10 @@ def follow(
 
 
 class WholeLines(TailLog):
-    """torch's tail of some files, with whole lines."""
+    """Like torch's TailLog, but with whole lines."""
 
     def start(self) -> WholeLines:
-        """Begin, in a thread for each file."""
+        """Start a thread for each file."""
         if self._threadpool and self._dst:
             for rank, path in self._log_files.items():
                 header = (self._log_line_prefixes or {}).get(rank, f"[{self._name}{rank}]:")
@@ -74,7 +74,7 @@ class WholeLines(TailLog):
 
 @contextlib.contextmanager
 def whole_lines() -> Iterator[None]:
-    """Workers that are started in here are tailed by `WholeLines`."""
+    """Make `WholeLines` tail the workers that start in this context."""
     before = api.TailLog  # type: ignore[attr-defined]
     setattr(api, "TailLog", WholeLines)  # noqa: B010 (mypy: a class is not assigned to)
     try:

@@ -1,46 +1,50 @@
-"""The watchdog of an agent: kills the workers of its node when the node's lease ends, and what they started when the
-agent is killed. Run as a program, by its path.
+"""The watchdog of an agent kills the workers of its node when the node's lease ends. When the agent is killed, it kills
+the processes that the workers have started. It is run as a program, by its path.
 
     python -I -S watchdog.py PID MARK GROUP SPARED...
 
-The process PID is the agent and the parent; MARK is in the environment of all that its workers start; GROUP is the
-folder of the workers' control group, or empty; SPARED are processes that are not workers.
+PID is the process of the agent, which is the parent. MARK is in the environment of all processes that the agent's
+workers start. GROUP is the folder of the workers' control group, or empty. SPARED are processes that are not workers.
 
-Rule: standard library only, and nothing of this package: it starts quickly, and depends on nothing that can stand still
-with the agent.
+Rule: this program uses only the standard library and imports nothing of this package. So it starts quickly and uses
+nothing that can hang with the agent.
 
 Theory of operation. A node may run workers for as long as its lease lasts: `Settings.lease_seconds` from before a
-heartbeat was written to the store. The others expel it at the earliest `Settings.expiry_seconds` after they have read
-that heartbeat, and then begin a round without it. `lease_seconds` is less than `expiry_seconds` by half an interval,
-and by 4 % at least. Two clocks that each go wrong by 1 % take 2 % of that. The rest is the time for the kill, most of
-which is the process table: 15 µs of processor time for each process of the host.
+heartbeat was written to the store. The other nodes expel this node at the earliest `Settings.expiry_seconds` after they
+have read the heartbeat, and then begin a round without it. `lease_seconds` is less than `expiry_seconds` by half an
+interval, and by 4 % at least. If both clocks are wrong by 1 %, this uses 2 % of the difference. The rest is the time
+for the kill. Most of this time is needed to read the process table: 15 µs of processor time for each process of the
+host.
 
-An agent that goes on stops its workers itself when its lease ends. An agent that is stopped (SIGSTOP, Ctrl-Z, a
-debugger) cannot, and its workers are in other sessions, so that nothing stops them with it. Therefore the watchdog is
-another process, in a session of its own, with nothing to wait for but its clock.
+An agent that runs stops its workers itself when its lease ends. An agent that is stopped (SIGSTOP, Ctrl-Z, a debugger)
+cannot do that, while its workers, which are in other sessions, keep running. Therefore the watchdog is another process,
+in its own session, which waits only for its clock.
 
 - The agent sends one line for each heartbeat that the store has acknowledged: the moment at which the lease ends. The
-  watchdog reads all lines that have come before it judges, so that a late watchdog kills nobody wrongly.
-- The clock is CLOCK_BOOTTIME, as that of the lease is. CLOCK_MONOTONIC stands still while the host is suspended: the
-  lease would hold when the host comes back, and the others have gone on. `poll` counts CLOCK_MONOTONIC: a wait is never
-  longer than `CLOCK_POLL_SECONDS`, so that a host that comes back is looked at by then.
-- The workers are the agent's descendants in sessions of their own, looked up when the lease has ended. A list that the
-  agent sent would lack the worker that it was starting when it was stopped. Until the lease is renewed, or the agent
-  says that nothing runs, the watchdog looks again: a worker that was being started appears in its session later.
-- Between the look and the kill it reads its lines once more: if the agent has come back and renewed its lease, the
-  processes found may be new workers. A process is killed only if the table still has it with the same start time.
-- It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
-  lost lease, and not for workers that have failed.
+  watchdog reads all available lines before it decides, so a late watchdog does not kill a worker wrongly.
+- The clock is CLOCK_BOOTTIME, as for the lease. CLOCK_MONOTONIC does not advance while the host is suspended: by this
+  clock the lease would still hold when the host resumes, but the other nodes have continued. `poll` uses
+  CLOCK_MONOTONIC. So a wait is never longer than `CLOCK_POLL_SECONDS`, and the lease is checked soon after the host has
+  resumed.
+- The workers are the agent's descendants in other sessions. The watchdog looks them up when the lease has ended. A list
+  from the agent would lack the worker that the agent was starting when it was stopped. This worker appears in its
+  session later. So the watchdog looks again until the lease is renewed or the agent reports that no worker runs.
+- Between the look and the kill, the watchdog reads its lines once more. If the agent has resumed and renewed its lease,
+  the processes found may be new workers. A process is killed only if it still has the same start time.
+- The watchdog informs the agent before the kill. An agent that resumes and finds dead workers reads this reason. It
+  treats the workers as stopped by a lost lease, not as failed.
 
-An agent that is killed takes its workers with it: they have a parent-death signal (`parent_death.py`). Their
-children have none (the program that a launch script runs, a worker of a DataLoader), and by then another parent, so
-that the tree of processes does not lead to them. The watchdog kills what is in the sessions of the workers, which the
-agent has sent it, what has the agent's mark in its environment, and the control group of the workers, where one may be
-made (`cgroup.py`). An agent that ends in order says so first.
+If an agent is killed, its workers die too, by a parent-death signal (`parent_death.py`). The children of the workers
+(the program that a launch script runs, a worker of a DataLoader) have no such signal. They have another parent by then,
+so the tree of processes does not lead to them. The watchdog kills the processes in the sessions of the workers, which
+the agent has sent; the processes with the agent's mark in their environment; and the control group of the workers, if
+one may be made (`cgroup.py`). An agent that ends in order sends a line first, and then the watchdog kills nothing.
 
-Three things can go wrong. The agent and its watchdog are killed at once: only the workers die. The watchdog dies, or
-answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in the kernel: its SIGKILL is
-pending, and it does not come back to its program.
+Failures:
+
+- The agent and its watchdog are killed at the same time. Only the workers die.
+- The watchdog dies, or does not answer. The agent starts another one (`watchdog_client.py`).
+- A worker is stuck in the kernel. Its SIGKILL is pending, and it does not return to its program.
 """
 
 from __future__ import annotations
@@ -55,46 +59,34 @@ import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-CLOCK_POLL_SECONDS = 0.1  # between two looks at the clock
-SWEEP_SECONDS_MIN, SWEEP_SECONDS_MAX = 0.05, 1.0  # between two looks at the process table when the lease is over
-SWEEP_SHARE = 20  # a look at a large table is followed by a wait of so many times as long: 5 % of a core
+CLOCK_POLL_SECONDS = 0.1  # polling interval of the clock
+SWEEP_SECONDS_MIN, SWEEP_SECONDS_MAX = 0.05, 1.0  # polling interval of the process table when the lease is over
+SWEEP_SHARE = 20  # the pause after a read of the table is this many times as long as the read: 5 % of a core
 LINES_BYTES_MAX = 1 << 16  # read at once: the capacity of a pipe
-PIDS_MAX = 32  # in a log line, which a pipe must take in one piece
+PIDS_MAX = 32  # limit in a log line, which must fit into a pipe in one piece
 STAT_BYTES_MAX = 4096
 ENVIRONMENT_BYTES_MAX = 1 << 20
-END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel
-QUIET_LOOKS = 2  # that find nothing: a process that begins another program has no environment for a moment
-MARK = "TRYSTATE_AGENT"  # a variable of workers, of health commands, and of what they start
+END_SECONDS = 10.0  # a killed process that still exists after this time is stuck in the kernel
+QUIET_LOOKS = 2  # empty looks before the end: a process that executes a program has no environment for a moment
+MARK = "TRYSTATE_AGENT"  # a variable of workers, of health commands, and of the processes that they start
 PROC = "/proc"
 STATES = {"T": "is stopped", "t": "is stopped by a debugger", "D": "waits in the kernel"}  # proc_pid_stat(5)
 
 
-# ---- what it knows
+# ---- the lease
 
 
-class Watch:
-    """Whether the workers may run. Owns no clock and no process; times in seconds of CLOCK_BOOTTIME."""
+class LeaseWatch:
+    """Decides whether the workers may run. Owns no clock and no process; times in seconds of CLOCK_BOOTTIME."""
 
     def __init__(self) -> None:
-        self.ends = -math.inf  # of the lease
-        self.group: int | None = None  # which group of workers may run; None: none does
-        self.sessions: dict[int, int] = {}  # of the workers, with the start of the process that leads each
+        self.ends = -math.inf  # the end of the lease
+        self.group: int | None = None  # the group of workers that may run; None: no worker runs
+        self.sessions: dict[int, int] = {}  # the workers' sessions, with the start time of each leader
         self.ended = False  # the agent has ended in order
 
-    def renew(self, ends: float) -> None:
-        """A heartbeat was acknowledged; an older one that is heard of later shortens nothing."""
-        self.ends = max(self.ends, ends)
-
-    def guard(self, group: int) -> None:
-        """Workers are about to be started."""
-        self.group, self.sessions = group, {}
-
-    def rest(self) -> None:
-        """They have ended."""
-        self.group = None
-
     def over(self, now: float) -> bool:
-        """Workers may exist, and must not."""
+        """Whether workers may exist although the lease has ended."""
         return self.group is not None and now >= self.ends
 
     def pause(self, now: float) -> float:
@@ -103,20 +95,20 @@ class Watch:
         return min(CLOCK_POLL_SECONDS, max(0.0, left))
 
     def hear(self, line: str) -> None:
-        """A line of the agent's. Raises ValueError: it is none."""
+        """Take a line of the agent. Raises ValueError for any other line."""
         match line.split():
             case ["until", ends]:
-                self.renew(float(ends))
-            case ["guard", group]:
-                self.guard(int(group))
+                self.ends = max(self.ends, float(ends))  # a late, older heartbeat does not shorten the lease
+            case ["guard", group]:  # workers are about to be started
+                self.group, self.sessions = int(group), {}
             case ["runs", pid, start]:  # a worker, which leads a session
                 self.sessions[int(pid)] = int(start)
-            case ["rest"]:
-                self.rest()
+            case ["rest"]:  # the workers have ended
+                self.group = None
             case ["end"]:
                 self.ended = True
             case _:
-                raise ValueError(f"{line!r} is no line of an agent's")
+                raise ValueError(f"{line!r} is not a line of an agent")
 
 
 # ---- the processes of workers
@@ -128,12 +120,12 @@ class Process(NamedTuple):
     pid: int
     parent: int
     session: int
-    state: str = "R"  # Z, X: it has ended, and its parent has not asked how
-    start: int = 0  # in ticks since boot: with the number it names a process for good
+    state: str = "R"  # Z, X: it has ended, and its parent has not collected it
+    start: int = 0  # ticks since boot; together with the pid it identifies a process permanently
 
 
 def table() -> dict[int, Process]:
-    """All processes that can be seen; none where there is no /proc."""
+    """All visible processes; empty without /proc."""
     names = os.listdir(PROC) if os.path.isdir(PROC) else []
     found = (look(int(name)) for name in names if name.isdigit())
     return {process.pid: process for process in found if process is not None}
@@ -142,7 +134,7 @@ def table() -> dict[int, Process]:
 def look(pid: int) -> Process | None:
     """One process; None: it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        file = os.open(f"{PROC}/{pid}/stat", os.O_RDONLY)  # a file object would cost as much as all the rest
+        file = os.open(f"{PROC}/{pid}/stat", os.O_RDONLY)  # a file object would double the cost
         try:
             data = os.read(file, STAT_BYTES_MAX)
         finally:
@@ -154,7 +146,7 @@ def look(pid: int) -> Process | None:
 
 
 def left_behind(processes: dict[int, Process], agent: int, spared: Collection[int] = ()) -> list[Process]:
-    """The agent's descendants in sessions of their own, and theirs; but not the children that are `spared`."""
+    """The agent's descendants in other sessions, and their descendants, without the `spared` children."""
     mine = processes.get(agent)
     if mine is None:
         return []
@@ -172,9 +164,9 @@ def left_behind(processes: dict[int, Process], agent: int, spared: Collection[in
 
 
 def outliving(processes: dict[int, Process], sessions: Mapping[int, int], mark: str) -> list[Process]:
-    """The processes that the workers of a killed agent have started: by their sessions, and by their mark.
+    """The processes that the workers of a killed agent have started, found by their sessions and by their mark.
 
-    A number names another session if the process that leads it has started at another time.
+    If the leader of a session has another start time, the number belongs to another session.
     """
     found = []
     for process in processes.values():
@@ -193,7 +185,7 @@ def is_marked(pid: int, mark: str) -> bool:
 
 
 def kill(process: Process) -> None:
-    """SIGKILL, unless the number is another process's by now."""
+    """Send SIGKILL, unless the pid belongs to another process by now."""
     now = look(process.pid)
     if now is not None and now.start == process.start:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -204,25 +196,25 @@ def kill(process: Process) -> None:
 
 
 class Program:
-    """Reads the agent's lines, looks at the clock, and kills."""
+    """Reads the agent's lines, watches the clock, and kills."""
 
     def __init__(
         self, agent: int, spared: Collection[int], lines: int = 0, answers: int = 1, *, mark: str, group: str = ""
     ) -> None:  # fmt: skip
         self._agent, self._spared = agent, {*spared, os.getpid()}
         self._mark, self._folder = mark, group
-        self._watch = Watch()
-        self._rest = b""  # of a line that has not come whole
-        self._told: int | None = None  # the group whose end the agent was told of
+        self._watch = LeaseWatch()
+        self._rest = b""  # the part of a line that has arrived so far
+        self._told: int | None = None  # the group whose end was reported to the agent
         self._killed: set[tuple[int, int]] = set()  # processes by number and start: one that is stuck is logged once
         self._lines, self._answers = lines, answers
         self._news = select.poll()
         self._news.register(lines, select.POLLIN)
-        for file in (lines, answers):  # ours alone: the other end of a pipe has its own flag
+        for file in (lines, answers):  # our end alone: the other end of a pipe has its own flag
             os.set_blocking(file, False)
 
     def run(self) -> None:
-        """Until the agent has ended; if it did not say so first, kill what its workers started."""
+        """Run until the agent has ended; if it sent no line before, kill the processes that its workers started."""
         pause = CLOCK_POLL_SECONDS
         while self._listen(pause) and os.getppid() == self._agent:
             pause = self._sweep() if self._watch.over(now()) else self._watch.pause(now())
@@ -231,7 +223,7 @@ class Program:
             self._end_what_outlives()
 
     def _listen(self, seconds: float) -> bool:
-        """Wait for lines, take in all that have come, and answer each. False: the agent has closed its end."""
+        """Wait for lines, read all available ones, and answer each. False: the agent has closed its end."""
         self._news.poll(math.ceil(seconds * 1000))
         try:
             data = os.read(self._lines, LINES_BYTES_MAX)
@@ -244,12 +236,12 @@ class Program:
         return data != b""
 
     def _say(self, line: str) -> None:
-        """Drops the line if the agent does not read: the watchdog waits for nobody."""
+        """Write a line to the agent, or drop it if the agent does not read: the watchdog never waits for the agent."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._answers, line.encode() + b"\n")
 
     def _sweep(self) -> float:
-        """Kill the workers that there are; seconds until the next look."""
+        """Kill the existing workers; returns the seconds until the next look."""
         began, processes = now(), table()
         left = left_behind(processes, self._agent, self._spared)
         found = [process for process in left if process.state not in "ZX"]
@@ -257,7 +249,7 @@ class Program:
         if not found:
             return pause
         if not self._listen(0.0) or not self._watch.over(now()):
-            return 0.0  # the agent has come back, or has ended
+            return 0.0  # the agent has resumed, or has ended
         if self._told != self._watch.group:
             self._told = self._watch.group
             self._say(f"killed {self._watch.group}")
@@ -265,13 +257,13 @@ class Program:
             kill(process)
         fresh = {(process.pid, process.start) for process in found} - self._killed
         if not fresh:
-            return pause  # it takes its time to die, or is stuck in the kernel
+            return pause  # a killed process takes its time to die, or is stuck in the kernel
         self._killed |= fresh
         self._log(processes.get(self._agent), sorted(pid for pid, _ in fresh))
-        return 0.0  # one of them may have started another meanwhile
+        return 0.0  # a killed process may have started another one meanwhile
 
     def _end_what_outlives(self) -> None:
-        """The agent was killed, in whatever it did: kill what its workers started, until none is left."""
+        """Kill the processes that the workers of a killed agent started, until none is left."""
         until, quiet, killed = now() + END_SECONDS, 0, set[int]()
         kill_group(self._folder)
         while quiet < QUIET_LOOKS and now() < until:
@@ -285,20 +277,20 @@ class Program:
         remove_group(self._folder)
         if killed:
             self._write(
-                f"the agent of this node (process {self._agent}) was killed. Killed what its workers had started "
-                f"(processes {_listed(sorted(killed))})"
+                f"the agent of this node (process {self._agent}) was killed. Killed the processes that its workers had "
+                f"started ({_listed(sorted(killed))})"
             )
 
     def _log(self, agent: Process | None, pids: list[int]) -> None:
-        state = STATES.get(agent.state if agent is not None else "", "goes on, but has not reached the store")
+        state = STATES.get(agent.state if agent is not None else "", "runs, but has not reached the store")
         self._write(
             f"the lease of this node ended {now() - self._watch.ends:.3f} s ago, not renewed; its agent (process "
-            f"{self._agent}) {state}. Killed its workers (processes {_listed(pids)}), since the other nodes may go on "
-            "without this one"
+            f"{self._agent}) {state}. Killed its workers (processes {_listed(pids)}), because the other nodes may "
+            "continue without this one"
         )
 
     def _write(self, text: str) -> None:
-        """After the kill, and only if it does not block: an agent's output may be a pipe that nobody reads."""
+        """Write to stderr unless it would block, after the kill: an agent's output may be a pipe without a reader."""
         writable = select.poll()
         writable.register(2, select.POLLOUT)
         with contextlib.suppress(OSError):
@@ -312,14 +304,14 @@ def _listed(pids: list[int]) -> str:
 
 
 def kill_group(folder: str) -> None:
-    """Kill all processes of a control group, and of those below it; nothing if `folder` is empty."""
+    """Kill all processes of a control group and of the groups below it; nothing if `folder` is empty."""
     if folder:
         with contextlib.suppress(OSError), open(f"{folder}/cgroup.kill", "w") as file:
             file.write("1")
 
 
 def remove_group(folder: str) -> None:
-    """Remove a control group without processes; nothing if there is none, or it has some."""
+    """Remove a control group; nothing if it does not exist or has processes."""
     with contextlib.suppress(OSError):
         os.rmdir(folder)
 
@@ -330,7 +322,7 @@ def now() -> float:
 
 
 def main(argv: list[str]) -> None:
-    """Watch until the agent ends. A signal to a whole group of processes ends agents, and those end their watchdogs."""
+    """Watch until the agent ends. A signal to a whole process group ends agents, which end their watchdogs."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     agent, mark, group, *spared = argv

@@ -1,8 +1,9 @@
-"""The agent's end of its watchdog: starts it, tells it of every renewed lease, hears of its kills, and replaces it.
+"""The agent's end of its watchdog: starts it, sends it each renewed lease, reads its reports, and replaces it.
 
-Rule: nothing here waits for the watchdog. Lines go into a pipe that does not block; a watchdog that is gone, or answers
-too late, is killed and replaced by the thread that notices first: the one of the heartbeats, which renews, or the
-agent's loop, which looks. Looks for workers take the lock, or a watchdog that is being started would be taken for one.
+Rule: nothing here waits for the watchdog. Lines go into a pipe that does not block. A watchdog that has ended, or
+answers too late, is killed and replaced by the thread that notices it first: the heartbeat thread, which renews, or the
+agent's loop, which checks. A search for workers takes the lock; without it a watchdog that is being started would count
+as a worker.
 """
 
 from __future__ import annotations
@@ -25,38 +26,38 @@ from ..rendezvous.state_holder import elapsed
 from . import cgroup, watchdog
 from .processes import reap_adopted
 
-ANSWER_SECONDS = 2.0  # a watchdog that did not answer for so long stands still, on a busy machine as well
-# Python may take longer to start (a cold disk, a network file system): each watchdog that is started in place of one
-# has twice the time, or none would ever live to its first answer.
+ANSWER_SECONDS = 2.0  # a watchdog that has not answered for this time hangs, even on a busy machine
+# Python may take longer to start (a cold disk, a network file system). Each replacement has twice the time of the one
+# before, or no watchdog would ever live to its first answer.
 ANSWER_SECONDS_MAX = 60.0
-END_SECONDS = 1.0  # for its end, after its pipe was closed
+END_SECONDS = 1.0  # limit of the wait for its end, after its pipe was closed
 LINES_BYTES_MAX = 1 << 16  # read at once: the capacity of a pipe
 
 logger = get_logger(__name__)
 
 
 class WatchdogLost(TrystateError, RuntimeError):
-    """No watchdog could be started: workers of this node would run on if its agent stood still."""
+    """No watchdog could be started: workers of this node would keep running if its agent were stopped."""
 
     symptom = "an-agent-that-does-not-end"
 
 
 class Watchdog:
-    """The watchdog of this process's workers. `renew` may be called by any thread, the rest by the agent's."""
+    """The watchdog of this process's workers. Any thread may call `renew`; the agent's thread calls the rest."""
 
     def __init__(self, spared: set[int], clock: Callable[[], float] = elapsed) -> None:
-        """`spared`: children of this process that are no workers; the watchdog is one of them, and adds itself."""
+        """`spared`: children of this process that are not workers; the watchdog adds itself."""
         self._spared, self._clock = spared, clock
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._wanted = False  # one must be there
-        self._ends: float | None = None  # of the lease
-        self._group, self._rests = 0, True  # of workers; none run
-        self._workers: list[str] = []  # a line for each that was started
+        self._wanted = False  # whether a watchdog must exist
+        self._ends: float | None = None  # the end of the lease
+        self._group, self._rests = 0, True  # the number of the group of workers; whether no worker runs
+        self._workers: list[str] = []  # a line for each started worker
         self._mark = secrets.token_hex(16)
-        self.folder = ""  # of the workers' control group, if there may be one
-        self._unanswered, self._asked = 0, 0.0  # lines, and when the first of them was sent
-        self._patience = ANSWER_SECONDS  # for an answer
+        self.folder = ""  # the folder of the workers' control group, if it may be made
+        self._unanswered, self._asked = 0, 0.0  # the number of lines without an answer, and the time of the first
+        self._patience = ANSWER_SECONDS  # limit of the wait for an answer
         self._killed = -1  # the group that it killed last
 
     def __enter__(self) -> Self:
@@ -66,7 +67,7 @@ class Watchdog:
                 self.folder = cgroup.made()
                 self._start()
         else:
-            logger.warning("no watchdog without /proc: if only this agent is stopped, its workers run on")
+            logger.warning("no watchdog without /proc: if only this agent is stopped, its workers keep running")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -78,32 +79,32 @@ class Watchdog:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The mark of what this agent starts, for its environment; beside that of an agent that started this one."""
+        """The variable with this agent's mark, for processes that it starts; an outer agent's mark stays in it."""
         return {watchdog.MARK: ":".join(filter(None, (os.environ.get(watchdog.MARK), self._mark)))}
 
     @property
     def pid(self) -> int | None:
-        """Of its process."""
+        """The pid of its process."""
         return self._process.pid if self._process is not None else None
 
-    # ---- what it is told
+    # ---- lines to the watchdog
 
     def renew(self, ends: float) -> None:
-        """A heartbeat was acknowledged: the lease lasts until this moment of `clock`."""
-        with self._lock, contextlib.suppress(WatchdogLost):  # heartbeats go on: `check` raises it where workers end
+        """Send the new end of the lease, by `clock`, after an acknowledged heartbeat."""
+        with self._lock, contextlib.suppress(WatchdogLost):  # heartbeats continue: `check` raises it later
             self._ends = ends
             self._tell(f"until {ends!r}")
             self._see_to_it()
 
     def guard(self) -> None:
-        """Before workers are started: from now on there may be some. Raises WatchdogLost."""
+        """Report, before workers are started, that workers may exist from now on. Raises WatchdogLost."""
         with self._lock:
             self._group, self._rests, self._workers = self._group + 1, False, []
             self._tell(f"guard {self._group}")
             self._see_to_it()
 
     def runs(self, workers: Iterable[int]) -> None:
-        """Workers have been started, each of which leads a session."""
+        """Report the started workers; each leads a session."""
         with self._lock, contextlib.suppress(WatchdogLost):  # `check` raises it
             found = [process for process in map(watchdog.look, workers) if process is not None]
             self._workers = [f"runs {process.pid} {process.start}" for process in found]
@@ -111,43 +112,43 @@ class Watchdog:
                 self._tell(line)
 
     def rest(self) -> None:
-        """Workers have ended, or were stopped: from now on there are none."""
+        """Report that the workers have ended or were stopped, and that none exists from now on."""
         with self._lock, contextlib.suppress(WatchdogLost):  # none is needed until there are workers again
             if not self._rests:
                 self._rests = True
                 self._tell("rest")
 
-    # ---- what it says
+    # ---- lines from the watchdog
 
     @property
     def killed(self) -> bool:
-        """Whether it killed workers of this group, because the lease ended."""
+        """Whether it killed workers of this group because the lease ended."""
         with self._lock:
-            self._hear()
+            self._read(self._process)
             return self._killed == self._group
 
     def check(self) -> None:
-        """While there are workers: replace it if it is gone, or stands still. Raises WatchdogLost."""
+        """Replace the watchdog if workers exist and it has ended or hangs. Raises WatchdogLost."""
         with self._lock:
             if not self._rests:
                 self._see_to_it()
 
-    # ---- the processes of this process, without it
+    # ---- the descendants of this process, without the watchdog
 
     def left_behind(self) -> list[watchdog.Process]:
-        """The workers, and what they left behind."""
+        """The workers and the processes that they left behind."""
         with self._lock:
             return watchdog.left_behind(watchdog.table(), os.getpid(), self._spared)
 
     def reap(self, workers: Iterable[int]) -> None:
-        """Collect what the workers left behind and has ended."""
+        """Reap the ended processes that the workers left behind."""
         with self._lock:
             reap_adopted(os.getpid(), self._spared.union(workers))
 
-    # ---- its process; all of this with the lock
+    # ---- the watchdog's process; all of this with the lock
 
     def _see_to_it(self) -> None:
-        self._hear()
+        self._read(self._process)
         late = self._unanswered > 0 and self._clock() - self._asked > self._patience
         if self._process is None or late or self._process.poll() is not None:
             self._replace("does not answer" if late else "has ended")
@@ -163,13 +164,14 @@ class Watchdog:
             )
         except OSError as error:
             raise WatchdogLost(
-                f"the watchdog of this node's workers could not be started: {error}; without it they would run on if "
-                "this agent were stopped: it leaves. See the limits on processes (ulimit -u, pids.max) and on memory"
+                f"the watchdog of this node's workers could not be started: {error}. Without it the workers would keep "
+                "running if this agent were stopped, so the node leaves; check the limits on processes (ulimit -u, "
+                "pids.max) and on memory"
             ) from error
         self._spared.add(self._process.pid)
         self._unanswered = 0
         for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None  # asked for above
+            assert pipe is not None  # requested above
             os.set_blocking(pipe.fileno(), False)
         if self._ends is not None:
             self._write(f"until {self._ends!r}")
@@ -191,7 +193,7 @@ class Watchdog:
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
-        if seconds == 0:  # it is replaced: what it has not read, it must not take for the end of the agent
+        if seconds == 0:  # it is replaced: it must not take the closed pipe for the end of the agent
             process.kill()
         process.stdin.close()
         try:
@@ -199,7 +201,7 @@ class Watchdog:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        self._read(process)  # it may have killed, and have said so
+        self._read(process)  # it may have reported a kill
         process.stdout.close()
         self._spared.discard(process.pid)
 
@@ -218,11 +220,9 @@ class Watchdog:
             return False
         return True
 
-    def _hear(self) -> None:
-        if self._process is not None:
-            self._read(self._process)
-
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: subprocess.Popen[bytes] | None) -> None:
+        if process is None:
+            return
         assert process.stdout is not None
         with contextlib.suppress(BlockingIOError):
             for line in os.read(process.stdout.fileno(), LINES_BYTES_MAX).decode().splitlines():

@@ -1,21 +1,21 @@
-"""The accumulation of a leaf's gradient in a context, with the hooks of its node, as torch's AccumulateGrad does it.
+"""The accumulation of a leaf's gradient in a context, with the hooks of its node, like in torch's AccumulateGrad.
 
-torch's own node adds to `.grad`. A parameter has one `.grad` and can be used in many contexts at once, so that this
-node is not run: the engine hands its input out after the hooks of the tensor, and this module does the rest in the
-engine's order (engine.cpp, call_function):
+torch's own node adds to `.grad`. A parameter has one `.grad` and can be used in many contexts at once, so this node is
+not run. The engine returns its input after the hooks of the tensor, and this module does the rest in the engine's order
+(engine.cpp, call_function):
 
-1. hooks of the node for before (`register_prehook`), each of which may replace the gradient;
+1. the node's pre-hooks (`register_prehook`), which may replace the gradient;
 2. the sum with the gradients of earlier passes of the context (accumulate_grad.h);
-3. post-accumulate-grad hooks of the tensor: they find the sum in `.grad`, and the tensor that they leave there is the
-   context's;
-4. hooks of the node for after (`register_hook`).
+3. post-accumulate-grad hooks of the tensor: they find the sum in `.grad`, and the tensor that they leave there becomes
+   the context's gradient;
+4. the node's post-hooks (`register_hook`).
 
-All of them run too when the gradient is not defined; there is no sum then.
+The hooks also run when the gradient is not defined; then no sum is made.
 
-Rule: no two gradients share memory, and none shares it with a tensor that a program holds. A gradient that nothing else
-holds is taken over as it is, if it is laid out as torch would lay it out (grad_layout_contract.h); any other one is
-copied. torch counts references to the tensor. This module counts references to the memory, so that views count too; of
-a sparse gradient it counts as torch does.
+Rule: no gradient shares memory with another one, or with a tensor that a program holds. A gradient that nothing else
+holds is taken over without a copy if it has the layout that torch would give it (grad_layout_contract.h); any other one
+is copied. torch counts references to the tensor. This module counts references to the memory, so views count too. It
+counts references to a sparse gradient like torch.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from torch import Tensor
 from .borrowed_grad import borrowed
 from .dependencies import UNDEFINED, Node
 
-Gradients = list[Any]  # of one node, some perhaps UNDEFINED; a gradient is taken over by taking it out of the list
+Gradients = list[Any]  # the gradients of one node, some may be UNDEFINED; a gradient that is taken over leaves the list
 Hook = Callable[..., Any]
 
-_registering = threading.Lock()  # of two hooks that are registered at once torch may lose one
+_registering = threading.Lock()  # when two hooks are registered at the same time, torch may lose one
 
 
 class Hooks(NamedTuple):
-    """The hooks that users have registered with one node, for before and for after it; not those of tensors."""
+    """The pre-hooks and post-hooks that users have registered with one node, without the hooks of tensors."""
 
     before: list[Hook]
     after: list[Hook]
@@ -47,9 +47,9 @@ class Hooks(NamedTuple):
         """Act on the gradients between the calls of the hooks.
 
         Raises:
-            TypeError, ValueError: a hook returned something else than None or gradients like those that it was given.
+            TypeError, ValueError: a hook returned neither None nor gradients of the same shapes and types.
         """
-        with torch.no_grad():  # as in the engine
+        with torch.no_grad():  # like in the engine
             for hook in self.before:
                 changed = hook(_shown(gradients))
                 if changed is not None:
@@ -65,7 +65,7 @@ def _shown(gradients: Gradients) -> tuple[Tensor | None, ...]:
 
 
 def _change(gradients: Gradients, changed: Any) -> None:
-    """Put the gradients that a hook returned in the place of the others."""
+    """Replace the gradients by the gradients that a hook returned."""
     if not isinstance(changed, tuple) or len(changed) != len(gradients):
         raise TypeError(f"a hook of a node returned {changed!r}: return None, or a tuple of {len(gradients)} gradients")
     for at, (one, other) in enumerate(zip(_shown(gradients), changed, strict=True)):
@@ -78,20 +78,16 @@ def _change(gradients: Gradients, changed: Any) -> None:
             gradients[at] = other
 
 
-def _none(*_: object) -> None:
-    """A hook that is registered for its handle."""
-
-
 def hooks_of(node: Node, tensor: Any = None) -> Hooks | None:
-    """The hooks of a node; None if it has none, and its `tensor` no post-accumulate-grad hooks.
+    """The hooks of a node; None if neither it nor its `tensor` (post-accumulate-grad hooks) has any.
 
-    Python does not see the hooks of a node of torch's, but the handle of another hook refers to their dictionary. Hooks
-    of C++ code (DistributedDataParallel's) are not in it.
+    Python has no access to the hooks of a node of torch's, but the handle of a new hook refers to their dictionary.
+    Hooks of C++ code (DistributedDataParallel's) are not in it.
     """
     found = []
     with _registering:
         for register in (node.register_prehook, node.register_hook):
-            handle = register(_none)
+            handle = register(lambda *_: None)
             hooks = handle.hooks_dict_ref()
             del hooks[handle.id]  # handle.remove() takes longer
             found.append(list(hooks.values()))
@@ -100,24 +96,24 @@ def hooks_of(node: Node, tensor: Any = None) -> Hooks | None:
 
 
 def add(one: Tensor, other: Tensor) -> Tensor:
-    """The sum of two gradients, of which either may be sparse; neither is changed."""
+    """The sum of two gradients, which may be sparse; neither is changed."""
     if one.is_sparse:
-        return other + one  # torch has no sparse + dense, but dense + sparse
-    return one.clone().add_(other) if other.is_sparse else one + other  # the former keeps the strides
+        return other + one  # torch has dense + sparse, but not sparse + dense
+    return one.clone().add_(other) if other.is_sparse else one + other  # the first form keeps the strides
 
 
 class Accumulator:
     """Accumulates the gradients of one pass on one worker."""
 
     def __init__(self) -> None:
-        self._sparse: set[int] = set()  # addresses of the memory of its sparse gradients
+        self._sparse: set[int] = set()  # addresses of the memory of the pass's sparse gradients
 
     def take(self, into: dict[Any, Any], before: dict[Any, Any], tensor: Any, gradients: Gradients) -> None:
         """Take a tensor's gradient out of `gradients`.
 
         Args:
-            into: gets the sum, by tensor; None if a hook has taken the gradient away.
-            before: the sums of the context before this pass, which are not changed: the pass may fail.
+            into: receives the sum, by tensor; None if a hook has removed the gradient.
+            before: the sums of the context before this pass; they are not changed, since the pass may fail.
         """
         there = into[tensor] if tensor in into else before.get(tensor)
         if gradients[0] is not UNDEFINED and tensor.requires_grad:
@@ -131,10 +127,10 @@ class Accumulator:
                 into[tensor] = tensor.grad
 
     def _own(self, tensor: Tensor, gradients: Gradients) -> Tensor:
-        """The gradient in memory of its own, with the strides of its tensor."""
+        """The gradient in its own memory, with the strides of its tensor."""
         if gradients[0].is_sparse:
             return self._own_sparse(gradients)
-        mine: Tensor = gradients.pop().detach()  # another tensor: if the gradient lives on, something else holds it
+        mine: Tensor = gradients.pop().detach()  # a new tensor: if the old one survives, something else holds it
         if type(mine) is not Tensor or mine.layout is not torch.strided:
             return mine.clone()
         strides = _contract(tensor)
@@ -145,7 +141,7 @@ class Accumulator:
         return mine.new_empty_strided(mine.shape, strides).copy_(mine)
 
     def _own_sparse(self, gradients: Gradients) -> Tensor:
-        """The same of a sparse one. Views of its parts do not count, as in torch; other gradients of the pass do."""
+        """A sparse gradient in its own memory. Views of its parts do not count, like in torch; the pass's others do."""
         gradient = gradients.pop()
         shape, is_coalesced, alive = gradient.shape, gradient.is_coalesced(), weakref.ref(gradient)
         parts = gradient._indices(), gradient._values()
@@ -161,14 +157,14 @@ def _memory(parts: tuple[Tensor, Tensor]) -> set[int]:
 
 
 def _holders(tensor: Tensor) -> int:
-    """How many tensors have this one's memory."""
-    storage = tensor.untyped_storage()  # its Python object counts too; before torch 2.12 for as long as it lives
+    """The number of tensors that have this tensor's memory."""
+    storage = tensor.untyped_storage()  # its Python object counts too, before torch 2.12 while it lives
     count: int = torch._C._storage_Use_Count(storage._cdata)
     return count - 1
 
 
 def _contract(tensor: Tensor) -> tuple[int, ...] | None:
-    """The strides that torch gives to the gradient of a tensor; None for those of a contiguous one."""
+    """The strides that torch gives to the gradient of a tensor; None for contiguous ones."""
     if tensor.layout is not torch.strided:
         return None
     if tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor):

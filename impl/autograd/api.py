@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.errors import UsageError
 
+from ..rpc import invocations
 from ..rpc.agent import Agent
-from ..rpc.calls import current_agent
 from ..rpc.errors import AgentClosed
-from .contexts import Context
 from .driver import Driver
 from .errors import AutogradError, ContextError
 from .messages import MAX_SECONDS
@@ -29,7 +29,7 @@ _drivers: dict[Agent, Driver] = {}
 
 
 def attach(agent: Agent) -> None:
-    """Give an agent distributed autograd, before it serves; `init_rpc` does it."""
+    """Add distributed autograd to an agent before it serves; `init_rpc` calls this."""
     for ended in list(_drivers):  # agents that have shut down
         _drivers.pop(ended).close()
     here = _drivers[agent] = Driver(agent)
@@ -39,22 +39,22 @@ def attach(agent: Agent) -> None:
 
 
 def driver() -> Driver:
-    """That of this process.
+    """The driver of this process.
 
     Raises:
-        AgentClosed: `init_rpc()` was not called, or `shutdown()` was.
+        AgentClosed: `init_rpc()` was not called, or `shutdown()` was called.
     """
-    return _drivers[current_agent()]
+    return _drivers[invocations.current().agent]
 
 
 class context:
     """A distributed forward pass and its backward passes: `with context() as context_id:`.
 
     Until the context is left, tensors in calls and answers inside it are recorded, on each worker that a call reaches.
-    A thread is in one at a time; a function that is called by RPC is in its caller's.
+    A thread is in one context at a time. A function that RPC calls is in the context of its caller.
 
     Raises:
-        AutogradError: this thread is in one already.
+        AutogradError: this thread is in a context already.
     """
 
     def __enter__(self) -> int:
@@ -62,53 +62,33 @@ class context:
         return self._number
 
     def __exit__(self, *_: object) -> None:
-        try:
-            here = driver()
-        except AgentClosed:
-            return  # all contexts ended with the agent
-        if here.current.number == self._number:
-            here.current.number = None
-        with here.locked() as effects:
-            if self._number in here.container.contexts:  # else it was released before
-                effects += here.container.release(self._number)
+        with suppress(AgentClosed, ContextError):  # all contexts ended with the agent, or this one was released before
+            release_context(self._number)
 
 
 def new_context() -> int:
-    """Begin a context by hand; its id. `release_context` ends it."""
+    """Begin a context and return its id. `release_context` ends it."""
     here = driver()
     if here.current.number is not None:
         raise AutogradError(
             f"Already have an autograd context id for this thread: {here.current.number}; leave that one first"
         )
-    with here.locked():
+    with here.lock:
         number = here.container.create().number
     here.current.number = number
     return number
 
 
 def release_context(context_id: int) -> None:
-    """End a context, on all workers that have heard of it from here; it does not wait for them.
+    """End a context here and on all workers that calls from here have brought it to; does not wait for them.
 
     Raises:
-        ContextError: there is none.
+        ContextError: the context does not exist here.
     """
     here = driver()
-    with here.locked() as effects:
-        effects += here.container.release(context_id)
     if here.current.number == context_id:
         here.current.number = None
-
-
-def current_context() -> int:
-    """The id of the context that this thread is in.
-
-    Raises:
-        ContextError: it is in none.
-    """
-    number = driver().current.number
-    if number is None:
-        raise ContextError("this thread is in no autograd context: use `with context() as context_id:`")
-    return number
+    here.do(here.container.release, context_id)
 
 
 def backward(
@@ -120,18 +100,19 @@ def backward(
 ) -> None:
     """Compute the gradients of the sum of the roots, on all workers that took part in computing them.
 
-    They are added to those that `get_gradients` gives on each worker, never to `.grad`. It returns when all is quiet
-    everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling. Nodes and
-    hooks that run are not cut short: those of this worker, which run in this thread, are waited for, and those of
-    others for 5 s.
+    They are added to the results of `get_gradients` on each worker, never to `.grad`. It returns when the pass is over
+    on all workers, at the latest after `timeout` seconds (by default RPC's timeout) and a little time to cancel. Nodes
+    and hooks that run are not interrupted: the nodes of this worker run in this thread, and other workers have 5 s to
+    finish their nodes.
 
-    `mode`: "fast" needs every tensor that was sent or returned inside the context, and requires a gradient, to
-    contribute to the roots, else it fails and names calls; "smart" first marks those that do, by more messages.
+    `mode`: with "fast", every tensor that was sent or returned inside the context and requires a gradient must
+    contribute to the roots, or the pass fails and names calls. "smart" first marks the tensors that contribute, with
+    more messages.
 
     Raises:
-        ContextError: there is no such context here.
-        PassError: the pass failed, on any worker; nothing of it is left. Its subclasses say why.
-        AutogradError: a root is no scalar, or has no history.
+        ContextError: the context does not exist here.
+        PassError: the pass failed on a worker; its gradients are dropped everywhere. Its subclasses are the causes.
+        AutogradError: a root is not a scalar, or has no history.
     """
     here = driver()
     if not isinstance(context_id, int) or not isinstance(roots, list | tuple):
@@ -141,9 +122,9 @@ def backward(
         )
     seconds = here.agent.timeout if timeout is None else float(timeout)
     if not 0 < seconds <= MAX_SECONDS:
-        raise UsageError(f"timeout={timeout}: a number of seconds above 0, at most {MAX_SECONDS:g}")
+        raise UsageError(f"timeout is {timeout}: give seconds above 0, at most {MAX_SECONDS:g}")
     if mode not in ("fast", "smart"):
-        raise UsageError(f'mode={mode!r}: "fast" or "smart"')
+        raise UsageError(f'mode is {mode!r}: give "fast" or "smart"')
     check_open(context_id)
     _check(roots)
     here.backward(context_id, roots, retain_graph, Mode[mode.upper()], seconds)
@@ -159,39 +140,39 @@ def _check(roots: Sequence[Tensor]) -> None:
             shape = tuple(root.shape)
             raise AutogradError(f"a root of shape {shape} is not a scalar, all roots need to be scalar: take its sum()")
         if root.grad_fn is None:
-            raise AutogradError("a root does not have a valid gradient function: it is a leaf, nothing made it")
+            raise AutogradError("a root does not have a valid gradient function: it is a leaf, and not a result")
 
 
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     """The gradients that the passes of a context have added up on this worker, by tensor.
 
-    Not to be called while a pass runs in it.
+    Must not be called while a pass runs in it.
 
     Raises:
-        ContextError: there is no such context here.
+        ContextError: the context does not exist here.
     """
     return driver().gradients(context_id)
 
 
 def check_open(context_id: int) -> None:
-    """Raises ContextError: there is no such context here."""
+    """Raises ContextError if the context does not exist here."""
     here = driver()
-    with here.locked():
+    with here.lock:
         here.container.get(context_id)
 
 
 def observe(observer: Observer | None) -> None:
-    """Have `observer(event)` called, on this worker, for everything that happens in passes: see `Event`.
+    """Call `observer(event)` for every event of passes on this worker (see `Event`); None ends it.
 
-    It is called while the protocol's lock is held: it must be quick, and call nothing of this package.
+    It is called while the protocol's lock is held, so it must be quick and must not call this package.
     """
     driver().observe(observer)
 
 
 def record_to(path: str | Path) -> Recorder:
-    """Record the passes of this worker from now on, for `trystate explain`; takes an observer's place.
+    """Record the passes of this worker from now on, for `trystate explain`; replaces an observer.
 
-    `close()` of the result ends it. The variable TRYSTATE_AUTOGRAD_RECORD, a folder, does it for each worker.
+    `close()` of the result ends it. With a folder in TRYSTATE_AUTOGRAD_RECORD each worker records its passes there.
 
     Raises:
         UsageError: the file cannot be written.
@@ -203,36 +184,10 @@ def record_to(path: str | Path) -> Recorder:
 
 
 def debug_info() -> dict[str, int]:
-    """How many contexts are open here, and in how many of them a pass runs or waits."""
+    """The numbers of contexts that are open here, and of contexts in which a pass runs or waits."""
     here = driver()
-    with here.locked():
+    with here.lock:
         return {
             "num_current_backward_passes": len(list(here.container.passes())),
             "num_autograd_contexts": len(here.container.contexts),
         }
-
-
-class ContextView:
-    """A context of this worker, with the names of torch's `DistAutogradContext`."""
-
-    def __init__(self, of: Context) -> None:
-        self._of = of
-
-    def _context_id(self) -> int:
-        return self._of.number
-
-    def _send_functions(self) -> dict[int, Any]:
-        return dict(sorted(self._of.sends.items()))
-
-    def _recv_functions(self) -> dict[int, Any]:
-        return {message: recv.node for message, recv in sorted(self._of.recvs.items())}
-
-    def _known_worker_ids(self) -> set[int]:
-        return set(self._of.known)
-
-
-def retrieve_context(context_id: int) -> ContextView:
-    """A context of this worker, to look at. Raises ContextError."""
-    here = driver()
-    with here.locked():
-        return ContextView(here.container.get(context_id))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from .errors import AutogradError
 
-Node = Any  # hashable; torch's are dict keys by identity
+Node = Any  # hashable; nodes of torch are equal by identity
 Gradient = Any
 Edge = tuple[Node | None, int]  # the input number `int` of a node; None where no gradient is wanted
 
@@ -20,7 +20,7 @@ Edge = tuple[Node | None, int]  # the input number `int` of a node; None where n
 class Undefined(enum.Enum):
     """A gradient that came and is not defined: its node runs. None means that no gradient came.
 
-    A message can carry tensors of which only some lead to the roots. In plain autograd no node behind the others runs.
+    Some tensors of a message may not lead to the roots. In plain autograd the nodes behind these do not run.
     """
 
     UNDEFINED = enum.auto()
@@ -33,10 +33,10 @@ class LocalGraph(Protocol):
     """The local part of a graph. Its leaves take gradients and give none."""
 
     def next_edges(self, node: Node) -> Sequence[Edge]:
-        """Where the gradients go that a node makes; nowhere for a leaf."""
+        """The edges along which a node's gradients go; none for a leaf."""
 
     def inputs_of(self, node: Node) -> int:
-        """How many gradients a leaf takes. Of other nodes a graph may not know it, and say fewer."""
+        """The number of gradients that a leaf takes. For another node a graph may return a smaller number."""
 
     def is_leaf(self, node: Node) -> bool:
         """Whether the node only takes gradients: AccumulateGrad, or a recv."""
@@ -48,14 +48,14 @@ class LocalGraph(Protocol):
 class DependencyCounts:
     """Counts the gradients that each node waits for, from the sources on, and adds up those that come.
 
-    `sources` are the edges of the roots and of all sends that a gradient is expected for. A node that they reach is in
-    `counts` with the number of its inputs that are missing, until it has been taken.
+    `sources` are the edges of the roots and of all sends that expect a gradient. Each node that they reach is in
+    `counts`, with the number of its missing inputs, until it is taken.
     """
 
     def __init__(self, graph: LocalGraph, sources: Iterable[Sequence[Edge]]) -> None:
         self.graph = graph
         self.counts: dict[Node, int] = {}
-        self.ready: dict[Node, None] = {}  # in the order in which they became so
+        self.ready: dict[Node, None] = {}  # ordered by the time at which they became ready
         self._buffers: dict[Node, list[Gradient | None]] = {}
         counts, stack = self.counts, []
         next_edges, is_leaf = graph.next_edges, graph.is_leaf
@@ -76,7 +76,7 @@ class DependencyCounts:
                     counts[following] = counts.get(following, 0) + 1
 
     def give(self, edges: Sequence[Edge], gradients: Sequence[Gradient | None]) -> None:
-        """Gradients arrive along edges, one for each, or None."""
+        """Add gradients that arrive along edges: one for each edge, or None."""
         for (node, at), gradient in zip(edges, gradients, strict=True):
             if node is not None:
                 self.put(node, at, gradient)
@@ -98,25 +98,25 @@ class DependencyCounts:
             buffer[at] = self.graph.add(there, gradient)
 
     def spend(self, node: Node, times: int = 1) -> None:
-        """So many of the gradients that a node waits for have come.
+        """Count `times` gradients that a node waits for as arrived.
 
         Raises:
-            AutogradError: more than were counted: a node would run twice, or on a part of its gradient.
+            AutogradError: more came than were counted; a node would run twice, or with a part of its gradient.
         """
         left = self.counts.get(node, 0) - times
         if left < 0:
-            raise AutogradError(f"{node}: a gradient came that no dependency was counted for; the graph has changed")
+            raise AutogradError(f"{node}: more gradients came than dependencies were counted; the graph has changed")
         self.counts[node] = left
         if not left:
             self.ready[node] = None
 
     def take(self, node: Node) -> list[Gradient | None]:
-        """A ready node's gradients; it is no longer ready, and never will be again."""
+        """Take a ready node's gradients; the node is never ready again."""
         del self.ready[node], self.counts[node]
         return self._buffers.pop(node, None) or [None] * self.graph.inputs_of(node)
 
     def take_all(self, nodes: Iterable[Node]) -> dict[Node, list[Gradient | None]]:
-        """The same for nodes that are ready, or will be by what the others give them: what is there for them so far."""
+        """Take the gradients that have come for nodes that are ready, or that the other nodes will make ready."""
         taken = {}
         for node in nodes:
             self.ready.pop(node, None)
@@ -126,14 +126,14 @@ class DependencyCounts:
         return taken
 
     def rest(self, tolerates: Callable[[Node], bool]) -> tuple[list[Node], list[Node], dict[Node, int]]:
-        """The nodes that will run if no more gradient arrives: those that lead to one that waits, and all others.
+        """The nodes that will run if no more gradient arrives: those that lead to a waiting node, and all others.
 
-        Both in an order in which they may run. A leaf that `tolerates` accepts does not mind a part of its gradient.
-        Last, how many gradients each node gets from those.
+        Both lists are in an order in which the nodes may run. A leaf that `tolerates` accepts may get its gradient in
+        parts. The third result is the number of gradients that each node gets from these nodes.
         """
         order, got = list(self.ready), dict[Node, int]()
         next_edges, is_leaf, counts = self.graph.next_edges, self.graph.is_leaf, self.counts
-        for node in order:  # it grows
+        for node in order:  # the list grows meanwhile
             if is_leaf(node):
                 continue
             for following, _ in next_edges(node):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from .contexts import Asker
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .local_pass import LocalPass
@@ -13,10 +12,12 @@ if TYPE_CHECKING:
 Gradients = Sequence[Any | None]
 
 
-class Hear(Protocol):
-    """Takes an answer and the gradients of a message that is piggybacked on it, or an error instead."""
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The worker that gets exactly one answer to its request, and the function that sends it."""
 
-    def __call__(self, answer: bytes | BaseException, gradients: Gradients = (), /) -> list[Effect]: ...
+    peer: int
+    answer: Callable[[bytes, Gradients], None]  # takes its bytes, and the gradients of a piggybacked message
 
 
 class Request(NamedTuple):
@@ -26,11 +27,11 @@ class Request(NamedTuple):
     kind: int
     message: Any  # with pack()
     gradients: Gradients
-    done: Hear
+    done: Callable[..., list[Effect]]  # takes an answer and piggybacked gradients, or an error
     deadline: float | None  # None: CANCEL_SECONDS from now, for messages that end something
 
 
-class Answer(NamedTuple):
+class AnswerPeer(NamedTuple):
     """Answer a message of a peer."""
 
     asker: Asker
@@ -39,22 +40,22 @@ class Answer(NamedTuple):
     piggybacked: Any = None  # the message in the body that the gradients belong to
 
 
-class Run(NamedTuple):
-    """There is something to run: exactly one thread calls `LocalPass.next` until it returns None."""
+class RunPass(NamedTuple):
+    """Let exactly one thread call `LocalPass.next` until it returns None."""
 
     local_pass: LocalPass
 
 
-class Watch(NamedTuple):
-    """Call `LocalPass.expire` at its deadline, unless it is over then."""
+class WatchDeadline(NamedTuple):
+    """Call `LocalPass.expire` at the deadline, unless the pass is over then."""
 
     local_pass: LocalPass
 
 
 class Over(NamedTuple):
-    """The local pass of the root is over: wake the thread in `backward()`."""
+    """Wake the thread in `backward()`: the local pass of the root is over."""
 
     local_pass: LocalPass
 
 
-Effect = Request | Answer | Run | Watch | Over
+Effect = Request | AnswerPeer | RunPass | WatchDeadline | Over

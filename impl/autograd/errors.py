@@ -1,4 +1,4 @@
-"""The exceptions of distributed autograd. Rule: each is a `TrystateError` and a `RuntimeError`, and says what to do."""
+"""The exceptions of distributed autograd. Rule: each is a `TrystateError` and a `RuntimeError`, with a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trystate.model.errors import TrystateError
 
 
 class AutogradError(TrystateError, RuntimeError):
-    """Root of what distributed autograd raises."""
+    """Root of the exceptions of distributed autograd."""
 
 
 class IdsExhaustedError(AutogradError):
@@ -15,20 +15,20 @@ class IdsExhaustedError(AutogradError):
 
 
 class ContextError(AutogradError, LookupError):
-    """There is no such context here, or the thread is in the wrong one."""
+    """The context does not exist here, or the thread is in another one."""
 
-    def __str__(self) -> str:  # a LookupError's is fine, a KeyError's would be quoted
+    def __str__(self) -> str:  # KeyError would print the text in quotes
         return str(self.args[0]) if self.args else ""
 
 
 class GraphFreedError(AutogradError):
-    """A pass came to a call whose graph an earlier pass has freed: that one needs `retain_graph=True`."""
+    """A pass reached a call whose graph an earlier pass has freed: the earlier pass needs `retain_graph=True`."""
 
 
 class PassError(AutogradError):
-    """A backward pass failed; nothing of it is left on any worker that can be reached.
+    """A backward pass failed; all workers that can be reached have dropped its gradients.
 
-    `failure` says why; `workers` are those that the error came through, from the root to where it began.
+    `failure` is the kind of cause; `workers` are the workers that the error came through, from the root to its origin.
     """
 
     failure = Failure.NODE
@@ -41,12 +41,12 @@ class PassError(AutogradError):
         return f"Error on Node {self.workers[-1]}: {self.text}" if self.workers else self.text
 
     def through(self, worker: int) -> PassError:
-        """The same, as it is told on by `worker`."""
+        """This error after `worker` has sent it on."""
         return self if self.workers[:1] == (worker,) else type(self)(self.text, (worker, *self.workers))
 
 
 class UnusedSendError(PassError):
-    """FAST: a call of this context does not contribute to the roots, so that its gradient never comes."""
+    """FAST: a call of this context does not contribute to the roots, so its gradient never comes."""
 
     failure = Failure.UNUSED
 
@@ -76,7 +76,7 @@ class StalePassError(PassError):
 
 
 class PassRunningError(PassError):
-    """Another pass runs in this context: wait for it, or use a context for each."""
+    """Another pass runs in this context: wait for it, or use a context for each pass."""
 
     failure = Failure.RUNNING
 
@@ -87,16 +87,5 @@ class FreedError(PassError, GraphFreedError):
     failure = Failure.FREED
 
 
-BY_FAILURE: dict[Failure, type[PassError]] = {
-    kind.failure: kind
-    for kind in (
-        PassError,
-        UnusedSendError,
-        PassTimeoutError,
-        ContextReleasedError,
-        PassPeerLostError,
-        StalePassError,
-        PassRunningError,
-        FreedError,
-    )
-}
+_KINDS: list[type[PassError]] = [PassError, *PassError.__subclasses__()]
+BY_FAILURE = {kind.failure: kind for kind in _KINDS}

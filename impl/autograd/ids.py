@@ -1,6 +1,6 @@
-"""Ids that no two workers give out: 16 bits of worker, 48 bits that count up.
+"""Ids that are unique among workers: 16 bits for the worker and a counter of 48 bits.
 
-Source: seed "distributed autograd contexts", 2.2 and 3.1. Unlike torch's, which are signed, ids are never negative for
+Source: seed "distributed autograd contexts", 2.2 and 3.1. Unlike torch's signed ids, these ids are never negative for
 any worker, and the last one is given out too.
 """
 
@@ -20,12 +20,12 @@ def worker_of(number: int) -> int:
 
 
 def count_of(number: int) -> int:
-    """How many its worker had given out before it."""
+    """The number of ids that its worker had given out before it."""
     return number & LAST_COUNT
 
 
 class Ids:
-    """Gives out one worker's ids of one kind, in ascending order. Not for several threads at once.
+    """Gives out one worker's ids of one kind, in ascending order. Not thread-safe.
 
     Raises:
         ValueError: `worker` is not in 0..65535.
@@ -33,7 +33,7 @@ class Ids:
 
     def __init__(self, worker: int, begin: int = 0) -> None:
         if not 0 <= worker < WORKERS:
-            raise ValueError(f"worker {worker}: a worker's number is in 0..{WORKERS - 1}")
+            raise ValueError(f"worker is {worker}: give a number from 0 to {WORKERS - 1}")
         self._worker, self._next = worker, begin
 
     @property
@@ -43,7 +43,7 @@ class Ids:
 
     @property
     def next(self) -> int:
-        """The id that `take` would return; after the last one, the first of the next worker."""
+        """The id that `take` would return; after the last one, the first id of the next worker."""
         return (self._worker << COUNTER_BITS) + self._next
 
     def take(self) -> int:
@@ -55,7 +55,7 @@ class Ids:
         count = self._next
         if count > LAST_COUNT:
             raise IdsExhaustedError(
-                f"worker {self._worker} has given out all of its {LAST_COUNT + 1} ids: shut down and begin anew"
+                f"worker {self._worker} has given out all of its {LAST_COUNT + 1} ids: shut down, and start again"
             )
         self._next = count + 1
         return self._worker << COUNTER_BITS | count

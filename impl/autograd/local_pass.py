@@ -1,37 +1,41 @@
 """One worker's share of one backward pass: torch calls it `GraphTask`. No I/O, no lock, no clock.
 
 A pass begins at one worker, the root, which called `backward()`. It reaches other workers by messages: BACKWARD brings
-the gradients for one send (the tensors of one call, where they left), and MARK says which sends take part (SMART mode).
+the gradients for one send, and MARK selects the sends that take part (SMART). A *send* is the place in the graph where
+the tensors of one call left a worker.
 
 Theory of operation. A local pass is in one of these states (`Part` of the vocabulary, here `PassState`):
 
     IDLE       known here, nothing has arrived
     RUNNING    a thread runs its nodes, or there is something to run
-    DRAINING   nothing to run; messages of its own have no answer yet
-    PASSIVE    nothing to run, nothing unanswered, its parent is answered; sends still wait for a gradient
-    DONE       as PASSIVE, and every send has its gradient; at the root: the pass has succeeded
-    FAILED     at the root only: an error, everything is dropped; not all workers have answered CANCEL yet
+    DRAINING   nothing to run; some messages of this worker have no answer yet
+    PASSIVE    nothing to run, nothing unanswered, its parent has its answer; sends still wait for a gradient
+    DONE       like PASSIVE, but every send has its gradient; at the root: the pass has succeeded
+    FAILED     only at the root: an error, everything is dropped; not all workers have answered CANCEL yet
     CANCELLED  over with an error, everything is dropped; at the root: all workers have answered, or cannot
 
-Its end is found as by Dijkstra and Scholten (deficit.py): each message is answered DONE once, at the latest when the
-receiver is at rest; the root is at rest last, and then knows how many sends got no gradient. In torch only the first
-request to each worker is counted like this (dist_engine.cpp), and a worker waits for all its sends: if a call was not
-used in the loss, its gradient never comes, and the pass never ends. Here the root counts a missing gradient and raises
-UnusedSendError (FAST), or does not expect it, since it was not marked (SMART).
+Dijkstra and Scholten's algorithm (deficit.py) detects the end of the pass: each message is answered DONE once, at the
+latest when the receiver of the message is at rest. The root is the last worker at rest. It then has the number of sends
+without a gradient. torch delays only the answer to the first request to each worker (dist_engine.cpp), and its workers
+wait for gradients of all their sends. If the loss does not use a call, no gradient comes for its send, and the pass
+never ends. With FAST the root counts the missing gradients and raises UnusedSendError. With SMART a send that is not
+marked expects no gradient.
 
 Callers. Every method is called under the lock of the driver (or by the simulator), by any thread, and returns
-effects that the caller performs after it has released the lock. `Run` asks for one thread, which calls `next` until it
-returns None, and runs what it returns without the lock (runner.py). `running` says that there is such a thread: there
-is never a second one for a pass.
+effects that the caller performs after it has released the lock. `RunPass` starts one thread, which calls `next` until
+it returns None, and runs the items without the lock (runner.py). `running` is set while such a thread exists; a pass
+never has two.
 
 Failures:
 
-- *A message comes twice*, since a request was repeated. The second copy does nothing; the first one has the answer.
+- *A message comes twice*, since a request was repeated. The second copy changes nothing and gets no answer. Only the
+  first copy is answered.
 - *A message does not fit*: its send is unknown or freed. It is refused, and the pass fails here.
-- *A node raises, a peer is lost, the deadline comes.* The pass fails here. The error goes to the parent with its
-  answer, and so up to the root, which cancels the pass at all workers: it cannot know which of them it has reached.
-- *The root is lost after this worker was DONE.* No worker is left that knows whether the pass has succeeded. The
-  context is `spoiled`: its gradients are refused, and not guessed.
+- *A node raises, a peer is lost, the deadline comes.* The pass fails here. This worker puts the error into its answer
+  to its parent. Each parent does the same, so the root gets it. The root cancels the pass at all workers, since it has
+  no list of the workers that the pass has reached.
+- *The root is lost after this worker was DONE.* No worker is left that can report whether the pass has succeeded. The
+  context is `spoiled`: its gradients are refused.
 """
 
 from __future__ import annotations
@@ -44,11 +48,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.autograd.vocabulary import Part as PassState
 
+from ..host.visible import some
 from . import messages
-from .contexts import Asker, Context, Recv, Send
+from .contexts import Context, Recv, Send
 from .deficit import Deficit
 from .dependencies import UNDEFINED, DependencyCounts, Edge
-from .effects import Answer, Effect, Gradients, Over, Request, Run
+from .effects import AnswerPeer, Asker, Effect, Gradients, Over, Request, RunPass
 from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, UnusedSendError
 from .ids import worker_of
 from .messages import BACKWARD, CANCEL, MARK, NO_BUDGET, Backward, Done, Mark, Unused
@@ -56,27 +61,27 @@ from .messages import BACKWARD, CANCEL, MARK, NO_BUDGET, Backward, Done, Mark, U
 if TYPE_CHECKING:
     from .runner import Runner
 
-SHOWN_CALLS = 10  # that an error names
+SHOWN_CALLS = 10  # the most calls that an error names
 
 Observe = Callable[..., None]
 
 
 class Begin(NamedTuple):
-    """To run at the root: the edges of the roots, and a gradient for each."""
+    """An item to run at the root: the edges of the roots, and a gradient for each."""
 
     edges: Sequence[Edge]
     gradients: Gradients
 
 
 class Arrived(NamedTuple):
-    """To run: a send, and a gradient for each of its edges."""
+    """An item to run: a send, and a gradient for each of its edges."""
 
     send: Send
     gradients: Gradients
 
 
 class Marked(NamedTuple):
-    """To walk from (SMART): the edges of the roots, or of sends that were marked."""
+    """An item to walk from (SMART): the edges of the roots, or of sends that were marked."""
 
     edges: Sequence[Edge]
 
@@ -90,11 +95,11 @@ class LocalPass:
     Args:
         me: this worker.
         context: the context that the pass runs in.
-        number: of the pass: its root worker, and a counter.
+        number: the id of the pass: its root worker, and a counter.
         mode: FAST or SMART.
-        retain: the graph is kept for another pass.
-        deadline: by the driver's clock, in seconds.
-        roots: at the root worker: what `backward()` was called with.
+        retain: whether the graph is kept for another pass.
+        deadline: a time of the driver's clock, in seconds.
+        roots: at the root worker, the roots of `backward()`.
         others: all other workers.
         observe: called for changes of the state, under the lock.
     """
@@ -115,47 +120,42 @@ class LocalPass:
         self.retain, self.deadline, self.roots, self.observe = retain, deadline, roots, observe
         self.root = worker_of(number)
         self.state = PassState.IDLE
+        self.is_over = False  # it has ended, with or without an error
         self.error: PassError | None = None
-        self.counted = (
-            dict(context.sends) if mode is Mode.FAST else {}
-        )  # sends that take part; in FAST mode all of the context
-        self.expected = dict(self.counted)  # those of them that have no gradient yet
+        # Sends that take part; in FAST mode all sends of the context.
+        self.counted = dict(context.sends) if mode is Mode.FAST else {}
+        self.expected = dict(self.counted)  # the sends of `counted` that have no gradient yet
         self.arrived: set[int] = set()
         self.shipped: dict[int, Recv] = {}
         # Sums with the gradients of earlier passes: they become the context's when this pass has succeeded.
         self.gradients: dict[Any, Any] = {}
-        self.dependencies: DependencyCounts | None = None  # the runner's: the first gradient makes it
+        self.dependencies: DependencyCounts | None = None  # made by the runner with the first gradient
         self.visited: set[Any] = set()  # the nodes that the depth-first search of the marks has visited
-        self.running = False  # a thread runs it: active, and else passive (Dijkstra and Scholten 1980)
+        self.running = False  # whether a thread runs it: active or passive (Dijkstra and Scholten 1980)
         self.runner: Runner | None = None  # made by the driver at the first run
         self._inbox: deque[Item] = deque()
         self.deficit = Deficit(len(self.expected))
-        self._sent: set[int] = set()  # peers that have a message of this worker
+        self._sent: set[int] = set()  # peers to which this worker has sent a message
         self._others = others  # all other workers: the root cancels a failed pass at each of them
-        self._cancels = 0  # CANCELs without an answer
-        self._silent: list[int] = []  # at the root: those that have not answered CANCEL in time
-        self._cancelling: list[Asker] = []  # CANCELs that are answered when no node runs here any more
+        self._cancels = 0  # the number of CANCELs without an answer
+        self._silent: list[int] = []  # workers that have not answered CANCEL in time; used at the root
+        self._cancelling: list[Asker] = []  # senders of CANCEL, answered when no node runs here any more
         self._unused = Unused({}, frozenset())
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has ended, with or without an error."""
-        return self.state in (PassState.DONE, PassState.FAILED, PassState.CANCELLED)
-
-    @property
     def is_settled(self) -> bool:
-        """Whether another pass may begin: it is over, and at the root no CANCEL is unanswered."""
+        """Whether another pass may begin: this one is over, and at the root every CANCEL is answered."""
         return self.is_over and not self._cancels
 
     @property
     def peers(self) -> frozenset[int]:
-        """The workers that got a message from here."""
+        """The workers to which this worker has sent a message."""
         return frozenset(self._sent)
 
     # Messages that arrive.
 
     def begin(self) -> list[Effect]:
-        """At the root: run the roots (FAST), or mark what they reach (SMART)."""
+        """Run the roots (FAST), or mark the sends that they reach (SMART). Called at the root."""
         assert self.roots is not None
         self.deficit.engaged = True
         return self._put(Marked(self.roots.edges) if self.mode is Mode.SMART else self.roots)
@@ -163,8 +163,8 @@ class LocalPass:
     def arrive(self, message: int, gradients: Gradients, asker: Asker) -> list[Effect]:
         """BACKWARD: gradients for the send of `message`, one for each of its edges."""
         if message in self.arrived:
-            # A copy, while the first may wait for its answer as the parent's. An answer to the copy would be taken for
-            # that one, and the sender would believe this worker at rest.
+            # A copy, while the first message may be the parent's and not be answered yet. The sender would take an
+            # answer to the copy for the answer to the first, and count this worker as at rest.
             return []
         send = self.expected.pop(message, None)
         if send is None:
@@ -187,13 +187,13 @@ class LocalPass:
                 self.counted[message] = self.expected[message] = send
                 self.deficit.unreported += 1
                 new += send.edges
-        return [*self._engage(asker), *self._put(Marked(new))] if new else []  # a copy, which is not answered
+        return [*self._engage(asker), *self._put(Marked(new))] if new else []  # a copy gets no answer
 
     def _refuse(self, error: PassError, asker: Asker) -> list[Effect]:
-        return [Answer(asker, messages.failed(error)), *self.fail(error)]
+        return [AnswerPeer(asker, messages.failed(error)), *self.fail(error)]
 
     def _engage(self, asker: Asker) -> list[Effect]:
-        return [] if self.deficit.engage(asker) else [Answer(asker, Done().pack())]
+        return [] if self.deficit.engage(asker) else [AnswerPeer(asker, Done().pack())]
 
     # Running.
 
@@ -203,29 +203,29 @@ class LocalPass:
             return []
         self.running = True
         self._enter(PassState.RUNNING)
-        return [Run(self)]
+        return [RunPass(self)]
 
     def next(self) -> tuple[Item | None, list[Effect]]:
-        """For the running thread: what it runs next. None: it ends, and another `Run` may follow."""
+        """The next item for the running thread. With None the thread ends, and another `RunPass` may follow."""
         if self._inbox and not self.is_over:
             item = self._inbox.popleft()
-            # Running a gradient may take long. Messages that were held back for the parent's answer would wait so long,
-            # and with them the parent: they go now.
+            # To run a gradient may take long. Messages that were held back for the parent's answer would wait until
+            # then, and the parent with them: they are sent now.
             return item, [*self.deficit.release()] if isinstance(item, Arrived) else []
         self.running = False
         if not self.is_over:
             return None, self._settle()
-        answers = [Answer(asker, self._unused.pack()) for asker in self._cancelling]
+        answers = [AnswerPeer(asker, self._unused.pack()) for asker in self._cancelling]
         self._cancelling.clear()
         return None, [*answers, *self._cancelled()]
 
     def ship(self, recv: Recv, gradients: Gradients, at_once: bool = False) -> list[Effect]:
-        """A recv has its gradients: they go to its peer as a BACKWARD.
+        """Send the gradients of a recv to its peer in a BACKWARD.
 
         Args:
-            recv: the leaf at which they arrived.
-            gradients: one for each tensor of the message; None: none came; UNDEFINED: one came, and is not defined.
-            at_once: not held back for the parent's answer, since what runs next may take long.
+            recv: the leaf where they arrived.
+            gradients: one for each tensor of the message. None: it did not come; UNDEFINED: it came, and is undefined.
+            at_once: do not hold it back for the parent's answer, since the next nodes may take long.
         """
         if self.is_over:
             return []
@@ -238,7 +238,7 @@ class LocalPass:
         return self._ask(recv.peer, BACKWARD, message, gradients, at_once)
 
     def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
-        """The wave of marks has reached these recvs: one MARK goes to each of their peers."""
+        """Send one MARK to each peer of these recvs, which the wave of marks has reached."""
         if self.is_over:
             return []
         by_peer: dict[int, list[int]] = {}
@@ -247,7 +247,7 @@ class LocalPass:
         context, number, retain = self.context.number, self.number, self.retain
         effects: list[Effect] = []
         for peer, marked in by_peer.items():
-            if self.deficit.held and self.deficit.is_parent(peer):  # one MARK can be piggybacked, and not two
+            if self.deficit.held and self.deficit.is_parent(peer):  # only one MARK can be piggybacked
                 marked += self.deficit.held.pop().message.messages
             effects += self._ask(peer, MARK, Mark(context, number, NO_BUDGET, retain, tuple(sorted(marked))), ())
         return effects
@@ -260,8 +260,8 @@ class LocalPass:
     def answered(
         self, answer: bytes | BaseException, gradients: Gradients = (), peer: int | None = None
     ) -> list[Effect]:
-        """A message of this worker has its answer from `peer`, perhaps with a piggybacked message, or an error."""
-        self.deficit.signalled()
+        """Take the answer of `peer` to a message, which may carry a piggybacked message, or an error instead."""
+        self.deficit.unsignalled -= 1  # the message has its signal
         if self.is_over:
             return []
         if isinstance(answer, BaseException):
@@ -275,7 +275,7 @@ class LocalPass:
         carried = outcome.piggybacked
         sends = [self.context.sends.get(message) for message in carried.sends] if carried is not None else []
         if any(send is not None and send.peer != peer for send in sends):
-            return self.fail(self._error(PassError, f"an answer of worker {peer} carries what is not its to send"))
+            return self.fail(self._error(PassError, f"an answer of worker {peer} is for another worker's send"))
         effects = self._take_piggybacked(carried, gradients)
         return effects if self.is_over else [*effects, *self._settle()]
 
@@ -295,8 +295,8 @@ class LocalPass:
         deficit = self.deficit
         if not deficit.engaged or self.running:
             return []
-        # The parent waits for its signal, and the signal for other workers: requests that are held back must not wait
-        # with it. A signal carries one message. With two held back, both go by themselves.
+        # The parent waits for its signal, and the signal waits for other workers: requests that are held back must not
+        # wait with it. A signal carries one message, so two messages that are held back are both sent separately.
         if len(deficit.held) > 1 or (deficit.unsignalled and deficit.held):
             return [*deficit.release(), *self._settle()]
         if deficit.unsignalled:
@@ -304,7 +304,7 @@ class LocalPass:
             return []
         change = deficit.report()
         if self.roots is not None:
-            return self._quiet(change)
+            return self._conclude_phase(change)
         parent, held = deficit.disengage()
         assert parent is not None
         if self.expected:
@@ -312,15 +312,15 @@ class LocalPass:
         else:
             self._finish()
         if held is None:
-            return [Answer(parent, Done(change).pack())]
-        return [Answer(parent, Done(change, held.message).pack(), held.gradients, held.message)]
+            return [AnswerPeer(parent, Done(change).pack())]
+        return [AnswerPeer(parent, Done(change, held.message).pack(), held.gradients, held.message)]
 
     def _finish(self) -> None:
         self.dependencies, self.visited = None, set()
         self._enter(PassState.DONE)
 
-    def _quiet(self, change: int) -> list[Effect]:
-        """At the root: no message moves any more, at any worker."""
+    def _conclude_phase(self, change: int) -> list[Effect]:
+        """End a phase at the root: no message moves any more, at any worker."""
         self.deficit.total += change
         if self.mode is Mode.SMART and self.dependencies is None:
             assert self.roots is not None
@@ -334,9 +334,9 @@ class LocalPass:
     def fail(self, error: PassError) -> list[Effect]:
         """End with an error: drop everything, and answer the parent with the error. At the root: cancel everywhere.
 
-        The root cannot know which workers the pass has reached, least of all when one of them died, so CANCEL goes to
-        all. A worker that the pass has not reached remembers that it is over (`Context.ended`), and refuses messages of
-        it that come later.
+        The root has no list of the workers that the pass has reached, above all when one of them died. So CANCEL goes
+        to all workers. A worker that the pass has not reached stores that it is over (`Context.ended`), and refuses its
+        later messages.
         """
         if self.state in (PassState.FAILED, PassState.CANCELLED):
             return []
@@ -347,7 +347,7 @@ class LocalPass:
         self._enter(PassState.FAILED if self.roots is not None else PassState.CANCELLED)
         self.gradients, self.dependencies, self.visited = {}, None, set()
         self._inbox.clear()
-        parent = self.deficit.forget_parent()
+        parent, _ = self.deficit.disengage()  # the parent is signalled with the error only
         ended = self.context.ended
         ended[self.root] = max(ended.get(self.root, -1), self.number)
         if self.roots is not None:
@@ -355,32 +355,34 @@ class LocalPass:
             self._cancels = len(self._others)
             told = [Request(peer, CANCEL, cancel, (), partial(self.cancelled, peer), None) for peer in self._others]
             return [*told, *self._cancelled()]
-        return [Answer(parent, messages.failed(error.through(self.me)))] if parent is not None else []
+        return [AnswerPeer(parent, messages.failed(error.through(self.me)))] if parent is not None else []
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
         """CANCEL: the pass has failed at its root. It is answered when no node of the pass runs here any more.
 
-        Else `backward()` would raise at the root while hooks of the pass still begin here, beside a retry.
+        Otherwise `backward()` could raise at the root while hooks of the pass still begin here, at the same time as a
+        retry.
         """
         effects = self.fail((UnusedSendError if cancel.ask else PassError)(cancel.reason))
         if self.running:
             self._cancelling.append(asker)
             return effects
-        return [*effects, Answer(asker, self._unused.pack())]
+        return [*effects, AnswerPeer(asker, self._unused.pack())]
 
     def cancelled(self, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
-        """At the root: an answer of a worker to CANCEL, or an error instead.
+        """Take a worker's answer to CANCEL at the root, or an error instead.
 
-        A worker that did not answer in time may hold gradients of the failed pass as good ones, and would add the next
-        pass to them: the context is spoiled.
+        A worker that has not answered, and is not lost, may treat gradients of the failed pass as good ones, and would
+        add the next pass to them. So the context is spoiled. CANCEL may not even have been sent: a limit forbids it.
         """
         self._cancels -= 1
-        if isinstance(answer, TimeoutError):
-            self.context.spoiled = True
-            self._silent.append(peer)
         if isinstance(answer, bytes):
             there = Unused.unpack(answer)
             self._unused = Unused(self._unused.missing | there.missing, self._unused.blocked | there.blocked)
+        elif not isinstance(answer, ConnectionError):
+            self.context.spoiled = True
+            if isinstance(answer, TimeoutError):
+                self._silent.append(peer)
         return self._cancelled()
 
     def _cancelled(self) -> list[Effect]:
@@ -392,23 +394,23 @@ class LocalPass:
         if self._silent and self.error is not None:
             silent = ", ".join(map(str, sorted(self._silent)))
             self.error.text += (
-                f"; it was cancelled, and worker {silent} has not answered that: see whether the process stands still, "
-                "or what node runs there"
+                f"; it was cancelled, and worker {silent} has not answered: see whether its process hangs, or which "
+                "node runs there"
             )
         return [Over(self)]
 
     def expire(self) -> list[Effect]:
-        """The deadline has come: fail, and name what is missing."""
+        """Fail at the deadline, and name the missing gradients."""
         if self.is_over:
             return []
-        waits = _named([send.what for send in self.expected.values()])
+        waits = some([send.what for send in self.expected.values()], SHOWN_CALLS)
         what = f"waits for the gradients of {waits}" if self.expected else "waits for other workers"
         return self.fail(self._error(PassTimeoutError, f"the backward pass was not over at its deadline: it {what}"))
 
     def lost(self, peer: int, reason: str) -> list[Effect]:
-        """A worker is lost: fail if it takes part in this pass."""
-        # The root may have found that a gradient is missing, and have died before it could cancel. Or it has returned
-        # from backward() with success. No worker is left that knows: gradients of this pass must not be used.
+        """Fail if the lost worker takes part in this pass."""
+        # Either the root has found that a gradient is missing and died before it could cancel, or it has returned from
+        # backward() with success. No worker is left that can report it: gradients of this pass must not be used.
         if self.state is PassState.DONE and peer == self.root and self.gradients:
             self.gradients, self.context.spoiled = {}, True
         concerned = (
@@ -425,7 +427,7 @@ class LocalPass:
 
     def _enter(self, state: PassState) -> None:
         if state is not self.state:
-            self.state = state
+            self.state, self.is_over = state, state in (PassState.DONE, PassState.FAILED, PassState.CANCELLED)
             if self.observe is not None:
                 self.observe("state", self, state=state)
 
@@ -434,9 +436,9 @@ class LocalPass:
 
     def _unexpected(self, message: int) -> PassError:
         if message in self.context.sends:
-            text = f"the call of message {message:#x} was made after the pass began, or was not marked for it"
+            text = f"the call with message {message:#x} was made after the pass began, or was not marked for it"
             return self._error(PassError, text)
-        text = f"no call has message {message:#x}: an earlier pass freed its graph; that one needs retain_graph=True"
+        text = f"no call has message {message:#x}: an earlier pass freed its graph, and needs retain_graph=True"
         return self._error(FreedError, text)
 
     def _without_gradient(self) -> Unused:
@@ -448,15 +450,10 @@ class LocalPass:
         missing, blocked = self._unused
         unused = [what for message, what in sorted(missing.items()) if message not in blocked]
         return (
-            f"FAST mode: no gradient came for {_named(unused or list(missing.values()))}, because a call of this "
-            'context does not contribute to the roots; use mode="smart", or make it outside of the context'
+            f"FAST mode: no gradient came for {some(unused or list(missing.values()), SHOWN_CALLS)}, because a call of "
+            'this context does not contribute to the roots; use mode="smart", or make it outside of the context'
         )
 
 
 def _unanswered(body: bytes, gradients: Gradients) -> None:
-    """A message that was piggybacked on an answer is not answered itself."""
-
-
-def _named(calls: list[str]) -> str:
-    shown = ", ".join(calls[:SHOWN_CALLS])
-    return shown + (f" and {len(calls) - SHOWN_CALLS} more" if len(calls) > SHOWN_CALLS else "")
+    """Do nothing: a message that was piggybacked on an answer gets no answer itself."""

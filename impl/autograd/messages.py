@@ -1,7 +1,7 @@
-"""The messages of backward passes and of contexts, and their bytes. Tensors travel beside them.
+"""The messages of backward passes and of contexts, and their bytes. Tensors are sent next to them.
 
 Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED; CANCEL, CLEAN and KEPT are
-acknowledged. A BACKWARD or a MARK may be piggybacked on DONE: it has no answer of its own.
+acknowledged. A BACKWARD or a MARK may be piggybacked on DONE; then it gets no answer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from trystate.model.autograd.vocabulary import Failure, Mode
 from .dependencies import UNDEFINED
 from .errors import BY_FAILURE, AutogradError, PassError
 
-# Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
+# Kinds of requests, from the agent's FREE_KINDS (impl/rpc/agent.py).
 BACKWARD, MARK, CANCEL, CLEAN, KEPT = range(64, 69)
 
-MAX_TEXT = 65_536  # characters of an error that travels; a longer one is cut
+MAX_TEXT = 65_536  # characters of an error that is sent; a longer one is cut
 MAX_MARKS = 1 << 20  # sends that one MARK may name
-MAX_SECONDS = 1_000_000.0  # of a pass
+MAX_SECONDS = 1_000_000.0  # the longest pass
 MAX_NAMES = 64  # calls without a gradient that one answer names
 
 _BACKWARD = struct.Struct("!QQQd??")
@@ -32,24 +32,24 @@ _KEPT = struct.Struct("!Q")
 _DONE = struct.Struct("!?q")
 _KIND = struct.Struct("!B")
 _FORWARD = struct.Struct("!QQH")
-NO_BUDGET = 0.0  # until the driver sends the message, or in one that is piggybacked: its pass is here already
-NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, since no such worker makes so many
+NO_BUDGET = 0.0  # until the driver sends the message, and in a piggybacked message, whose pass has begun already
+NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535, which no message ever reaches
 
 
 def _check_budget(seconds: float) -> None:
-    """Raises AutogradError: a pass with this budget would never end by itself."""
+    """Raises AutogradError for a budget that would never end."""
     if not 0 <= seconds <= MAX_SECONDS:
-        raise AutogradError(f"a pass has {seconds} seconds: 0 to {MAX_SECONDS:g} are possible")
+        raise AutogradError(f"a pass has {seconds} seconds: the limits are 0 and {MAX_SECONDS:g}")
 
 
 class Backward(NamedTuple):
-    """The gradients for the send of a message; `budget` is what is left of the pass's time, in seconds.
+    """The gradients for the send of a message; `budget` is the rest of the pass's time, in seconds.
 
-    `undefined` says which of those that are None came and are not defined; no other has come.
+    `undefined` lists the gradients that came and are not defined; every other None did not come.
     """
 
     context: int
-    number: int  # of the pass: its root worker, and how many passes that had begun before
+    number: int  # the id of the pass: its root worker, and the number of passes that had begun there before
     message: int
     budget: float
     retain: bool
@@ -66,16 +66,18 @@ class Backward(NamedTuple):
         _check_budget(budget)
         count, rest = divmod(len(body) - _BACKWARD.size, 4)
         if rest:
-            raise AutogradError(f"a BACKWARD of {len(body)} bytes: {_BACKWARD.size}, and 4 for each undefined gradient")
+            raise AutogradError(
+                f"a BACKWARD has {len(body)} bytes, not {_BACKWARD.size} and 4 for each undefined gradient"
+            )
         undefined = struct.unpack_from(f"!{count}I", body, _BACKWARD.size)
         return cls(context, number, message, budget, retain, smart, undefined)
 
     def marked(self, gradients: Sequence[Any]) -> list[Any]:
-        """The gradients that came with it. Raises AutogradError if they are not those that it speaks of."""
+        """The gradients that came with it. Raises AutogradError if they do not fit to `undefined`."""
         found = list(gradients)
         for at in self.undefined:
             if at >= len(found) or found[at] is not None:
-                raise AutogradError(f"gradient {at} of {len(found)} is said to be undefined, and is not")
+                raise AutogradError(f"a BACKWARD lists gradient {at} of {len(found)} as undefined, and it is not")
             found[at] = UNDEFINED
         return found
 
@@ -107,7 +109,7 @@ class Mark(NamedTuple):
         context, number, budget, retain, count = _parse(_MARK, body, exact=False)
         _check_budget(budget)
         if not 0 < count <= MAX_MARKS or len(body) != _MARK.size + 8 * count:
-            raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: 1 to {MAX_MARKS}, of 8 bytes each")
+            raise AutogradError(f"a MARK has {len(body)} bytes and {count} messages, not 1 to {MAX_MARKS} of 8 bytes")
         return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
 
     @property
@@ -115,9 +117,13 @@ class Mark(NamedTuple):
         """The messages whose sends it is for."""
         return self.messages
 
+    @property
+    def mode(self) -> Mode:
+        return Mode.SMART
+
 
 class Cancel(NamedTuple):
-    """The pass is over, and why; `ask`: name the calls that got no gradient."""
+    """The pass is over, for this reason. With `ask`, the answer names the calls without a gradient."""
 
     context: int
     number: int
@@ -136,7 +142,7 @@ class Cancel(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """A context is over, and so are all of its creator's that are older than `low`."""
+    """A context is over, and so are all contexts of its creator that are older than `low`."""
 
     context: int
     low: int
@@ -146,12 +152,11 @@ class Clean(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Clean:
-        context, low = _parse(_CLEAN, body)
-        return cls(context, low)
+        return cls(*_parse(_CLEAN, body))
 
 
 class Kept(NamedTuple):
-    """To the creator of contexts: the sender remembers one by one that some are over, of which this is the last."""
+    """To a creator: the sender remembers single contexts that are over; this is the last of them."""
 
     context: int
 
@@ -160,12 +165,11 @@ class Kept(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Kept:
-        (context,) = _parse(_KEPT, body)
-        return cls(context)
+        return cls(*_parse(_KEPT, body))
 
 
 class Unused(NamedTuple):
-    """The sends of a part that got no gradient: its message, and what was called; and the recvs that shipped none."""
+    """The sends of a local pass without a gradient, by message, with the called function; recvs that sent none."""
 
     missing: dict[int, str]
     blocked: frozenset[int]
@@ -187,7 +191,7 @@ class Forward(NamedTuple):
 
     context: int
     message: int  # NO_MESSAGE: no tensor requires a gradient
-    needs: tuple[bool, ...]  # which tensors do
+    needs: tuple[bool, ...]  # which tensors require one
 
     def pack(self) -> bytes:
         bits = sum(1 << at for at, need in enumerate(self.needs) if need)
@@ -198,17 +202,21 @@ class Forward(NamedTuple):
         context, message, count = _parse(_FORWARD, body, exact=False)
         if len(body) != _FORWARD.size + (count + 7) // 8:
             raise AutogradError(
-                f"metadata of {len(body)} bytes for {count} tensors: {_FORWARD.size} and a bit for each"
+                f"metadata has {len(body)} bytes for {count} tensors, not {_FORWARD.size} and a bit for each"
             )
         bits = int.from_bytes(body[_FORWARD.size :])
         return cls(context, message, tuple(bool(bits >> at & 1) for at in range(count)))
 
 
 PIGGYBACKED: dict[int, type[Backward] | type[Mark]] = {BACKWARD: Backward, MARK: Mark}
+KINDS: dict[int, Any] = {**PIGGYBACKED, CANCEL: Cancel, CLEAN: Clean, KEPT: Kept}
 
 
 class Done(NamedTuple):
-    """The answer to BACKWARD or MARK: the change of sends without a gradient in this subtree (deficit.py)."""
+    """The answer to BACKWARD or MARK.
+
+    `change` is added to the number of sends without a gradient in this subtree (deficit.py).
+    """
 
     change: int = 0
     piggybacked: Backward | Mark | None = None  # a message to the worker that gets this answer
@@ -221,7 +229,7 @@ class Done(NamedTuple):
 
 
 def failed(error: PassError) -> bytes:
-    """An answer: the pass has failed, or was refused."""
+    """The bytes of an answer: the pass has failed, or was refused."""
     told = [error.failure.name, list(error.workers), error.text[:MAX_TEXT]]
     return b"\0" + json.dumps(told).encode()
 
@@ -229,25 +237,21 @@ def failed(error: PassError) -> bytes:
 def unpack_outcome(body: bytes) -> Done | PassError:
     """The outcome in an answer of `Done.pack` or `failed`; a PassError for any other bytes."""
     try:
-        return _outcome(body)
+        if body[:1] == b"\0":
+            failure, workers, text = json.loads(body[1:])
+            return BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
+        _, change = _parse(_DONE, body, exact=False)
+        if len(body) == _DONE.size:
+            return Done(change)
+        kind, told = body[_DONE.size], body[_DONE.size + 1 :]
+        if kind not in PIGGYBACKED:
+            raise AutogradError(f"an answer carries a request of kind {kind}: only {BACKWARD} and {MARK} are possible")
+        return Done(change, PIGGYBACKED[kind].unpack(told))
     except (AutogradError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-        return PassError(f"an answer of {len(body)} bytes cannot be read: {error}; is the peer of this version?")
-
-
-def _outcome(body: bytes) -> Done | PassError:
-    if body[:1] == b"\0":
-        failure, workers, text = json.loads(body[1:])
-        return BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
-    _, change = _parse(_DONE, body, exact=False)
-    if len(body) == _DONE.size:
-        return Done(change)
-    kind, told = body[_DONE.size], body[_DONE.size + 1 :]
-    if kind not in PIGGYBACKED:
-        raise AutogradError(f"an answer carries a request of kind {kind}: only {BACKWARD} and {MARK} are carried")
-    return Done(change, PIGGYBACKED[kind].unpack(told))
+        return PassError(f"an answer of {len(body)} bytes cannot be read: {error}; does the peer run the same version?")
 
 
 def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[Any, ...]:
     if len(body) != form.size if exact else len(body) < form.size:
-        raise AutogradError(f"a message of {len(body)} bytes where {form.size} are due")
+        raise AutogradError(f"a message has {len(body)} bytes, and {form.size} are due")
     return form.unpack_from(body)

@@ -1,22 +1,24 @@
 """A record of the passes at one worker: each event of the observer as a line of JSON, for `trystate explain`.
 
-Theory of operation. A `Recorder` is an observer. It is called under the lock of the protocol, so that it only makes a
-line and gives it to the operating system: a crash of the worker cuts off one line at most. A line has no tensor and no
-value; nodes of the graph are numbers, given out when their pass counts them, and forgotten when it is over.
+Theory of operation. A `Recorder` is an observer. It is called under the lock of the protocol, so it only makes a line
+and writes it to the operating system. A crash of the worker cuts off one line at most. A line has no tensor and no
+value. Nodes of the graph are numbers, which are given out when their pass counts them and forgotten when it is over.
 
-| `op` | fields, beside `t` (s since the epoch), `context` and `pass` |
+| `op` | fields in addition to `t` (s since the epoch), `context` and `pass` |
 | --- | --- |
 | `header` | `format`, `by` ("autograd"), `worker`, `host`, `pid` |
 | `state` | `state`: of the model's vocabulary `Part` |
 | `counted` | `nodes`: [number, name, dependencies] of each |
 | `ran` | `nodes`: numbers |
-| `told` | `message` (its kind), `sends`, `to`, `answers`: whether it goes with an answer |
+| `told` | `message` (its kind), `sends`, `to`, `answers`: whether an answer carries it |
 | `heard` | `message`, `sends`, `peer` |
 | `answered` | `message`, `sends`, `peer`, `outcome`: DONE, FAILED or LOST, `change` of sends without a gradient |
-| `full` | none: the record has reached its limit, and nothing more is written |
+| `full` | no fields: the record has reached its limit, and nothing more is written |
 
-Two things can go wrong: the file cannot be written (said once, and nothing more is recorded), and it grows to
-`bytes_max`. Neither disturbs a pass.
+Failures, which do not disturb a pass:
+
+- *The file cannot be written.* This is printed once, and nothing more is recorded.
+- *The file grows to `bytes_max`.* The record ends with `full`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from .observer import Event
 
 VARIABLE = "TRYSTATE_AUTOGRAD_RECORD"  # a folder: each worker writes worker-N.jsonl there
 FORMAT = 1
-BYTES_MAX = 1 << 28  # a million events
+BYTES_MAX = 1 << 28  # about a million events
 OVER = (Part.DONE, Part.CANCELLED)
 KINDS: dict[type, str] = {Backward: "BACKWARD", Mark: "MARK", Cancel: "CANCEL", Clean: "CLEAN", Kept: "KEPT"}
 
@@ -49,7 +51,7 @@ class Recorder:
 
     Args:
         worker: the number of this worker.
-        bytes_max: no more is written when the record has so many.
+        bytes_max: the largest size of the record in bytes.
 
     Raises:
         UsageError: the file cannot be written.
@@ -61,7 +63,7 @@ class Recorder:
         except OSError as error:
             raise UsageError(f"the record {path} cannot be written: {error.strerror}; name another file") from None
         self._left, self._start = bytes_max, time() - monotonic()
-        self._numbers: dict[int, dict[Any, int]] = {}  # of the nodes, by pass
+        self._numbers: dict[int, dict[Any, int]] = {}  # the numbers of nodes, by pass
         host, pid = socket.gethostname(), os.getpid()
         self._write({"op": "header", "t": time(), "format": FORMAT, "by": "autograd", "worker": worker,
                      "host": host, "pid": pid})  # fmt: skip
@@ -74,7 +76,7 @@ class Recorder:
             self._numbers.pop(event.number, None)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """End the record."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -91,16 +93,11 @@ class Recorder:
             case "ran":
                 numbers = self._numbers.get(event.number or 0, {})
                 yield "nodes", [numbers.get(node, -1) for node in detail["nodes"]]
-            case "told":
+            case _:
                 yield from _message(detail["message"])
-                yield from (("to", detail["to"]), ("answers", detail["answers"]))
-            case "heard":
-                yield from _message(detail["message"])
-                yield "peer", detail["peer"]
-            case "answered":
-                yield from _message(detail["message"])
-                yield "peer", detail["peer"]
-                yield from _outcome(detail["message"], detail["outcome"])
+                yield from ((name, detail[name]) for name in ("to", "answers", "peer") if name in detail)
+                if event.kind == "answered":
+                    yield from _outcome(detail["message"], detail["outcome"])
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is None:

@@ -1,11 +1,12 @@
-"""Runs the nodes of a local pass: whole regions in one call of torch's engine where that is possible, else one by one.
+"""Runs the nodes of a local pass: whole regions in one call of torch's engine if possible, otherwise one by one.
 
-A call of torch's engine (`torch.autograd.grad`) is fast, and runs everything between its inputs and its outputs. A
-region can be given to it if it is *closed*: no node in it feeds one that still waits for a gradient of another worker.
-Were the gradient of such a node asked for, the engine would run the node, wherever it lies on the way to another, with
-a part of its gradient. So nodes that feed a waiting node run one by one (`DependencyCounts.rest` tells them apart).
+A call of torch's engine (`torch.autograd.grad`) is fast, and runs all nodes between its inputs and its outputs. The
+engine can run a region if the region is *closed*: no node in it feeds a node that still waits for a gradient of another
+worker. To end at a waiting node, a call would have to request the gradient of this node. But if the node is on the way
+to another requested node, the engine also runs the node, with only a part of its gradient. So nodes that feed a waiting
+node run one by one (`DependencyCounts.rest` separates them).
 
-One thread runs a local pass at a time (`local_pass.Run`), without the driver's lock: it may take seconds, and may call
+Only one thread at a time runs a local pass (`RunPass`), without the driver's lock. A run may take seconds, and may call
 users' hooks, which may call other workers.
 """
 
@@ -31,29 +32,29 @@ class Engine(LocalGraph, Protocol):
     """A local graph that can be run."""
 
     def tolerates(self, node: Node) -> bool:
-        """Whether a leaf does not mind to be given its gradient in parts: nobody's hook sees them."""
+        """Whether a leaf may get its gradient in parts, since no hook sees them."""
 
     def run(self, node: Node, gradients: Sequence[Any | None]) -> Sequence[Any | None]:
-        """Run one node that is no leaf, if a gradient of it has come; a gradient for each of its next edges."""
+        """Run one node that is not a leaf, if a gradient has come. Returns a gradient for each of its next edges."""
 
     def run_region(
         self, starts: dict[Node, list[Any | None]], leaves: list[Node], retain: bool
     ) -> list[list[Any | None]]:
-        """Run everything from the `starts` on, with their gradients; those of each of the leaves."""
+        """Run the graph from the `starts`, with their gradients. Returns the gradients of each leaf."""
 
     def hooks_of(self, node: Node) -> Around | None:
-        """The users' functions that are called where a leaf gets its gradients; None if there are none."""
+        """The users' hooks that are called where a leaf gets its gradients, or None."""
 
     def keep(self, into: dict[Any, Any], before: dict[Any, Any], node: Node, gradients: list[Any]) -> None:
-        """Take an AccumulateGrad's gradient out of `gradients`: the sum with those `before` goes `into`."""
+        """Take an AccumulateGrad's gradient out of `gradients`, and put its sum with `before` into `into`."""
 
 
 class Runner:
     """Runs the items of one local pass, on the thread that calls it.
 
     Args:
-        local_pass: whose items are run.
-        engine: the graph, and what runs its nodes.
+        local_pass: the local pass with the items to run.
+        engine: runs the nodes of the graph.
         recvs: the leaves whose gradients go to other workers.
     """
 
@@ -63,7 +64,7 @@ class Runner:
         self._before = local_pass.context.gradients
 
     def begin(self, item: Item) -> Sequence[Recv] | None:
-        """Take in an item. For a wave of marks: the recvs that it has newly reached; else None."""
+        """Take in an item. Returns the recvs that a wave of marks has newly reached; None for another item."""
         if isinstance(item, Marked):
             return self._walk(item.edges)
         work = self.count()
@@ -72,7 +73,7 @@ class Runner:
         return None
 
     def count(self) -> DependencyCounts:
-        """The dependency counts, from the roots and the sends that take part; made once in a pass."""
+        """The dependency counts from the roots and the sends that take part, which are made once in a pass."""
         local_pass = self._local_pass
         if local_pass.dependencies is None:
             sources: list[Sequence[Edge]] = [send.edges for send in local_pass.counted.values()]
@@ -99,7 +100,7 @@ class Runner:
         return found
 
     def run(self, ship: Ship) -> None:
-        """Run all that can run, and ship what recvs get."""
+        """Run all nodes that can run, and ship the gradients of recvs."""
         work = self._local_pass.dependencies
         assert work is not None
         while work.ready and not self._local_pass.is_over:
@@ -128,7 +129,7 @@ class Runner:
         self.deliver(dict(zip(leaves, results, strict=False)), ship)
 
     def deliver(self, found: dict[Node, list[Any]], ship: Ship) -> None:
-        """Ship what recvs get, and keep what other leaves get: later, since that may call users' functions."""
+        """Ship the gradients of recvs, then keep the gradients of other leaves, which may call users' functions."""
         reached = [node for node, gradients in found.items() if any(each is not None for each in gradients)]
         hooks = {node: self._engine.hooks_of(node) for node in reached}
         kept = [node for node in reached if node not in self._recvs]

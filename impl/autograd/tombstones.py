@@ -1,4 +1,4 @@
-"""Which contexts are over, in little room: ids of a worker rise, so that most of what is over lies below a mark."""
+"""Stores in little memory which contexts are over: a worker's ids rise, so most of them are below one mark."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bisect import bisect_right
 from .errors import AutogradError
 from .ids import COUNTER_BITS, count_of, worker_of
 
-MAX_RANGES = 65_536  # of one creator: as many contexts that a later one outlived, and are open still
+MAX_RANGES = 65_536  # ranges of one creator, which are separated by contexts that are still open
 
 
 class Tombstones:
     """The contexts that were released, as ranges of their creators' counters.
 
-    A context stays dead: later messages about it must not bring it back to life. Each range is closed; the first one
-    of a creator begins at 0 as soon as its low-water mark is known.
+    A context stays dead: later messages about it must not open it again. Each range includes both ends. The first
+    range of a creator begins at 0 as soon as its low-water mark has come.
     """
 
     def __init__(self, limit: int = MAX_RANGES) -> None:
@@ -30,27 +30,27 @@ class Tombstones:
         return at >= 0 and count_of(context) <= self._ends[worker_of(context)][at]
 
     def __len__(self) -> int:
-        """How many ranges are kept."""
+        """The number of ranges."""
         return sum(map(len, self._begins.values()))
 
     def ranges_of(self, worker: int) -> int:
-        """How many ranges of this creator are kept."""
+        """The number of ranges of this creator."""
         return len(self._ends.get(worker, ()))
 
     def last_of(self, worker: int) -> int:
-        """The last context of this creator that is over; only after one of them was buried."""
+        """The last context of this creator that is over; at least one must have been buried."""
         return worker << COUNTER_BITS | self._ends[worker][-1]
 
     def bury(self, context: int) -> None:
-        """A context is over.
+        """Add a context that is over.
 
         Raises:
-            AutogradError: its creator has too many open ones among those that are over.
+            AutogradError: its creator has too many open contexts between contexts that are over.
         """
         self._add(worker_of(context), count_of(context), count_of(context))
 
     def below(self, context: int) -> None:
-        """All contexts of the creator of `context` that are older than it are over: its low-water mark."""
+        """Take the creator's low-water mark: all its contexts that are older than `context` are over."""
         if count_of(context):
             self._add(worker_of(context), 0, count_of(context) - 1)
 
@@ -59,11 +59,11 @@ class Tombstones:
         first = bisect_right(begins, begin) - 1
         if first < 0 or ends[first] < begin - 1:
             first += 1
-        after = bisect_right(begins, end + 1)  # those that touch or overlap are first..after - 1
+        after = bisect_right(begins, end + 1)  # the ranges that touch or overlap are first..after - 1
         if first < after:
             begin, end = min(begin, begins[first]), max(end, ends[after - 1])
         elif len(begins) >= self._limit:
             raise AutogradError(
-                f"worker {worker} has more than {self._limit} contexts open between others that are over: leave them"
+                f"worker {worker} has more than {self._limit} open contexts between others that are over: leave them"
             )
         begins[first:after], ends[first:after] = [begin], [end]

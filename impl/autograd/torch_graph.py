@@ -1,6 +1,6 @@
-"""torch's autograd graph as the local part of a distributed one: its send and recv functions, and how it is run.
+"""torch's autograd graph as the local part of a distributed graph, with its send and recv functions.
 
-torch's engine runs the nodes: it runs their hooks, casts and un-broadcasts, and frees what is not retained.
+torch's engine runs the nodes: it runs their hooks, casts and un-broadcasts, and frees graphs that are not retained.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .dependencies import UNDEFINED, Edge, Node
 from .errors import ContextError, GraphFreedError
 from .ids import worker_of
 
-# The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
+# The engine itself: `torch.autograd.grad` needs twice the time, for checks that hold here by construction.
 _engine_run: Any = torch.autograd.Variable._execution_engine.run_backward
 _Accumulate: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
@@ -34,7 +34,7 @@ class RecvRpc(Function):
     @staticmethod
     def forward(ctx: Any, origin: tuple[int, int], link: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.origin, ctx.count = origin, len(tensors)
-        ctx.mark_dirty(*tensors)  # the very same tensors, no views of them: they can be changed in place
+        ctx.mark_dirty(*tensors)  # the same tensors and not views, so they can be changed in place
         return tensors
 
     @staticmethod
@@ -50,7 +50,7 @@ _Recv: Any = RecvRpc._backward_cls
 
 
 def _noted(register: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Registers hooks of a recv, and notes that it has some: to look for them takes longer."""
+    """Register a hook of a recv, and note that the recv has hooks: to search for them takes longer."""
 
     def noting(node: Any, hook: Any) -> Any:
         node.has_hooks = True
@@ -64,19 +64,22 @@ _Recv.register_hook, _Recv.register_prehook = _noted(_Recv.register_hook), _note
 
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
-    """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
-    with outside():  # an answer is taken in by the thread that waited for it
-        link = torch.empty(0, requires_grad=True)  # without it torch would not record the function at all
+    """Let received tensors require a gradient, which goes back to `peer`. Returns the node that outputs them."""
+
+    def attach() -> None:
+        link = torch.empty(0, requires_grad=True)  # without it torch would not record the function
         RecvRpc.apply((context, peer), link, *tensors)  # type: ignore[no-untyped-call]
+
+    outside(attach)  # the thread that waited for an answer takes it in
     return tensors[0].grad_fn
 
 
 def edge_of(tensor: Tensor) -> Edge:
-    """Where a gradient of the tensor goes."""
+    """The edge along which a gradient of the tensor goes."""
     if not tensor.is_sparse:
         edge = get_gradient_edge(tensor)
         return torch_release.owning((edge.node, edge.output_nr), lambda: tensor.view_as(tensor))
-    with torch.enable_grad():  # torch's function takes a view, and there is none of a sparse tensor
+    with torch.enable_grad():  # torch's function makes a view, which a sparse tensor does not have
         node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
     return torch_release.owning((node, output_nr), tensor.clone)
 
@@ -112,12 +115,12 @@ class TorchGraph:
         context, peer = node.origin
         if context == self._context:
             raise GraphFreedError(
-                f"what came from worker {peer} was used in an earlier pass, which has freed the graph there: "
-                "that one needs retain_graph=True"
+                f"a tensor from worker {peer} was used in an earlier pass, which has freed the graph there: "
+                "the earlier pass needs retain_graph=True"
             )
         raise ContextError(
-            f"the roots depend on what came from worker {peer} in context {context} (of worker {worker_of(context)}), "
-            f"which is not {self._context}: detach() it, or run all that belongs together in one context"
+            f"the roots depend on a tensor from worker {peer} in context {context} (of worker {worker_of(context)}), "
+            f"which is not {self._context}: detach() it, or run all of its calls in one context"
         )
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
@@ -127,13 +130,12 @@ class TorchGraph:
         return type(node) is _Accumulate and not node.variable._backward_hooks
 
     def run(self, node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
-        if not _any(gradients):
+        if all(gradient is None for gradient in gradients):
             return [None] * len(node.next_functions)
         stop = _Stop()
         handle = node.register_hook(stop)
         try:
-            with _Roots({node: gradients}) as roots:
-                _engine_run(*roots.given(), True, False, (), allow_unreachable=True, accumulate_grad=True)
+            _run_from({node: gradients}, True, (), True)
         except _Stop as stopped:
             if stopped is not stop:
                 raise
@@ -142,36 +144,29 @@ class TorchGraph:
         return [UNDEFINED if made is None else made for made in stop.made]
 
     def run_region(self, starts: dict[Node, list[Any]], leaves: list[Node], retain: bool) -> list[list[Any]]:
-        begun = {node: [gradient is not None for gradient in gradients] for node, gradients in starts.items()}
+        begun = [(node, at) for node, gradients in starts.items() for at, g in enumerate(gradients) if g is not None]
         undefined = [node for node, gradients in starts.items() if not any(map(_is_defined, gradients))]
         fed = {node for node, _ in self._led_to(starts)} if undefined else set()
         for node in undefined:
-            if node in fed:  # the engine runs it on what other starts give it, be that undefined too
+            if node in fed:  # the engine runs it with the gradients that other starts give it, even undefined ones
                 del starts[node]
             elif self.is_leaf(node):
                 del starts[node]
                 if type(node) is _Accumulate:
                     for hook in (node.variable._backward_hooks or {}).values():
-                        hook(None)  # as the engine calls it
-        wanted = [[GradientEdge(node, at) for at in range(self.inputs_of(node))] for node in leaves]
+                        hook(None)  # like the engine
+        counts = [self.inputs_of(node) for node in leaves]
         results: Iterator[Any] = itertools.repeat(None)
         if starts and leaves:
-            edges = tuple(edge for one in wanted for edge in one)
-            with _Roots(starts) as roots:
-                results = iter(
-                    _engine_run(*roots.given(), retain, False, edges, allow_unreachable=True, accumulate_grad=False)
-                )
-        found = [[next(results) for _ in one] for one in wanted]
+            wanted = zip(leaves, counts, strict=True)
+            edges = tuple([GradientEdge(node, at) for node, count in wanted for at in range(count)])
+            results = iter(_run_from(starts, retain, edges, False))
+        found = [list(itertools.islice(results, count)) for count in counts]
         if any(gradient is None for one in found for gradient in one):
-            reached = self._reached(begun)
+            reached = {*begun, *self._led_to(node for node, _ in begun)}  # the inputs that the run has reached
             for node, one in zip(leaves, found, strict=True):
                 one[:] = [UNDEFINED if each is None and (node, at) in reached else each for at, each in enumerate(one)]
         return found
-
-    def _reached(self, begun: dict[Node, list[bool]]) -> set[Edge]:
-        """The inputs of nodes to which a run from these inputs comes."""
-        found = {(node, at) for node, inputs in begun.items() for at, has_come in enumerate(inputs) if has_come}
-        return found | self._led_to(node for node, _ in found)
 
     def _led_to(self, nodes: Iterable[Node]) -> set[Edge]:
         """The inputs of nodes that get a gradient when these nodes run."""
@@ -194,61 +189,50 @@ class TorchGraph:
         self._accumulator.take(into, before, node.variable, gradients)
 
 
-class _Roots:
-    """The roots of an engine's run: nodes, and gradients for them.
+def _run_from(starts: dict[Node, Any], retain: bool, wanted: tuple[GradientEdge, ...], accumulates: bool) -> Any:
+    """Run the engine from nodes, with their gradients. Returns the gradients of the wanted edges.
 
-    The engine takes none that is not defined from Python, though it runs nodes on such ones. A node that gets no other
-    is given zeros, which are taken away from it after the hooks of its tensors: those see zeros.
+    The engine does not take an undefined gradient from Python, although it runs nodes with such gradients. A node that
+    only gets undefined ones is given zeros. They are removed after the hooks of its tensors, which see zeros.
     """
-
-    def __init__(self, starts: dict[Node, Any]) -> None:
-        self._starts = starts
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> _Roots:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
+    handles: list[Any] = []
+    try:
+        edges, defined = _given(starts, handles)
+        return _engine_run(edges, defined, retain, False, wanted, allow_unreachable=True, accumulate_grad=accumulates)
+    finally:
+        for handle in handles:
             handle.remove()
 
-    def given(self) -> tuple[tuple[GradientEdge, ...], tuple[Tensor, ...]]:
-        """Edges and gradients, once: they are taken out of what was said, since a leaf keeps what nothing else has."""
-        edges, defined = [], []
-        for node, gradients in self._starts.items():
-            if not any(map(_is_defined, gradients)):
-                gradients = [torch_release.zeros_for(node)]
-                self._handles.append(node.register_prehook(_Undefine()))
-            for at, gradient in enumerate(gradients):
-                if _is_defined(gradient):
-                    edges.append(GradientEdge(node, at))
-                    defined.append(gradient)
-        self._starts.clear()
-        return tuple(edges), tuple(defined)
+
+def _given(starts: dict[Node, Any], handles: list[Any]) -> tuple[tuple[GradientEdge, ...], tuple[Tensor, ...]]:
+    """The edges and gradients of `starts`, which is emptied: a leaf keeps a gradient that nothing else holds."""
+    edges, defined = [], []
+    for node, gradients in starts.items():
+        given = [(at, gradient) for at, gradient in enumerate(gradients) if _is_defined(gradient)]
+        if not given:
+            given = [(0, torch_release.zeros_for(node))]
+            handles.append(node.register_prehook(_undefined()))
+        for at, gradient in given:
+            edges.append(GradientEdge(node, at))
+            defined.append(gradient)
+    starts.clear()
+    return tuple(edges), tuple(defined)
 
 
 def _is_defined(gradient: Any) -> bool:
     return gradient is not None and gradient is not UNDEFINED
 
 
-def _any(gradients: Sequence[Any]) -> bool:
-    return any(gradient is not None for gradient in gradients)
-
-
-class _Undefine:
-    """A hook that takes a node's gradients away. It does so to its own thread: another may run the same node."""
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-
-    def __call__(self, gradients: Sequence[Tensor | None]) -> tuple[None, ...] | None:
-        return (None,) * len(gradients) if threading.get_ident() == self._thread else None
+def _undefined() -> Callable[[Sequence[Tensor | None]], tuple[None, ...] | None]:
+    """A hook that removes a node's gradients, only on this thread: another thread may run the same node."""
+    thread = threading.get_ident()
+    return lambda gradients: (None,) * len(gradients) if threading.get_ident() == thread else None
 
 
 class _Stop(Exception):
-    """A hook that ends the engine's run right after its node: there is no way to ask for a single one.
+    """A hook that ends the engine's run right after its node, since the engine cannot run a single node.
 
-    It ends those of its own thread: another context may run the same node on another.
+    It only ends runs on its own thread: another context may run the same node on another thread.
     """
 
     made: Sequence[Tensor | None] = ()

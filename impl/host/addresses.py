@@ -1,4 +1,4 @@
-"""Addresses: how people write them, and the address by which others reach this machine.
+"""Addresses as people write them, and the address by which others reach this machine.
 
 Rule: options, URLs and variables are read by these functions alone; a host is kept without the brackets of its text.
 """
@@ -17,7 +17,7 @@ from .resolver import resolve
 PORT_MAX = 65535
 NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)  # a name of DNS has at most 253 characters
 LOOK_UP_SECONDS = 30.0  # glibc gives up after 5 s for each server and attempt
-ROUTE = "192.0.2.1"  # of an example (RFC 5737): where this machine would send what is for no network of its own
+ROUTE = "192.0.2.1"  # an example address (RFC 5737), which this machine reaches by its default route
 
 
 def host_of(text: str) -> str:
@@ -26,7 +26,7 @@ def host_of(text: str) -> str:
     if host[:1] == "[" and host[-1:] == "]":
         host = host[1:-1]
         if _version(host) != 6:
-            raise UsageError(f"{text!r}: brackets are for an IPv6 address; give a name or an address")
+            raise UsageError(f"{text!r} has brackets, which only an IPv6 address may have; give a name or an address")
     elif ":" in host and _version(host) != 6:
         raise UsageError(f"{text!r} is not a host: give a name or an address, without a port")
     if not NAME.fullmatch(host) and _version(host) is None:
@@ -37,7 +37,7 @@ def host_of(text: str) -> str:
 def host_and_port(text: str, default_port: int | None = None) -> tuple[str, int]:
     """The host and the port of "host:port"; an IPv6 address needs brackets. Raises UsageError."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or port[-1:] == "]":  # the last colon is of an address in brackets
+    if not colon or port[-1:] == "]":  # the last colon is part of an address in brackets
         host, colon, port = text.strip(), "", ""
     if host[:1] != "[" and ":" in host:
         meant = f"[{host}]:{port}" if _version(text.strip()) is None else f"[{text.strip()}]:{default_port or 29500}"
@@ -45,7 +45,7 @@ def host_and_port(text: str, default_port: int | None = None) -> tuple[str, int]
     if not colon and default_port is not None:
         return host_of(host), default_port
     if not (port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
-        raise UsageError(f"{text!r} has no port of 0 to {PORT_MAX}: give host:port")
+        raise UsageError(f"{text!r} has no port from 0 to {PORT_MAX}; give host:port")
     return host_of(host), int(port)
 
 
@@ -61,13 +61,14 @@ def known_host(text: str) -> str:
 
 
 def own_host(given: str | None, towards: str) -> str:
-    """The address by which the others reach this machine: the one that was given, or else that of its route there.
+    """The address by which the others reach this machine: the given one, or else the source address of its route.
 
-    A name of this machine may mean its loopback here, and its address to everybody else: then it is that name.
+    If `towards` is a name of this machine that means loopback here, the address is that name, which means another
+    address elsewhere.
 
     Args:
-        given: by the user; None or empty: not given.
-        towards: the host of what all of them reach; empty: the address of the default route is taken.
+        given: the user's address; None or empty: not given.
+        towards: a host that all machines reach; empty: the default route is used.
     """
     if given:
         return host_of(given)
@@ -82,9 +83,9 @@ def own_host(given: str | None, towards: str) -> str:
 
 
 def listen_as(host: str) -> socket.socket:
-    """A socket that listens on the others' address of this machine, and on any free port.
+    """A socket that listens on the address that others use for this machine, and on any free port.
 
-    It listens on all addresses if that address is none of its own, or is a name that means loopback here.
+    It listens on all addresses if that address is not its own, or is a name that means loopback here.
 
     Raises:
         UsageError: the name is unknown.
@@ -102,7 +103,7 @@ def listen_as(host: str) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is an address that means each machine itself; a name is none."""
+    """Whether it is a loopback address; a name is not an address."""
     return _version(host) is not None and ipaddress.ip_address(host).is_loopback
 
 

@@ -1,6 +1,6 @@
 """Deadlines in order of time; the caller passes the clock's reading.
 
-Rule: an entry that was discarded costs memory only until there are as many of them as of the others.
+Rule: discarded entries use memory only until they outnumber the valid entries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Deadlines(Generic[T]):
     __slots__ = ("_count", "_heap", "due")
 
     def __init__(self) -> None:
-        self.due: dict[T, int] = {}  # the number of its valid entry
+        self.due: dict[T, int] = {}  # the number of each item's valid entry
         self._heap: list[tuple[float, int, T]] = []
         self._count = 0  # numbers the entries, and orders what is due at the same time
 
@@ -42,7 +42,7 @@ class Deadlines(Generic[T]):
         return item
 
     def first(self) -> float | None:
-        """When the next item is due."""
+        """The time at which the next item is due."""
         heap = self._heap
         while heap and self.due.get(heap[0][2]) != heap[0][1]:
             heapq.heappop(heap)
@@ -50,5 +50,5 @@ class Deadlines(Generic[T]):
 
 
 def rounded(seconds: float) -> str:
-    """For the text of an error: to the millisecond."""
+    """Seconds for the text of an error, to the millisecond."""
     return f"{round(seconds, 3):.12g}"

@@ -1,6 +1,6 @@
-"""The operations on files that a journal consists of; a test has a disk that forgets what was not synced.
+"""The file operations of a journal; tests use a disk that loses data that was not synced.
 
-Rule: each is one call of the system, or all of it: a write is whole when it returns, and durable only after `sync`.
+Rule: each operation is complete when it returns: a write has written all bytes, which are durable only after `sync`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,20 @@ from __future__ import annotations
 import errno
 import os
 
-# Of file systems that cannot reserve space: then a write may fail, which ends all writing (`driver`).
+# Errors of file systems that cannot reserve space: a write may then fail, which ends all writing (`driver`).
 CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
+def write_all(fd: int, data: bytes, at: int) -> None:
+    """Write all bytes into a file, from `at` on. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(fd, rest, at)
+        rest, at = rest[done:], at + done
+
+
 class Disk:
-    """The real one."""
+    """The real disk."""
 
     def names(self, directory: str) -> list[str]:
         return os.listdir(directory)
@@ -22,7 +30,7 @@ class Disk:
         os.mkdir(directory, 0o700)
 
     def create(self, path: str) -> int:
-        """A new file, or an old one emptied; its descriptor."""
+        """Create a file, or empty an old one; returns its descriptor."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str) -> int:
@@ -35,7 +43,7 @@ class Disk:
         return os.fstat(fd).st_size
 
     def read(self, fd: int, count: int, at: int) -> bytes:
-        """So many bytes from `at`, fewer at the end of the file."""
+        """Read `count` bytes from `at`, or fewer at the end of the file."""
         parts: list[bytes] = []
         while count and (part := os.pread(fd, count, at)):
             parts.append(part)
@@ -43,13 +51,10 @@ class Disk:
         return b"".join(parts)
 
     def write(self, fd: int, data: bytes, at: int) -> None:
-        rest = memoryview(data)
-        while rest:
-            done = os.pwrite(fd, rest, at)
-            rest, at = rest[done:], at + done
+        write_all(fd, data, at)
 
     def reserve(self, fd: int, at: int, count: int) -> None:
-        """Give the file so many bytes from `at`, zeros at first. Raises OSError if the disk has no room for them."""
+        """Reserve `count` bytes of the file from `at`, zeros at first. Raises OSError if the disk is full."""
         try:
             os.posix_fallocate(fd, at, count)
         except OSError as error:
@@ -65,11 +70,11 @@ class Disk:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        """Make durable what was written, and as much of the file's length as it takes to find it."""
+        """Make the written data durable, and the file's length as far as reading the data needs it."""
         (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(fd)
 
     def replace(self, path: str, by: str) -> None:
-        """Put the file `by` in the place of `path`; durable after `sync_directory`."""
+        """Replace the file `path` by the file `by`; durable after `sync_directory`."""
         os.replace(by, path)
 
     def remove(self, path: str) -> None:

@@ -1,6 +1,7 @@
-"""Objects that a fork must drop: sockets that both processes would read, threads and locks that stayed behind.
+"""Objects that a fork must drop: sockets that both processes would read, and threads and locks of the parent.
 
-Rule: an object that owns such things is listed here while it lives, and drops them in the child before anything else.
+Rule: an object that owns such resources is registered here while it lives, and drops them in the child before anything
+else runs.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from contextlib import suppress
 from typing import Protocol
 
 HOLD_SECONDS = 1.0  # a table is changed in microseconds, and a snapshot of a large one read in less
-COPY_SECONDS = 60.0  # for a child to copy gigabytes on a busy machine
+COPY_SECONDS = 60.0  # limit for a child to copy gigabytes on a busy machine
 
 
 class Forked(Protocol):
-    """Something that a fork copies, and must not."""
+    """An object that a fork copies, and that must not live in the child."""
 
     def forked(self) -> None:
-        """Called in the child: let go of what is the parent's."""
+        """Called in the child: release the parent's resources."""
 
 
 class Guarded(Protocol):
-    """Something that threads change under a lock, and that a child keeps."""
+    """An object that threads change under a lock, and that a child keeps."""
 
     lock: threading.Lock
 
@@ -34,10 +35,10 @@ class Shared(Protocol):
     """Memory that a child would share with its parent and with others: the child copies it before anything else."""
 
     def hold(self) -> None:
-        """In the parent, before the fork: let no other process write to the memory that is used now."""
+        """In the parent, before the fork: keep other processes from writing to the memory that is in use."""
 
     def copy(self) -> None:
-        """In the child: replace the memory that is used by a copy."""
+        """In the child: replace the memory that is in use by a copy."""
 
     def let_go(self) -> None:
         """In the parent, when the child has its copy: others may write again."""
@@ -45,34 +46,34 @@ class Shared(Protocol):
 
 _owners: weakref.WeakSet[Forked] = weakref.WeakSet()
 _guarded: weakref.WeakKeyDictionary[Guarded, None] = weakref.WeakKeyDictionary()
-_held: dict[int, list[threading.Lock]] = {}  # by the thread that forks
+_held: dict[int, list[threading.Lock]] = {}  # locks per forking thread
 _due: list[Callable[[], object]] = []
 _shared: set[Shared] = set()
-_copied: dict[int, tuple[list[Shared], list[int]]] = {}  # by the thread that forks: what is held; the ends of a pipe
+_copied: dict[int, tuple[list[Shared], list[int]]] = {}  # per forking thread: held memory, ends of a pipe
 
 
 def let_go_after_fork(owner: Forked) -> None:
-    """Have `owner.forked()` called in every child."""
+    """Call `owner.forked()` in every child."""
     _owners.add(owner)
 
 
 def when_all_let_go(call: Callable[[], object]) -> None:
-    """From `forked()`: what may touch other owners, as a thread that runs a user's code does."""
+    """From `forked()`, register a call that may use other owners, such as a thread that runs a user's code."""
     _due.append(call)
 
 
 def whole_in_fork(owner: Guarded) -> None:
-    """Let no fork happen while a thread is changing `owner`, which the child would get half changed."""
+    """Prevent forks while a thread changes `owner`, which the child would otherwise get half changed."""
     _guarded[owner] = None
 
 
 def copied_in_fork(owner: Shared) -> None:
-    """Have every child copy the memory of `owner`, until `shared_no_more`; the thread that forks waits for it."""
+    """Make every child copy the memory of `owner`, until `shared_no_more`; the thread that forks waits for the copy."""
     _shared.add(owner)
 
 
 def shared_no_more(owner: Shared) -> None:
-    """Nothing of its memory is used."""
+    """Its memory is not used any more."""
     _shared.discard(owner)
 
 
@@ -84,7 +85,7 @@ def _before() -> None:
         with suppress(OSError):  # without a descriptor the parent does not wait
             pipe += os.pipe()
         _copied[threading.get_ident()] = held, pipe
-    # In one order, so that two threads that fork do not wait for each other; not for ever, because a signal's handler
+    # One order keeps two forking threads from waiting for each other. The wait has a limit because a signal's handler
     # may fork inside the lock.
     owners = [owner for ref in _guarded.keyrefs() if (owner := ref()) is not None]  # other threads may add some
     for owner in sorted(owners, key=id):
@@ -99,7 +100,7 @@ def _in_parent() -> None:
     if copied := _copied.pop(threading.get_ident(), None):
         held, pipe = copied
         if pipe:
-            os.close(pipe.pop())  # without a child, or when it has died, the other end is at its end
+            os.close(pipe.pop())  # if the child does not exist or has died, the other end is closed
             poll = select.poll()
             poll.register(pipe[0], select.POLLIN)
             poll.poll(COPY_SECONDS * 1000)
@@ -116,7 +117,7 @@ def _in_child() -> None:
             for shared in held:
                 shared.copy()
         finally:
-            while pipe:  # both ends are closed: so the parent is told
+            while pipe:  # closing both ends informs the parent
                 os.close(pipe.pop())
     _copied.clear()
     _shared.clear()

@@ -1,6 +1,6 @@
-"""Listening sockets: bound to the one address that was told, or taken over from a caller.
+"""Listening sockets: bound to the one given address, or taken over from a caller.
 
-Rule: an error in an address is said before anything is served, as a UsageError with the remedy, whose cause is the
+Rule: an error in an address is reported before anything is served, as a UsageError with the remedy, whose cause is the
 OSError.
 """
 
@@ -26,9 +26,9 @@ def listen(host: str, port: int) -> socket.socket:
     `port` 0 is any free one. Raises UsageError if the host is unknown or not of this machine, or the port is taken.
     """
     if not host:
-        raise UsageError('an empty host: name an address, such as "127.0.0.1", or "0.0.0.0" for all interfaces')
+        raise UsageError('the host is empty; give an address, such as "127.0.0.1", or "0.0.0.0" for all interfaces')
     if not 0 <= port <= 65535:
-        raise UsageError(f"port {port}: a port is 0 (any free one) to 65535")
+        raise UsageError(f"port {port} is not in the range from 0 (any free port) to 65535; give one that is")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -36,7 +36,7 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        if sys.platform != "win32":  # there it would share the port with whoever has it
+        if sys.platform != "win32":  # on Windows it would share the port with its present user
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
@@ -52,29 +52,27 @@ def _remedy(error: OSError) -> str:
     said = os.strerror(error.errno or 0)
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{said}; stop who uses it, or take port 0 for any free one"
+            return f"{said}; stop the process that uses it, or take port 0 for any free one"
         case errno.EADDRNOTAVAIL:
             return f"{said}; give an address of this machine"
         case errno.EACCES:
-            return f"{said}; ports below 1024 are reserved, take a higher one"
+            return f"{said}; ports below 1024 are reserved: take a higher one"
     return f"{said}; give another address"
 
 
 def adopt(listen_fd: int) -> socket.socket:
-    """The caller's socket, which listens from here on, and is ours to close.
+    """The caller's socket, which listens from now on, and which we close.
 
-    Raises UsageError if `listen_fd` is not a TCP socket that is bound; it is then still the caller's.
+    Raises UsageError if `listen_fd` is not a bound TCP socket; the caller then still owns it.
     """
     try:
         listener = socket.socket(fileno=listen_fd)
     except OSError as error:
-        raise UsageError(
-            f"listen_fd {listen_fd}: {error.strerror}; give the number of an open socket that is bound"
-        ) from None
+        raise UsageError(f"listen_fd {listen_fd}: {error.strerror}; give the number of an open, bound socket") from None
     tcp = listener.family in (socket.AF_INET, socket.AF_INET6) and listener.type == socket.SOCK_STREAM
     try:
         if not tcp or not listener.getsockname()[1]:
-            raise UsageError(f"listen_fd {listen_fd} is not a TCP socket that is bound: call bind() on it first")
+            raise UsageError(f"listen_fd {listen_fd} is not a bound TCP socket; call bind() on it first")
         if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             listener.listen(BACKLOG)
     except OSError as error:  # it is connected, or another socket listens on its port
@@ -87,7 +85,7 @@ def adopt(listen_fd: int) -> socket.socket:
 
 
 def prepared(listener: socket.socket) -> socket.socket:
-    """Set once what every accepted connection inherits: no delay for small replies, probes for vanished peers."""
+    """Set the options that every accepted connection inherits: no delay for small replies, probes for lost peers."""
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -99,6 +97,6 @@ def prepared(listener: socket.socket) -> socket.socket:
 
 
 def peer_name(address: tuple[object, ...]) -> str:
-    """`127.0.0.1:40000`: numbers only; nobody is asked for a name."""
+    """`127.0.0.1:40000`: numbers only; no name is looked up."""
     host, port = address[0], address[1]
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,10 +1,10 @@
 """The leash of a worker: it dies with its agent, even if that is killed. Run as a program, by its path.
 
-Rule: standard library only, and nothing of this package: it is started before every worker, and must be quick.
+Rule: standard library only, and no import of this package: it is started before every worker, and must be quick.
 
     python -I -S parent_death.py PID GROUP COMMAND ARGUMENTS...
 
-The process PID must be the parent; GROUP is the folder of a control group that the command is to be in, or empty.
+The process PID must be the parent; GROUP is the folder of the command's control group, or empty.
 
 Linux only; elsewhere the command runs without a leash.
 """
@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-COMMAND_NOT_FOUND = 127  # as a shell returns it
+COMMAND_NOT_FOUND = 127  # the exit code of a shell
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL for this process when the thread that started it ends; ends at once if that has happened already.
+    """Have the kernel kill this process when the thread that started it ends; end at once if that has happened.
 
-    `parent`: the process that should be it; 0: whatever it is (Python's fork server ends with its owner).
+    `parent`: the expected parent; 0: any parent (Python's fork server ends with its owner).
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
@@ -34,12 +34,12 @@ def die_with_parent(parent: int) -> None:
 
 
 def leash(group: str) -> list[str]:
-    """The beginning of a command that is to be on a leash of this process, and in a control group, if it has one."""
+    """The start of a command line that puts a command on a leash of this process, and into a control group if any."""
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), group]
 
 
 def enter(group: str) -> None:
-    """Go into a control group; if that is refused, the process and its children remain in that of its parent."""
+    """Enter a control group; if that is refused, the process and its children remain in its parent's group."""
     if group:
         with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
@@ -51,7 +51,7 @@ def prctl(option: int, value: Any) -> None:
 
 
 class Leashed:
-    """A worker's function, on a leash, and in a session of its own as commands are."""
+    """A worker's function, on a leash and in its own session, like commands."""
 
     def __init__(self, function: Callable[..., Any], parent: int, group: str) -> None:
         self._function, self._parent, self._group = function, parent, group
@@ -61,7 +61,7 @@ class Leashed:
         os.setsid()
         die_with_parent(self._parent)
         enter(self._group)
-        if __package__:  # a program has none
+        if __package__:  # empty if this file runs as a program
             from ..store.lives import install
 
             install()
@@ -69,7 +69,7 @@ class Leashed:
 
 
 def main(argv: list[str]) -> int:
-    """Become the command, on a leash; returns only if there is no such command."""
+    """Become the command, on a leash; returns only if the command does not exist."""
     parent, group, *command = argv
     die_with_parent(int(parent))
     enter(group)

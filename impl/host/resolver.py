@@ -1,7 +1,7 @@
 """Addresses of a host by its name, within a time limit.
 
-The system's resolver cannot be told how long it may take: glibc waits 5 s for each datagram that is lost. A name is
-therefore looked up on a thread of its own, which is left behind when the time is over.
+The system's resolver accepts no time limit: glibc waits 5 s for each datagram that is lost. A name is therefore looked
+up on its own thread, which is abandoned when the time is over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .deadlines import rounded
 
-SHORTEST_SECONDS = 0.001  # of a socket's timeout, where 0 would mean not to wait at all
+SHORTEST_SECONDS = 0.001  # shortest timeout of a socket or queue, where 0 would mean not to wait at all
 Address = tuple[socket.AddressFamily, Any]
 
 
@@ -31,7 +31,7 @@ def _addresses(host: str, port: int) -> list[Address]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
-        raise OSError(f"no host name: {error}") from None
+        raise OSError(f"this is not a host name: {error}") from None
     return [(family, where) for family, _, _, _, where in found]
 
 

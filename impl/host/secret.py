@@ -1,4 +1,4 @@
-"""The secret of a store, in a file: for the server and its clients.
+"""The secret of a store, in a file for the server and its clients.
 
 Rule: a secret that protects nothing is refused where it is read, by each side, and before anything listens or connects.
 """
@@ -14,14 +14,14 @@ from pathlib import Path
 from trystate.model.errors import UsageError
 
 SECRET_BYTES_MIN = 16  # 128 bits: an eavesdropper on a handshake can try any number afterwards
-NONCE_BYTES = 32  # of the random challenge that each side sends to the other
-SECRET_BYTES_MAX = 4096  # a longer file is no secret
+NONCE_BYTES = 32  # length of the random challenge that each side sends to the other
+SECRET_BYTES_MAX = 4096  # a longer file is not a secret
 
 
 def read_secret(path: str | Path) -> bytes:
     """The secret in a file, without the line end that an editor leaves.
 
-    Raises UsageError if it cannot be read, is short or very long, or is anybody's to read.
+    Raises UsageError if it cannot be read, is short or very long, or can be read or written by every user.
     """
     try:
         with open(path, "rb") as file:
@@ -31,7 +31,7 @@ def read_secret(path: str | Path) -> bytes:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the secret in {path}: {why}; give a file that you may read") from error
     if len(secret) < SECRET_BYTES_MIN:
-        size = f"has {len(secret)} bytes < {SECRET_BYTES_MIN}" if secret else "is empty"
+        size = f"has {len(secret)} bytes, fewer than {SECRET_BYTES_MIN}" if secret else "is empty"
         raise UsageError(f"the secret in {path} {size}; make one: (umask 077; openssl rand -hex 32 > {path})")
     if len(secret) > SECRET_BYTES_MAX:
         raise UsageError(f"the secret in {path} has more than {SECRET_BYTES_MAX} bytes: name the file that holds it")
@@ -41,10 +41,10 @@ def read_secret(path: str | Path) -> bytes:
 
 
 def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """A client's proof that it knows the secret: the HMAC of both nonces, the server's challenge first."""
+    """A client's proof that it has the secret: the HMAC of both nonces, the server's challenge first."""
     return hmac.digest(secret, b"trystate client" + server_nonce + client_nonce, hashlib.sha256)
 
 
 def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """A server's proof that it knows the secret: the client's challenge first."""
+    """A server's proof that it has the secret: the HMAC of both nonces, the client's challenge first."""
     return hmac.digest(secret, b"trystate server" + client_nonce + server_nonce, hashlib.sha256)

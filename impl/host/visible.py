@@ -5,6 +5,8 @@ Rule: a client that writes to a store must not be able to clear a screen, to set
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def visible(text: object) -> str:
     r"""The text in one line, with an escape such as `\x1b` or `\n` for each character that is not printable."""
@@ -12,3 +14,9 @@ def visible(text: object) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: the first names, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

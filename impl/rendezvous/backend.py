@@ -1,7 +1,7 @@
 """The store of a rendezvous, as the driver of an engine needs it: one value with compare-and-set, and notifications.
 
-Rule: a write is won if the store then holds exactly its bytes. The state carries its version and its writer, so that
-no two writes have the same bytes: a lost write is never taken for a won one, and a repeated write happens once.
+Rule: a write is won if the store then holds exactly its bytes. The state carries its version and its writer, so no two
+writes have the same bytes: a lost write is never taken for a won one, and a repeated write happens once.
 Correctness never depends on notifications; they only shorten the wait.
 """
 
@@ -19,7 +19,7 @@ class Backend(Protocol):
         """The bytes of the state; None: the store has none. Raises RendezvousConnectionError."""
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        """Replace the bytes `over` (None: there are none) by `data`, if the store still holds them.
+        """Replace the bytes `over` (None: the store has no bytes) by `data`, if the store still holds them.
 
         Returns the bytes that the store holds then: `data` if the write was won. Raises RendezvousConnectionError.
         """
@@ -28,7 +28,7 @@ class Backend(Protocol):
         """Block until `notify` was called with a higher revision, or for `seconds`; it may return earlier."""
 
     def notify(self, revision: int) -> None:
-        """Wake every waiter that knows only revisions below `revision`."""
+        """Wake every waiter that has seen only revisions below `revision`."""
 
     def interrupt(self) -> None:
         """End a `wait` of another thread, and all later ones."""
@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Let `wait` wait again."""
 
     def clone(self) -> Self:
-        """Another one on the same state, with a connection of its own."""
+        """Another backend on the same state, with its own connection."""
 
     def close(self) -> None:
-        """Let go of the connection. May be called twice."""
+        """Close the connection; may be called twice."""

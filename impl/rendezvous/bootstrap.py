@@ -1,7 +1,7 @@
-"""Where the members of a round meet: a fresh store of its own, on a socket that its master had before it joined.
+"""The store at which the members of a round meet: a new one for each round, on a socket that its master already has.
 
-Rule: a node's promises in the state are true when another reads them: it listens already, so that a node that comes
-early waits in the socket's queue. A round is begun when all of its members have met at its store.
+Rule: the address that a node writes into the state is valid when another node reads it. The node listens already, and
+a node that connects early waits in the socket's queue. A round begins when all its members have met at its store.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .errors import RendezvousTimeoutError
 
 log = logging.getLogger("trystate.rendezvous")
 UNSHARED = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-ROUND_POLL_SECONDS = 0.25  # between two looks at whether the round is still the current one
-LATE_SECONDS = 5.0  # members that have not met by then are kept apart by something that somebody should know of
+ROUND_POLL_SECONDS = 0.25  # the interval at which a waiting node checks that its round is still the current one
+LATE_SECONDS = 5.0  # members that have not met by then are reported in the log
 
 
 def note_of_variable() -> None:
-    """torch's variable would have the workers' rank 0 serve a store, at a port that is free for others until then."""
+    """Warn of torch's variable: with it rank 0 of the workers serves a store at a port that others may take before."""
     if os.getenv(UNSHARED, "0") == "1":
-        log.warning("%s=1 does nothing here: the store of a round is a new one, whose port its master has already; "
+        log.warning("%s=1 has no effect here: each round has a new store, at a port that its master has reserved; "
                     "leave the variable out", UNSHARED)  # fmt: skip
 
 
 class Meeting:
-    """The stores of the rounds that one node is a member of, one after the other."""
+    """The stores of one node's rounds, one after the other."""
 
     def __init__(self, host: str, seconds: float, within: float) -> None:
-        """`seconds`: what the agent waits for a key of the store that it is given; `within`: until all have met."""
+        """`seconds`: the agent's timeout for a key of the round's store; `within`: the limit until all have met."""
         self.host, self._seconds, self._within = host, seconds, within
         self._listener: socket.socket | None = None
         self._server: TCPStoreServer | None = None
@@ -58,10 +58,10 @@ class Meeting:
         return port
 
     def begin(self, joined: Joined, current: Callable[[], bool]) -> RendezvousInfo | None:
-        """The round's store, when all members are there; None if the round is not the current one any more.
+        """The round's store when all members have met; None if the round is not the current one any more.
 
         Raises:
-            UsageError, ConnectionLost: there is no socket to serve on.
+            UsageError, ConnectionLost: no socket can be served.
             RendezvousTimeoutError: the members have not met in time, though all are alive.
         """
         self.end()
@@ -70,18 +70,21 @@ class Meeting:
         if joined.rank:
             listener.close()
         else:
-            # In a thread, and not in a process: it serves at once, and the workers wait for it. Nobody in this
-            # process uses torch's client, which alone deadlocks with a thread.
+            # The server runs in a thread, which serves at once, while the workers wait for it. A thread would deadlock
+            # only with torch's client, which this process does not use.
             self._server = TCPStoreServer(listen_fd=listener.detach(), run_in="thread", log=log.info)
         began, warned = time.monotonic(), False
         while current():
-            # A member that cannot come gives up first, so that the others can go on without it.
+            # A member that cannot reach the store gives up first, so the others can continue without it.
             within, why = self._within, "not all of its members have come"
             try:
                 store = self._connected(joined)
                 if _met(store, joined):
-                    return self._info(store, joined)
-            except (TrystateError, OSError) as error:  # the master is gone, or late: the round's heartbeats say which
+                    store.set_timeout(timedelta(seconds=self._seconds))
+                    self._agents = agents = PrefixStore("agents", store)  # apart from the workers' keys
+                    place = RendezvousStoreInfo(joined.master.host, joined.master.port)
+                    return RendezvousInfo(agents, joined.rank, joined.world_size, place)
+            except (TrystateError, OSError) as error:  # the master has ended, or is late: the round's heartbeats decide
                 within, why = self._within / 2, str(error)
                 time.sleep(ROUND_POLL_SECONDS)
             waited = time.monotonic() - began
@@ -91,7 +94,7 @@ class Meeting:
                                              f"{_apart(joined, why)}")  # fmt: skip
             if waited >= LATE_SECONDS and not warned:
                 warned = True
-                log.warning("still waiting: %s", _apart(joined, why))
+                log.warning("this node still waits: %s", _apart(joined, why))
         self.end()
         return None
 
@@ -101,14 +104,8 @@ class Meeting:
             self._store = TCPStore(master.host, master.port, timeout=timedelta(seconds=ROUND_POLL_SECONDS * 4))
         return self._store
 
-    def _info(self, store: TCPStore, joined: Joined) -> RendezvousInfo:
-        store.set_timeout(timedelta(seconds=self._seconds))
-        self._agents = agents = PrefixStore("agents", store)  # beside what the workers keep there
-        info = RendezvousStoreInfo(joined.master.host, joined.master.port)
-        return RendezvousInfo(agents, joined.rank, joined.world_size, info)
-
     def end(self) -> None:
-        """The round is over: let go of its store, and of the server."""
+        """Close the store of a round that is over, and its server."""
         held = (self._agents, self._store, self._server)
         self._agents = self._store = self._server = None
         for one in held:
@@ -116,7 +113,7 @@ class Meeting:
                 one.close()
 
     def close(self) -> None:
-        """Let go of everything; may be called twice."""
+        """Release everything; may be called twice."""
         self.end()
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -130,7 +127,7 @@ def _apart(joined: Joined, why: str) -> str:
 
 
 def _met(store: Any, joined: Joined) -> bool:
-    """Tell the master that one is there, and learn from it that all are; False: not yet."""
+    """Announce this member to the master, and wait until the master announces all; False: not yet."""
     soon = timedelta(seconds=ROUND_POLL_SECONDS)
     try:
         if joined.rank:

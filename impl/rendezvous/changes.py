@@ -1,9 +1,9 @@
-"""The changes of the shared state, one function for each action: from one value to the next, nothing else.
+"""The changes of the shared state: one pure function for each action.
 
-Pure: no clock, no chance, no store. A change takes the state that was read and the participant that makes it, and
-returns the state to write. Every change ends in `_committed`, which completes a full round, and gives the state its
-version and its writer: so no two written states are equal. A change that another node may wait for (`notify`) also
-counts up `revision`; a mere heartbeat wakes no node.
+The functions use no clock, no random numbers and no store. The arguments of a change are the state that was read and
+the participant that makes the change. It returns the state to write. Every change ends in `_committed`, which completes
+a full round and sets the version and the writer of the state. So no two written states are equal. If another node may
+wait for the change (`notify`), `_committed` also increments `revision`. A heartbeat alone does not wake other nodes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ def _committed(state: State, writer: str, *, notify: bool) -> State:
     if not state.complete and len(state.participants) == state.settings.max_nodes:
         state, notify = _as_complete(state), True
     return replace(state, version=state.version + 1, writer=writer, revision=state.revision + notify)
+
+
+def _reseated(before: State, after: State, me: Participant) -> State:
+    """The state to write after a round was replaced or seats became free, which waiting nodes then take."""
+    return _committed(_with_last_call(before, _with_waiting_promoted(before, after)), me.node.token, notify=True)
 
 
 def _as_complete(state: State) -> State:
@@ -39,7 +44,7 @@ def _without(state: State, tokens: Collection[str]) -> State:
 
 
 def _with_heartbeat(state: State, token: str) -> State:
-    """The heartbeat of `token` counted up: every write of a node is a heartbeat."""
+    """The state with one more heartbeat of `token`: every write of a node is a heartbeat."""
     kept: dict[str, Any] = {
         name: tuple(replace(p, beats=p.beats + 1) if p.node.token == token else p for p in getattr(state, name))
         for name in LISTS
@@ -48,14 +53,14 @@ def _with_heartbeat(state: State, token: str) -> State:
 
 
 def _with_last_call(before: State, after: State) -> State:
-    """`after`, with a new last call if the change has brought min_nodes together; the number tells calls apart."""
+    """`after`, with a new last call if the change has reached min_nodes; the number distinguishes the calls."""
     return replace(after, call=after.call + 1) if after.calling and not before.calling else after
 
 
 def _opened_for(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    """The state that a node may join: without its own old listing.
+    """The state that a node may join, without the node's old listing.
 
-    The first node of an empty rendezvous sets its settings. A changed job begins with all its restarts.
+    The first node of an empty rendezvous sets its settings. If they have changed, no restart counts as spent.
     """
     if state is None:
         return State(life, settings)
@@ -104,7 +109,7 @@ def withdraw(state: State, me: Participant) -> State:
     if member and state.closed is None:
         after = _with_restart_spent(after) if state.restarts_left else _closed_as_failed(after, me, "a member left")
     left = _without(after, {me.node.token})
-    return _committed(_with_last_call(state, _with_waiting_promoted(state, left)), me.node.token, notify=True)
+    return _reseated(state, left, me)
 
 
 def expel(state: State, me: Participant, silent: Collection[str]) -> State:
@@ -112,16 +117,10 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     lost, names, expiry = _has_member(state, silent), _names(state, silent), state.settings.expiry_seconds
     if lost and not state.restarts_left:
         loss = f"no heartbeat of {names} for {expiry:g} s"
-        return _committed(
-            _closed_as_failed(_with_heartbeat(state, me.node.token), me, loss), me.node.token, notify=True
-        )
+        return _failed(state, me, loss)
     cause = f"{me.node} expelled {names}: no heartbeat for {expiry:g} s"
     left = _without(_with_restart_spent(_next_round(state, cause)) if lost else state, silent)
-    return _committed(
-        _with_last_call(state, _with_waiting_promoted(state, _with_heartbeat(left, me.node.token))),
-        me.node.token,
-        notify=True,
-    )
+    return _reseated(state, _with_heartbeat(left, me.node.token), me)
 
 
 def replace_round(
@@ -131,15 +130,11 @@ def replace_round(
 
     Args:
         failed: its workers have failed, which spends a restart.
-        leased: it has had a lease all the time; else it comes back after an outage.
-        checked_first: it is expected like all others: its health command runs before it joins.
+        leased: it has had a lease all the time; otherwise it returns after an outage.
+        checked_first: it is expected like all others, because its health command runs before it joins.
     """
     if failed and not state.restarts_left:
-        return _committed(
-            _closed_as_failed(_with_heartbeat(state, me.node.token), me, "its workers failed"),
-            me.node.token,
-            notify=True,
-        )
+        return _failed(state, me, "its workers failed")
     again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
     replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
     opened = _with_restart_spent(replaced) if failed else replaced
@@ -147,11 +142,11 @@ def replace_round(
         joined = _with_heartbeat(opened, me.node.token)
     else:
         joined = replace(_without(opened, {me.node.token}), participants=(_own_listing(state, me),))
-    return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
+    return _reseated(state, joined, me)
 
 
 def fail_for_good(state: State, me: Participant, reason: str) -> State:
-    """Close the rendezvous as failed, whatever restarts are left: this node's workers failed in a final way."""
+    """Close the rendezvous as failed even if restarts are left: this node's workers failed with a final exit code."""
     closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], "failed")
     return _committed(replace(_with_heartbeat(state, me.node.token), closed=closed), me.node.token, notify=True)
 
@@ -160,16 +155,16 @@ def give_notice(state: State, me: Participant, leaving: bool) -> State:
     """Open the next round while the workers of this one still run; this node is expected in it like all others.
 
     Args:
-        leaving: this node will withdraw: a restart is spent now, and not by the failures of workers that lose a peer.
-            Else a newcomer waits, for which no restart is spent.
+        leaving: this node will withdraw. A restart is spent now, and not by the failures of workers that lose a peer.
+            Otherwise a newcomer waits, for which no restart is spent.
     """
-    beaten = _with_heartbeat(state, me.node.token)
     if leaving and not state.restarts_left:
-        return _committed(_closed_as_failed(beaten, me, "a member left"), me.node.token, notify=True)
+        return _failed(state, me, "a member left")
     newcomers = f"{named(p.node for p in state.waiting)} waited for a seat"
+    beaten = _with_heartbeat(state, me.node.token)
     replaced = _next_round(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
     opened = _with_restart_spent(replaced) if leaving else replaced
-    return _committed(_with_last_call(state, _with_waiting_promoted(state, opened)), me.node.token, notify=True)
+    return _reseated(state, opened, me)
 
 
 def drain(state: State, me: Participant, node: Node) -> State:
@@ -178,7 +173,7 @@ def drain(state: State, me: Participant, node: Node) -> State:
     The marked node may run workers. It is expected in the next round, which does not complete before it has left.
 
     Args:
-        me: the operator's process, which is in no list.
+        me: the operator's process, which is not listed.
     """
     lost = _has_member(state, {node.token})
     opened = _next_round(state, f"{me.node}: an operator drains {node}") if lost else state
@@ -189,7 +184,7 @@ def drain(state: State, me: Participant, node: Node) -> State:
         expected=(*opened.expected, *seated),
         draining=(*opened.draining, node.token),
     )
-    return _committed(_with_last_call(state, _with_waiting_promoted(state, marked)), me.node.token, notify=True)
+    return _reseated(state, marked, me)
 
 
 def mark_done(state: State, me: Participant) -> State:
@@ -213,6 +208,11 @@ def _closed_as_failed(state: State, me: Participant, loss: str) -> State:
     return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed"))
 
 
+def _failed(state: State, me: Participant, loss: str) -> State:
+    """The state to write when a node ends the job because no restart is left."""
+    return _committed(_closed_as_failed(_with_heartbeat(state, me.node.token), me, loss), me.node.token, notify=True)
+
+
 def _with_restart_spent(state: State) -> State:
     return replace(state, spent=state.spent + (state.settings.max_restarts >= 0))
 
@@ -234,7 +234,7 @@ def _names(state: State, tokens: Collection[str]) -> str:
 
 
 def _with_waiting_promoted(before: State, after: State) -> State:
-    """If the round was replaced, or a drained node has gone: waiting nodes, and then spares, take the free seats."""
+    """Give free seats to waiting nodes, then to spares, if the round was replaced or a drained node has left."""
     drained = {p.node.token for p in before.expected if p.node.token in before.draining}
     if after.round == before.round and drained <= {p.node.token for p in after.expected}:
         return after

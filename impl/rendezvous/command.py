@@ -1,9 +1,9 @@
-"""The command of a node, as far as all nodes of a job must agree on it: a job is not joined for its name alone.
+"""The parts of a node's command on which all nodes of a job must agree: the same job name is not enough.
 
-Everybody who reaches the store reads the shared state, and arguments may hold secrets: a token, a password in a URL. So
-the state holds the program and the names of options, and of each value 8 bits of a digest, which show where two nodes
-differ; of all arguments together it holds 32 bits, by which they are compared. Of a secret these tell at most 40 bits:
-a random one stays secret, a password that can be guessed does not.
+Every client of the store can read the shared state, and arguments may hold secrets: a token, a password in a URL. So
+the state holds the program, the names of options, and 8 bits of a digest of each value, which show where two nodes
+differ. All arguments together are compared by a digest of 32 bits. Together the digests reveal at most 40 bits of a
+secret: a random secret stays secret, a password that can be guessed does not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROGRAM_LENGTH_MAX = 200  # characters: every node reads the state, all the time
 SUMMARY_LENGTH_MAX = 300
 DIGEST_BYTES, VALUE_DIGEST_BYTES = 4, 1
 PARTS = ("program", "arguments", "nproc")
-# An option's name is shown, its value is not. Of `-pSECRET` the letter alone is the name.
+# An option's name is shown, its value is not. The name in `-pSECRET` is the letter alone.
 OPTION = re.compile(r"(--[A-Za-z][A-Za-z0-9_.-]{0,39}(?==|\Z)|-[A-Za-z])=?(.*)", re.DOTALL)
 
 
@@ -27,7 +27,7 @@ OPTION = re.compile(r"(--[A-Za-z][A-Za-z0-9_.-]{0,39}(?==|\Z)|-[A-Za-z])=?(.*)",
 class Command:
     """A script or a function, its arguments without their values, and its processes on a node.
 
-    An empty text, or 0, is a part that the nodes need not agree on, or that is not known.
+    An empty text, or 0, represents a part that the nodes need not agree on, or that is not known.
     """
 
     program: str = ""
@@ -36,7 +36,7 @@ class Command:
 
     @classmethod
     def of(cls, run_id: str, entrypoint: Callable[..., Any] | str, args: Sequence[Any], nproc: int) -> Command:
-        """The command that an agent is to run: `run_id` keeps digests of two jobs from being compared."""
+        """The command that an agent is to run; `run_id` makes the digests of two jobs incomparable."""
         program, rest = split(entrypoint, args)
         texts = [_text(arg) for arg in rest]
         whole = _digest(run_id, "\0".join((str(len(texts)), *texts)), DIGEST_BYTES)
@@ -59,7 +59,7 @@ UNKNOWN = Command()
 
 
 def split(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """The script, module or function that is meant, and its arguments: an interpreter's place differs between nodes."""
+    """The script, module or function, and its arguments, without the interpreter, whose path differs between nodes."""
     if not isinstance(entrypoint, str):
         name = str(getattr(entrypoint, "__qualname__", type(entrypoint).__qualname__))
         return (str(args[0]), args[1:]) if name == "run_script_path" and args else (name, args)
@@ -73,7 +73,7 @@ def split(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> tuple[st
 
 
 def _text(arg: Any) -> str:
-    """A text or number as it is. Other objects are known by their type alone: their text may hold an address."""
+    """A text or number as it is. Other objects are represented by their type: their text may hold an address."""
     return str(arg) if isinstance(arg, str | int | float | None) else type(arg).__qualname__
 
 
@@ -94,7 +94,7 @@ def _shown(run_id: str, text: str) -> str:
 def _short(text: str, length: int) -> str:
     if len(text) <= length:
         return text
-    middle = f"...{_digest('', text, DIGEST_BYTES)}..."  # two texts that differ there differ still
+    middle = f"...{_digest('', text, DIGEST_BYTES)}..."  # texts that differ only in the middle still differ
     part = (length - len(middle)) // 2
     return text[:part] + middle + text[-part:]
 

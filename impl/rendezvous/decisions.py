@@ -1,7 +1,7 @@
-"""Decisions as people see them: values that an engine derives from its writes, and that a driver logs.
+"""Decisions for the log: values that an engine derives from its writes, and that a driver logs.
 
-Rule: a decision is made by one node, in one write, and is told by that node, once, when the write is won. The other
-nodes tell what has become of their round (`standing`), with the cause that the state keeps.
+Rule: a decision is made by one node, in one write, and that node logs it once, when the write is won. The other nodes
+log the new standing of their round (`standing`), with the cause that the state keeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .state import Participant, State
 EVENTS = {
     "joining":  "the node begins to look for a round",
     "waiting":  "the node waits for a seat of the next round",
-    "spare":    "the node has no seat, and takes the one of a node that ends",
+    "spare":    "the node has no seat, and takes the seat of a node that ends",
     "joined":   "the node is a member of a complete round, and has met the others",
     "broken":   "the round was over before its members had met",
     "standing": "the standing of the node's round, as seen by the node",
@@ -42,11 +42,12 @@ class Decision:
 
 
 def decided(action: Action, before: State | None, after: State, me: Participant) -> Iterator[Decision]:
-    """The decisions in the write that makes `after` of `before`, in the order in which a reader wants them."""
-    if action is Action.EXPEL and before is not None and (gone := _gone(before, after)):  # or it closes, and names them
+    """The decisions in the write that turns `before` into `after`, in the order in which a reader wants them."""
+    if action is Action.EXPEL and before is not None and (gone := _gone(before, after)):  # or closed names them
         yield Decision("expelled", {"nodes": gone, "silent_seconds": round(before.settings.expiry_seconds, 3)})
     if action is Action.WITHDRAW:
-        yield Decision("left", {"member": before is not None and before.complete and _listed(before, me)})
+        tokens = [p.node.token for p in before.participants] if before is not None and before.complete else []
+        yield Decision("left", {"member": me.node.token in tokens})
     if before is not None and after.round != before.round:
         yield Decision("replaced", {"replaced_round": before.round, "cause": after.cause})
     if before is not None and after.spent > before.spent:
@@ -59,10 +60,6 @@ def decided(action: Action, before: State | None, after: State, me: Participant)
         yield Decision("spare", {"cause": f"all seats are taken: max_nodes={after.settings.max_nodes}"})
     if after.closed is not None and (before is None or before.closed is None):
         yield Decision("closed", {"reason": after.closed.reason, "verdict": after.closed.verdict})
-
-
-def _listed(state: State, me: Participant) -> bool:
-    return any(p.node.token == me.node.token for p in state.participants)
 
 
 def _gone(before: State, after: State) -> list[str]:

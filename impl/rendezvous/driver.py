@@ -1,16 +1,18 @@
 """Runs an engine's generators on a store: blocking, for `next_rendezvous`, and on a thread, for the heartbeats.
 
 Theory of operation. `run` performs the effects of one generator on the thread that calls it, and sends each answer of
-the store back into it. `KeepAlive` does that on a thread of its own, from the completed round on, before the members
-meet. The agent's thread asks it for the standing of the round, which it computes from the last state that was read and
-from the clock: a thread that is stuck in the store delays no answer.
+the store back into it. `KeepAlive` does that on its own thread, from the completed round on, before the members meet.
+The agent's thread calls `standing`, which uses the last state that was read and the clock: a heartbeat thread that is
+stuck in the store does not delay it.
 
-Rule: a failed effect is repeated, never skipped, and the engine does not learn of it. A write carries its own identity
-(version and writer), so that a repeated one happens once.
+Rule: a failed effect is repeated, never skipped, and the engine does not see the failure. A write carries its own
+identity (version and writer), so a repeated write happens once.
 
-Three things can go wrong. The store is away: effects are repeated, for `outage_seconds_max` at most, and heartbeats for
-as long as it takes. Too many nodes write at once: RendezvousTimeoutError. Another thread interrupts the holder:
-Interrupted, at the next effect or pause.
+Failures:
+
+- The store is away. Effects are repeated for at most `outage_seconds_max`, heartbeats without a limit.
+- Too many nodes write at once. `run` raises RendezvousTimeoutError.
+- Another thread interrupts the holder. `run` raises Interrupted at the next effect or pause.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from .state_holder import StateHolder
 
 T = TypeVar("T")
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.01, 0.5  # between two attempts to reach the store
-STOP_SECONDS = 1.0  # `stop` waits so long for the heartbeat thread, which may be inside a user's store: it is a daemon
+STOP_SECONDS = 1.0  # limit of `stop`: the heartbeat thread, a daemon, may be stuck in a user's store
 
 log = logging.getLogger("trystate.rendezvous")
 
@@ -43,19 +45,19 @@ def run(
     look: Callable[[Seen], None] = lambda seen: None,
     away: Callable[[float, float], None] = lambda since, now: None,
 ) -> T:
-    """Perform the effects of a generator until it returns; its result.
+    """Perform the effects of a generator until it returns, and return its result.
 
     Args:
         steps: the generator.
         holder: performs the effects.
-        outage_seconds_max: the store may be away so long, from the first failure on.
-        timeout_seconds: for all effects together.
+        outage_seconds_max: the limit of an outage of the store, from its first failure on.
+        timeout_seconds: the limit of all effects together.
         look: called with each Seen.
-        away: called after each failed attempt, with the time of the first one in a row, and the time now.
+        away: called after each failed attempt, with the time of the first failure in a row and the time now.
 
     Raises:
-        RendezvousConnectionError: the store was away for longer.
-        RendezvousTimeoutError: it took longer.
+        RendezvousConnectionError: the store was away for longer than `outage_seconds_max`.
+        RendezvousTimeoutError: the effects took longer than `timeout_seconds`.
         Interrupted: another thread interrupted the holder.
     """
     ends = holder.clock() + timeout_seconds
@@ -79,8 +81,9 @@ def _performed(
     pause = RETRY_SECONDS_MIN
     while True:
         if holder.clock() >= ends:
-            raise RendezvousTimeoutError("the rendezvous did not take it in time: too many others write at once, or "
-                                         "the store is slow; raise close_timeout")  # fmt: skip
+            # The store answers, but other nodes win every write.
+            raise RendezvousTimeoutError("the shared state could not be written in time: too many nodes write at once, "
+                                         "or the store is slow; raise close_timeout")  # fmt: skip
         try:
             return holder.perform(effect)
         except RendezvousConnectionError as error:
@@ -99,7 +102,7 @@ def _performed(
 
 
 class KeepAlive:
-    """A thread that writes the heartbeats of a member, and knows at all times what has become of its round."""
+    """A thread that writes the heartbeats of a member and follows the standing of its round."""
 
     def __init__(
         self, engine: Engine, joined: Joined, holder: StateHolder,
@@ -108,9 +111,9 @@ class KeepAlive:
         """`holder` belongs to the thread until it has stopped; `told` is called once for each new standing."""
         self._engine, self._joined, self._holder = engine, joined, holder
         self._told, self._known, self._lock = told, Standing.CURRENT, threading.Lock()
-        self._state: State | None = joined.state  # as it was seen last
+        self._state: State | None = joined.state  # the last state that was read
         self._end: Standing | None = None
-        self._kinds: set[str] = set()  # of exceptions that were logged
+        self._kinds: set[str] = set()  # exception types that were logged
         self._changed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="trystate keep-alive", daemon=True)
         self._thread.start()
@@ -123,14 +126,14 @@ class KeepAlive:
     def standing(self) -> Standing:
         """The standing of the round, by the last read and by the clock. Never waits.
 
-        The heartbeat thread may be stuck in the store: the lease ends all the same, since the clock is read here.
+        The lease ends even if the heartbeat thread is stuck in the store, because the clock is read here.
         """
         state = self._state
         standing = self._end or self._engine.standing(self._joined, state, self._holder.clock())
         if standing is not self._known:
             with self._lock:
                 known, self._known = self._known, standing
-            if standing is not known:  # or another thread was faster
+            if standing is not known:  # else another thread has reported it
                 self._told(standing, state)
         return standing
 
@@ -145,12 +148,12 @@ class KeepAlive:
         while self._end is None and not self._holder.interrupted:
             try:
                 # LAPSED does not end the heartbeats. A member whose workers have succeeded waits for the others: when
-                # the store is back after an outage, it is still listed, and goes on to wait.
+                # the store is back after an outage, the member is still listed and continues to wait.
                 steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
                 self._end = run(steps, self._holder, outage_seconds_max=math.inf, look=self._look)
             except Interrupted:
                 return
-            except Exception as error:  # of any kind: without this thread the node would be expelled
+            except Exception as error:  # any kind: without this thread the node would be expelled
                 self._log(error)
                 self._holder.pause(RETRY_SECONDS_MAX)
 
@@ -160,7 +163,7 @@ class KeepAlive:
             self._changed.set()
 
     def wait(self, seconds: float, known: Standing) -> None:
-        """Block until the standing differs from `known`, or for `seconds`. Reads the clock four times an interval."""
+        """Block until the standing differs from `known`, or for `seconds`. Reads the clock four times per interval."""
         ends, look = self._holder.clock() + seconds, self._engine.settings.keep_alive_interval / 4
         while self.standing() is known and (left := ends - self._holder.clock()) > 0:
             self._changed.wait(min(left, look))
@@ -170,5 +173,5 @@ class KeepAlive:
         kind = type(error).__name__
         if kind not in self._kinds:
             self._kinds.add(kind)
-            log.warning("a heartbeat failed, the next ones go on (further %s are not logged): %s", kind, error,
+            log.warning("a heartbeat failed; the next ones continue (further %s are not logged): %s", kind, error,
                         exc_info=not isinstance(error, RendezvousError))  # fmt: skip

@@ -1,12 +1,13 @@
 """The state of a rendezvous as bytes: JSON of a known version, checked field by field, and bounded.
 
-Rule: nothing that was read is used before all of it was found to be right; unlike a pickle, it cannot run code. And
-nothing is written that would be refused where it is read.
+Rule: a value that was read is used only after it was checked completely; unlike a pickle, it cannot run code. A value
+that readers would refuse is not written.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import starmap
 from typing import Any
@@ -15,41 +16,24 @@ from .command import PARTS, Command
 from .errors import RendezvousStateError
 from .state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-3"  # another one for every other shape: none is taken for an older one
+FORMAT = "trystate-rendezvous-3"  # each shape has its own name, so no state is taken for one of an older shape
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
-# Of the settings, in their order; then what is run.
+# The types of the settings, in their order; the command follows them.
 KINDS: tuple[Any, ...] = (int, int, float, float, float, int, int, float)
-LISTINGS_KEPT = 8192  # from one state to the next few nodes have changed: those that were checked are kept
-FIELDS = (
-    "format",
-    "life",
-    "version",
-    "writer",
-    "round",
-    "complete",
-    "call",
-    "news",
-    "settings",
-    "done",
-    "spent",
-    "cause",
-    "closed",
-    *LISTS,
-    "draining",
-)
+LISTINGS_KEPT = 8192  # cache of checked listings: few nodes change from one state to the next
 
 
 class _Unfit(ValueError):
-    """Why these fields are no state."""
+    """The reason why these fields are not a state."""
 
 
 def encode(state: State) -> bytes:
-    """The state as bytes, the same ones for the same state.
+    """The state as bytes; equal states give equal bytes.
 
     Raises:
-        RendezvousStateError: `decode` would refuse them, or they would be more than STATE_BYTES_MAX.
+        RendezvousStateError: `decode` would refuse the bytes, or they are more than STATE_BYTES_MAX.
     """
     end = state.closed
     fields: dict[str, Any] = {
@@ -67,18 +51,18 @@ def encode(state: State) -> bytes:
     try:
         _checked(fields)
     except _Unfit as why:
-        raise RendezvousStateError(f"this state of the rendezvous cannot be written: {why}") from None
+        raise RendezvousStateError(f"the state of the rendezvous cannot be written: {why}") from None
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > STATE_BYTES_MAX:
         raise RendezvousStateError(
-            f"the state of {sum(1 for _ in state.listed())} nodes takes {len(data)} bytes > {STATE_BYTES_MAX}; "
-            "use shorter host names (--local-addr) or fewer nodes"
+            f"the state of {sum(1 for _ in state.listed())} nodes takes {len(data)} bytes, and the limit is "
+            f"{STATE_BYTES_MAX}; use shorter host names (--local-addr) or fewer nodes"
         )
     return data
 
 
 def _parts(settings: Settings) -> list[Any]:
-    """30 and 30.0 seconds are the same settings, and have to be the same bytes."""
+    """The settings as a list of numbers; 30 and 30.0 seconds give the same bytes, because they are equal settings."""
     values, command = [getattr(settings, name) for name in settings.__slots__[:-1]], settings.command
     runs = [command.program, command.arguments, command.nproc] if isinstance(command, Command) else command
     numbers = (float(v) if kind is float and isinstance(v, int) else v for v, kind in zip(values, KINDS, strict=True))
@@ -86,26 +70,27 @@ def _parts(settings: Settings) -> list[Any]:
 
 
 def decode(data: bytes) -> State:
-    """The state that these bytes are.
+    """The state in these bytes.
 
     Raises:
-        RendezvousStateError: they are none, or of another version; the text says where.
+        RendezvousStateError: they are not a state, or are of another version; the text names the place.
     """
     try:
         return _decoded(data)
     except _Unfit as why:
         raise RendezvousStateError(
-            f"the store's value is no state of a rendezvous: {why}. It was not touched: give the job another --rdzv-id"
+            f"the value in the store is not a state of a rendezvous: {why}. It was not touched; give the job another "
+            "--rdzv-id"
         ) from None
 
 
 def _decoded(data: bytes) -> State:
     if len(data) > STATE_BYTES_MAX:
-        raise _Unfit(f"it has {len(data)} bytes > {STATE_BYTES_MAX}")
+        raise _Unfit(f"it has {len(data)} bytes, and the limit is {STATE_BYTES_MAX}")
     try:
         fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError):
-        raise _Unfit(f"it begins with {bytes(data[:24])!r}, which is no JSON") from None
+        raise _Unfit(f"it begins with {bytes(data[:24])!r}, which is not JSON") from None
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         found = fields.get("format") if isinstance(fields, dict) else fields
         raise _Unfit(f"its format is {_shown(found)}, not {FORMAT!r}; run one version of trystate on all nodes")
@@ -124,22 +109,16 @@ def _checked(fields: dict[str, Any]) -> State:
         raise _Unfit(f"it has more participants than max_nodes={settings.max_nodes}")
     complete = _flag(fields["complete"], "complete")
     if complete and (lists["expected"] or len(lists["participants"]) < settings.min_nodes):
-        raise _Unfit("a complete round expects somebody, or has fewer participants than min_nodes")
+        raise _Unfit("a complete round has an expected node, or fewer participants than min_nodes")
+    found: dict[str, Any] = {**lists, **{name: checked(fields[name], name) for name, checked in PLAIN.items()}}
     return State(
-        life=_text(fields["life"], "life"),
         settings=settings,
-        version=_number(fields["version"], "version"),
-        writer=_text(fields["writer"], "writer"),
-        round=_number(fields["round"], "round"),
         complete=complete,
-        call=_number(fields["call"], "call"),
-        revision=_number(fields["news"], "news"),
+        revision=found.pop("news"),
         done=tuple(_text(token, "done") for token in _list(fields["done"], "done")),
-        spent=_number(fields["spent"], "spent"),
-        cause=_text(fields["cause"], "cause"),
         closed=_closed(fields["closed"]),
         draining=_draining(fields["draining"], lists),
-        **lists,
+        **found,
     )
 
 
@@ -156,8 +135,8 @@ def _draining(value: Any, lists: dict[str, tuple[Participant, ...]]) -> tuple[st
 def _participants(value: Any, name: str) -> tuple[Participant, ...]:
     try:
         return tuple(starmap(_listing, _list(value, name)))
-    except TypeError:  # more parts or fewer, or one that cannot be looked up
-        raise _Unfit(f"{name} has an entry that is not of eight texts and numbers") from None
+    except TypeError:  # another number of parts, or an unhashable part
+        raise _Unfit(f"{name} has an entry that is not a list of eight texts and numbers") from None
 
 
 @lru_cache(maxsize=LISTINGS_KEPT, typed=True)
@@ -166,19 +145,17 @@ def _listing(
 ) -> Participant:
     node = Node(_text(address, "address"), _number(pid, "pid"), _number(local_id, "local_id"), _text(token, "token"))
     if _number(port, "port") > 65535:
-        raise _Unfit(f"port is {port}, not at most 65535")
+        raise _Unfit(f"port is {port}, above the limit of 65535")
     key = _text(rank_key, "rank_key", RANK_KEY_LENGTH_MAX)
     return Participant(node, _text(host, "host"), port, _number(beats, "beats"), key)
 
 
 def _settings(value: Any) -> Settings:
-    *values, runs = _list(value, "settings") or [None]
-    if len(values) != len(KINDS):
-        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(KINDS) + 1}")
+    *values, runs = _list(value, "settings", len(KINDS) + 1)
     for v, kind in zip(values, KINDS, strict=True):
         number = isinstance(v, int | float) and not isinstance(v, bool) and -1 <= v <= NUMBER_MAX
         if not number or (kind is int and not isinstance(v, int)):
-            raise _Unfit(f"settings has {_shown(v)} where a number is wanted")
+            raise _Unfit(f"settings has {_shown(v)} instead of a number")
     low, high = values[:2]
     if not 1 <= low <= high or min(*values[2:4], values[7]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
@@ -187,25 +164,21 @@ def _settings(value: Any) -> Settings:
 
 
 def _command(value: Any) -> Command:
-    values = _list(value, "command")
-    if len(values) != len(PARTS):
-        raise _Unfit(f"command has {len(values)} parts, not {len(PARTS)}")
+    values = _list(value, "command", len(PARTS))
     return Command(_text(values[0], "program"), _text(values[1], "arguments"), _number(values[2], "nproc"))
 
 
 def _closed(value: Any) -> Closed | None:
     if value is None:
         return None
-    values = _list(value, "closed")
-    if len(values) != 3:
-        raise _Unfit(f"closed has {len(values)} parts, not 3")
-    by, reason, verdict = (_text(value, "closed") for value in values)
-    return Closed(by, reason, verdict)
+    return Closed(*(_text(part, "closed") for part in _list(value, "closed", 3)))
 
 
-def _list(value: Any, name: str) -> list[Any]:
+def _list(value: Any, name: str, length: int | None = None) -> list[Any]:
     if not isinstance(value, list):
         raise _Unfit(f"{name} is {_shown(value)}, not a list")
+    if length is not None and len(value) != length:
+        raise _Unfit(f"{name} has {len(value)} parts, not {length}")
     return value
 
 
@@ -227,8 +200,15 @@ def _flag(value: Any, name: str) -> bool:
     return value
 
 
+PLAIN: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("life", "writer", "cause"), _text),
+    **dict.fromkeys(("version", "round", "call", "news", "spent"), _number),
+}
+FIELDS = ("format", "complete", "settings", "done", "closed", "draining", *LISTS, *PLAIN)
+
+
 def _shown(value: Any) -> str:
-    """The beginning of a value; a deep or long value is not written out for that."""
+    """The beginning of a value, without writing out a deep or long one."""
     if isinstance(value, str):
         return repr(value[:40])
     short = value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 100)

@@ -1,6 +1,6 @@
-"""The store at the rendezvous' endpoint: a node that it belongs to serves it, all are its clients.
+"""The store at the rendezvous' endpoint: the node whose address it is serves it, and all nodes are its clients.
 
-Rule: the server runs in a process of its own, which ends with the node; a node that finds the port taken is a client.
+Rule: the server runs in its own process, which ends with the node; a node that finds the port taken is a client.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from .waiting import said_when_late, say
 
 @dataclass(slots=True)
 class Endpoint:
-    """The store in which the nodes meet, and the server, if it is this node's."""
+    """The store in which the nodes meet, and its server if this node serves it."""
 
     store: Any
     server: TCPStoreServer | None = None
-    host: str = ""  # of the endpoint; empty if there is none
+    host: str = ""  # the host of the endpoint; empty without an endpoint
     job: str = ""
-    owner: str = ""  # the job whose node serves it, if it is another one
-    unused: bool = False  # by other jobs: `serve_others` has seen that
+    owner: str = ""  # the job whose node serves the store, if it is another job
+    unused: bool = False  # `serve_others` has seen that no other job uses the store
 
     def serve_others(self, seconds: float) -> None:
-        """Return when no node of another job uses the store that this node serves, at the latest after `seconds`."""
+        """Return when no node of another job uses the store that this node serves, or after `seconds`."""
         if self.server is not None:
             self.unused = hosting.serve(self.store, self.job, seconds)
 
     def close(self) -> None:
-        """Let go of it, and stop serving; may be called twice."""
+        """Close the connection and stop serving; may be called twice."""
         if self.server is not None and not self.unused:
             hosting.warn_of_others(self.store, self.job)
         self.store.close()
@@ -58,10 +58,10 @@ class Endpoint:
 
 
 def meet(options: Options) -> Endpoint:
-    """The store that the options name, served by this node if it is to.
+    """The store that the options name; this node serves it if the options or its address require that.
 
     Raises:
-        RendezvousConnectionError: nobody serves it, it refuses the secret, or another program has the port.
+        RendezvousConnectionError: no process serves it, it refuses the secret, or another program has the port.
         RendezvousSettingsError: the options name no endpoint.
     """
     if options.store_type == "memory":
@@ -73,25 +73,19 @@ def meet(options: Options) -> Endpoint:
         return _tcp(options, *place(options))
     except RendezvousSettingsError:
         raise
-    except SecretRefused as error:
-        raise RendezvousConnectionError(
-            f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but the secret was refused (secret_file "
-            f"in --rdzv-conf): {error}"
-        ) from error
-    except NotSupported as error:
-        raise RendezvousConnectionError(
-            f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but cannot be used: {error}"
-        ) from error
     except (TrystateError, OSError) as error:
-        waited, limit = time.monotonic() - began, f"read_timeout={options.read_timeout:g} s"
-        when = (
-            f"within {limit}" if waited >= options.read_timeout else f"after {waited:.1f} s, before the end of {limit}"
-        )
-        raise RendezvousConnectionError(
-            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached {when}: {error}. One "
-            "node must serve it: start that one, set is_host=1 there if it does not know itself by that name, or run "
-            "`trystate store serve`"
-        ) from error
+        if isinstance(error, SecretRefused):
+            why = f"was reached, but the secret was refused (secret_file in --rdzv-conf): {error}"
+        elif isinstance(error, NotSupported):
+            why = f"was reached, but cannot be used: {error}"
+        else:
+            waited, limit = time.monotonic() - began, f"read_timeout={options.read_timeout:g} s"
+            late = waited >= options.read_timeout
+            why = (f"was not reached {'within' if late else f'after {waited:.1f} s, before the end of'} {limit}: "
+                   f"{error}. One node must serve it: start that node, set is_host=1 there if it does not recognise "
+                   "its own name, or run `trystate store serve`")  # fmt: skip
+        at = f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'}"
+        raise RendezvousConnectionError(f"{at} {why}") from error
 
 
 def place(options: Options) -> tuple[str, int]:
@@ -121,13 +115,13 @@ def _tcp(options: Options, host: str, port: int) -> Endpoint:
                 raise
             unserved = str(error)
     if options.record and server is None:
-        say(f"--record {options.record}: another node serves the endpoint, so that nothing is recorded here")
+        say(f"--record {options.record}: another node serves the endpoint, so nothing is recorded here")
     try:
         within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
         reach(Client(host, at, options.secret), options.read_timeout, say, unserved)
         store = TCPStore(host, at, timeout=within, secret=options.secret)
         if server is not None:
-            hosting.claim(store, options.run_id)
+            store.set(hosting.KEY, options.run_id)  # the job whose node serves the store
         owner = hosting.owner(store, options.run_id)
     except BaseException:
         if server is not None:
@@ -147,7 +141,7 @@ _memories_lock = threading.Lock()
 
 
 def _shared(name: str) -> Any:
-    """The memory of this process that has this name; each of its users has a clone."""
+    """The store in this process's memory that has this name; each user has a clone."""
     with _memories_lock:
         if name not in _memories:
             _memories[name] = HashStore()
@@ -155,7 +149,7 @@ def _shared(name: str) -> Any:
 
 
 def _bound(host: str) -> str:
-    """Where to listen: a name may mean another address here than it does elsewhere, an address means itself."""
+    """The address to listen on: a name may mean another address here than elsewhere, an address means itself."""
     if host == "localhost":
         return "127.0.0.1"
     try:
@@ -165,7 +159,7 @@ def _bound(host: str) -> str:
 
 
 def is_here(host: str) -> bool:
-    """Whether a name or an address is this machine's: whether one can bind to what it means."""
+    """Whether a name or an address belongs to this machine, which means that a socket can be bound to it."""
     if host in ("localhost", socket.gethostname()):
         return True
     try:

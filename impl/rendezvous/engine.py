@@ -3,7 +3,7 @@
 Theory of operation. The nodes of a job share one value, the `State` (state.py): a list of participants, a wait list, a
 list of spares, a heartbeat counter for each listed node, and the number of the round. No node leads. Each node reads
 the state, decides by itself, and writes the next state with a compare-and-set. A write that loses the race is not
-repeated: the node reads again and decides anew. One turn:
+repeated: the node reads and decides again. One turn:
 
     operator (operators.py)  ->  Action  ->  change of the state (changes.py)  ->  Write, won or lost
 
@@ -11,20 +11,23 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
 
     open      participants come; with min_nodes of them the last call begins, which ends after last_call_timeout
     complete  the participants are frozen and sorted, their workers run, and every member writes heartbeats
-    replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
+    replaced  a member left, was expelled, or restarts: round + 1 is open, and the old members are expected in it
 
-Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
-a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
-`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are
-read and replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+Callers. `driver.run` runs one generator. It performs each `Sync` or `Write` that the generator yields, one at a time,
+and sends back a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`,
+`give_notice`, `done`, `close`) and the heartbeat thread (`keep_alive`). Both threads use this object without a lock.
+Each assignment replaces the whole value of `me`, `lease` or `makes_room`. Each generator has its own `Observer`. The
+simulator advances the same generators.
 
 Failures, and the code that handles them:
 
 - *A write is lost.* Another node wrote first. `_back_off` draws a random pause from a span that grows with each loss.
-- *A write was won, and its answer was lost.* The driver repeats the effect. The state carries its version and its
-  writer, so that a node recognises its own bytes, and heartbeats are counted from `me.beats` on (`_attempt`).
-- *The store cannot be reached.* The lease runs out by this node's own clock, and `standing` says LAPSED, before any
-  other node may take this one for silent (observer.py). The agent then kills its workers.
+- *A write was won, and its answer was lost.* The driver repeats the `Write`. The store then returns the bytes that this
+  node wrote. They contain the version and the writer, so no other write has them, and the repeat counts as won. If
+  another node has written since, the repeat is lost, and the node reads and decides again. `me.beats` is raised before
+  the write, so the next heartbeat has a new number (`_attempt`).
+- *The store cannot be reached.* The lease ends by this node's own clock, and `standing` is LAPSED before any other
+  node may consider this one silent (observer.py). The agent then kills its workers.
 """
 
 from __future__ import annotations
@@ -45,10 +48,11 @@ from .operators import View
 from .state import Closed, Participant, Settings, State, named
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
-BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
-BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, the numbers stay numbers
-DRIFT_MAX = 0.02  # two clocks that go wrong by 1 % each differ by so much of a span: see observer.py
-GRACE_SECONDS = 5.0  # after the deadline of a join: a lost write is repeated until then; torch: rollback_period
+BACKOFF_ATTEMPTS = 8  # the first span has room for this number of writers
+BACKOFF_DOUBLINGS = 16  # limit of the exponent: the span is at its maximum before, and 2**lost would overflow a float
+DRIFT_MAX = 0.02  # two clocks that are each wrong by up to 1 % drift apart by up to 2 %: see observer.py
+HURRY_SECONDS = 0.5  # polling interval of `hurry`
+GRACE_SECONDS = 5.0  # lost writes of a join are repeated for this long after its deadline; torch: rollback_period
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,14 @@ class Sync:
     """Wait until a revision above `revision` is notified, or for `seconds`; then read the state."""
 
     seconds: float = 0.0
-    revision: int | None = None  # the revision that is known already; None: wait for the time alone
+    revision: int | None = None  # the last revision that was read; None: wait for the time alone
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write this state if the store still holds the one that was seen last.
 
-    `action` is the reason; `decisions` say what a won write means, for the log.
+    `action` is the reason. `decisions` describe a won write for the log.
     """
 
     state: State
@@ -73,7 +77,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state that the store held last, and the clock after the read. `won`: it is the one that was just written."""
+    """The state that was read last, and the clock after the read. `won`: it is the state that was just written."""
 
     state: State | None
     now: float
@@ -104,33 +108,36 @@ class Standing(enum.Enum):
     """The standing of the round that a node is a member of."""
 
     CURRENT = "it is the current one"
-    NEWCOMERS = "somebody waits for the next one"
+    NEWCOMERS = "a node waits for the next one"
     REPLACED = "it was replaced"
     EXPELLED = "the node is not listed any more"
     LAPSED = "no heartbeat could be confirmed within the lease"
     CLOSED = "the rendezvous is closed"
 
 
+RUNS = (Standing.CURRENT, Standing.NEWCOMERS)  # the workers of such a round may start, or keep running
+
+
 class Engine:
-    """One node's part in the rendezvous. `draw` gives numbers from 0 to 1; `life` names a state that it begins.
+    """One node's part in the rendezvous. `draw` returns numbers from 0 to 1; `life` names states that it creates.
 
     Raises:
         RendezvousSettingsError: min_nodes is below 1 or above max_nodes.
     """
 
     def __init__(self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str) -> None:
-        # With more than max_nodes as min_nodes, a full round would be complete, and below its own minimum.
+        # If min_nodes were above max_nodes, a full round would complete below its own minimum.
         low, high = settings.min_nodes, settings.max_nodes
         if not 1 <= low <= high:
             raise RendezvousSettingsError(
-                f"--nnodes={low}:{high}: a round has 1 to max_nodes={high} nodes, never min_nodes={low}; "
+                f"--nnodes={low}:{high}: with max_nodes={high}, min_nodes={low} is not possible; "
                 "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
             )
         self.me, self.settings = me, settings
         self.lease = Lease(settings)
         self.makes_room = False  # set while workers run: `keep_alive` replaces the round for a newcomer
         self._draw = draw
-        self._lives = (f"{life}-{number}" for number in itertools.count())  # of the states that this node begins
+        self._lives = (f"{life}-{number}" for number in itertools.count())  # names of states that this node creates
 
     @property
     def token(self) -> str:
@@ -141,11 +148,11 @@ class Engine:
     def join(
         self, seconds: float, *, failed: bool = False, lapsed: bool = False, final: str = ""
     ) -> Generator[Effect, Seen, Joined]:
-        """Become a member of a complete round, of a later one than the one that the node is in.
+        """Become a member of a complete round that is later than the node's present one.
 
-        `failed`: because the workers failed, which spends a restart of the job if these are counted there; `final`: why
-        that failure is not restarted, which closes the rendezvous as failed. `lapsed`: because they were killed at the
-        end of a lease, though the node may have one again.
+        `failed`: the workers failed, which spends a restart if the rendezvous counts restarts. `final`: the reason why
+        that failure is not restarted; it closes the rendezvous as failed. `lapsed`: the workers were killed at the end
+        of a lease, even if the node has a lease again.
 
         Raises:
             RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
@@ -157,10 +164,13 @@ class Engine:
             observer.look(seen.state, seen.now)
             view = self._view(observer, seen, late=seen.now >= deadline)
             if view.membership is Membership.REDUNDANT:
-                deadline = seen.now + seconds  # a spare waits as long as it takes
+                deadline = seen.now + seconds  # a spare waits without a limit
             elif view.membership is Membership.WAITING and not held_back:
-                # The others begin a round for it after the interval, each by its own clock.
+                # The members replace the round for a newcomer only after scale_up_interval, by their own clocks. The
+                # newcomer's deadline moves by that time, once.
                 deadline, held_back = deadline + view.settings.scale_up_interval * (1 + DRIFT_MAX), True
+            # A restart: the node is still a member of a complete round, and replaces it before it joins the next one.
+            # torch does this with two operators (dynamic_rendezvous.py: _RendezvousExitOp, _RendezvousJoinOp).
             leaving = leaving and operators.exit_(view) is Action.REPLACE_ROUND
             action = self._decide(view, leaving)
             if action is Action.SYNC:
@@ -169,7 +179,8 @@ class Engine:
             if (joined := self._ends(action, view, seconds)) is not None:
                 return replace(joined, since=seen.now)
             if lost and seen.now >= deadline + GRACE_SECONDS:
-                # Others win every write: `leave` takes this node off the lists, or they do.
+                # Other nodes have won every write since the deadline. The node gives up while it may still be listed:
+                # `leave` takes it off the lists later, or the others expel it.
                 raise self._late(seconds, view.state)
             if action is Action.REPLACE_ROUND:
                 changed = self._rejoined(view, failed, lapsed, final)
@@ -178,11 +189,12 @@ class Engine:
             seen = yield from self._attempt(action, changed, view, seen, lost)
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
+            # The node has left the lists: an operator drained it, or the deadline passed before the round was complete.
             if action is Action.WITHDRAW and seen.won:
                 raise self._drained(view.state) if view.drained else self._late(seconds, view.state)
 
     def _decide(self, view: View, leaving: bool) -> Action:
-        """The operators in their order: leave the round of before, expel the silent, join."""
+        """Apply the operators in their order: leave the old round, expel silent nodes, join."""
         if leaving:
             return Action.REPLACE_ROUND
         action = operators.expel(view)
@@ -205,28 +217,28 @@ class Engine:
     def _late(self, seconds: float, state: State | None) -> RendezvousTimeoutError:
         return RendezvousTimeoutError(
             f"no round with {self.me.node} was complete within join_timeout={seconds:g} s; see whether at least "
-            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left, {self._others(state)}"
+            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left; {self._others(state)}"
         )
 
     def _drained(self, state: State | None) -> RendezvousDrained:
         return RendezvousDrained(
-            f"an operator has drained this node, {self.me.node}: it has left, {self._others(state)}"
+            f"an operator has drained this node, {self.me.node}: it has left; {self._others(state)}"
         )
 
     def _others(self, state: State | None) -> str:
-        """The part of a sentence about the nodes that remain when this one has left."""
+        """The clause about the nodes that remain after this one has left."""
         nodes = [p.node for p in state.listed() if p.node.token != self.token] if state is not None else []
-        return f"{named(nodes)} remain{'s' * (len(nodes) == 1)}" if nodes else "and no other node is there"
+        return f"{named(nodes)} remain{'s' * (len(nodes) == 1)}" if nodes else "no other node remains"
 
     # ---- while the workers run
 
     def keep_alive(
         self, joined: Joined, until: Collection[Standing] = (Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED)
     ) -> Generator[Effect, Seen, Standing]:
-        """Beat, and expel the silent, until the node is no member any more, of this round or of the next one.
+        """Write heartbeats and expel silent nodes until the node is not a member of this round or of the next one.
 
-        Also once the round was replaced: stopping the workers may take longer than the lease. A driver judges what
-        each effect brings by `standing` as well.
+        This continues after the round was replaced, because stopping the workers may take longer than the lease. A
+        driver also computes `standing` after each effect.
         """
         observer, lost = Observer(self.token), 0
         seen = yield Sync()
@@ -238,10 +250,12 @@ class Engine:
             view = self._view(observer, seen, late=False)
             action = self._upkeep(view, joined, seen.now)
             if action is Action.FINISH:
+                # A newcomer waits and scale_up_interval has not passed: the node wakes when the interval ends.
                 waits = seen.state is not None and bool(seen.state.waiting) and not self._is_ripe(joined, seen.now)
                 wakes = self._ripens(joined) if waits else math.inf
                 seen, lost = (yield self._pause(observer, seen, wakes)), 0
             else:
+                # The members stay expected in the next round: they join it when their workers have stopped.
                 if action is Action.REPLACE_ROUND and view.state is not None:
                     changed = changes.give_notice(view.state, self.me, leaving=False)
                 else:
@@ -250,33 +264,32 @@ class Engine:
                 lost = 0 if seen.won else lost + 1
 
     def _upkeep(self, view: View, joined: Joined, now: float) -> Action:
-        """The operators in their order: expel silent nodes, replace the round for a waiting node, write a heartbeat."""
+        """Apply the operators in order: expel silent nodes, replace the round for a newcomer, write a heartbeat."""
         action = operators.expel(view)
         if action is Action.FINISH and self.makes_room and self._has_room(view.state) and self._is_ripe(joined, now):
             # A newcomer waits for a seat. Its arrival makes every agent stop its workers, and workers that lose a peer
             # fail. A failure in a complete round spends a restart of the job. So the round is replaced first, while
-            # the workers still run: a worker that fails afterwards fails in a round that is over already.
+            # the workers still run: a later failure of a worker belongs to a round that is over.
             action = operators.exit_(view)
         return operators.keep_alive(view) if action is Action.FINISH else action
 
     def _ripens(self, joined: Joined) -> float:
-        """When a round may be replaced for newcomers alone, by the clock of this node."""
+        """The time, by this node's clock, from which a round may be replaced for newcomers alone."""
         return joined.since + joined.state.settings.scale_up_interval
 
     def _is_ripe(self, joined: Joined, now: float) -> bool:
         return now >= self._ripens(joined)
 
     def _has_room(self, state: State | None) -> bool:
-        """Whether a node waits for which the round is to be replaced."""
-        if state is None or not state.waiting:
-            return False
-        # A waiting node that finds no seat becomes a spare. Were the round replaced for it again and again, each new
-        # round would begin to watch it anew, and it would never be found silent.
-        # Once a member is done the job is about to end: a restart would throw away what has succeeded.
-        return state.seats > 0 and not state.done
+        """Whether the round is to be replaced for a waiting node."""
+        # A waiting node without a free seat becomes a spare. If the round were replaced for it repeatedly, each new
+        # round would restart the observation of its heartbeats, and it would never be found silent.
+        # Once a member is done the job is about to end: a restart would discard finished work.
+        return state is not None and bool(state.waiting) and state.seats > 0 and not state.done
 
     def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
-        """The standing of a round, by the state that was last read, and by the clock."""
+        """The standing of a round, by the last state that was read and by the clock."""
+        # The store was restarted without its contents: it has no state, or another incarnation without this round.
         if state is None or state.life != joined.state.life:
             return Standing.EXPELLED
         if state.closed is not None:
@@ -293,26 +306,25 @@ class Engine:
     # ---- leaving
 
     def leave(self) -> Generator[Effect, Seen, bool]:
-        """Take oneself off the lists; a complete round that loses a member is replaced. True if it was listed.
+        """Take this node off the lists; a complete round that loses a member is replaced. True if it was listed.
 
-        That spends a restart; where none is left, the rendezvous is closed as failed. A member whose workers have
-        succeeded stays: the others count on that, until the rendezvous is closed.
+        The loss of a member spends a restart. If no restart is left, the rendezvous is closed as failed. A member whose
+        workers have succeeded stays listed until the rendezvous is closed: the others count its success.
         """
 
         def change(view: View) -> State | None:
             state = view.state
             if state is None or view.membership is Membership.OUTSIDE:
                 return None
-            if state.closed is None and self.token in state.done:
-                return None
-            return changes.withdraw(state, self.me)
+            stays = state.closed is None and self.token in state.done
+            return None if stays else changes.withdraw(state, self.me)
 
         return (yield from self._once(Action.WITHDRAW, change))
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
-        """Before a member's health is checked: replace its round, as `join` would. True if it did.
+        """Replace a member's round before its health is checked, like `join`. True if it did.
 
-        The others restart at once. They wait for this node, and do not count it: they expect it until it joins or
+        The others restart at once. They wait for this node without counting it: it is expected until it joins or
         leaves.
         """
 
@@ -324,10 +336,10 @@ class Engine:
         return (yield from self._once(Action.REPLACE_ROUND, change))
 
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
-        """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
+        """Replace the round before a leaving member stops its workers; this spends a restart. True if it did.
 
-        Workers that lose a peer fail: so that this is not taken for a failure of the job, the round is over before.
-        Nobody begins the next one until this node has left.
+        Workers that lose a peer fail. The round is over before that, so their failures do not count as failures of the
+        job. No node begins the next round until this node has left.
         """
 
         def change(view: View) -> State | None:
@@ -344,7 +356,7 @@ class Engine:
         return (yield from self._once(Action.REPLACE_ROUND, change))
 
     def done(self, joined: Joined) -> Generator[Effect, Seen, bool]:
-        """Report that the workers have succeeded; when all members have, the rendezvous is closed. False: replaced."""
+        """Report that the workers have succeeded; the last report closes the rendezvous. False: nothing was written."""
 
         def change(view: View) -> State | None:
             state = view.state
@@ -355,6 +367,12 @@ class Engine:
             return changes.mark_done(state, self.me)
 
         return (yield from self._once(Action.MARK_DONE, change))
+
+    def report(self, joined: Joined) -> Generator[Effect, Seen, bool]:
+        """Call `done`; return whether the report is then in the state."""
+        yield from self.done(joined)
+        state = yield from look()
+        return state is not None and self.token in state.done
 
     def close(self, reason: str, verdict: str = "", *, anyway: bool = False) -> Generator[Effect, Seen, bool]:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
@@ -368,17 +386,16 @@ class Engine:
         return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, change))
 
     def drain(self, token: str, judge: Callable[[State], None]) -> Generator[Effect, Seen, bool]:
-        """An operator's mark on the node with this token; False: it is marked, has left, or the job is over.
+        """Mark the node with this token as drained by an operator. False: it was marked, has left, or the job is over.
 
         Args:
-            judge: looks at each state before the mark is written, and raises what refuses it.
+            judge: checks each state before the mark is written, and raises to refuse the mark.
         """
 
         def change(view: View) -> State | None:
             state = view.state
-            if state is None or state.closed is not None or token in state.draining:
-                return None
-            if (found := state.find(token)) is None:
+            found = state.find(token) if state is not None and state.closed is None else None
+            if state is None or found is None or token in state.draining:
                 return None
             judge(state)
             return changes.drain(state, self.me, found.node)
@@ -396,7 +413,7 @@ class Engine:
             lost += 1
         return False
 
-    # ---- what they share
+    # ---- shared
 
     def _view(self, observer: Observer, seen: Seen, *, late: bool) -> View:
         state, now = seen.state, seen.now
@@ -404,26 +421,26 @@ class Engine:
         return View(
             state, self.token, self.settings, late=late, lease=self.lease.holds(now), beat_due=self.lease.beat_due(now),
             call_over=state is not None and state.calling and now >= observer.call_ends(state),
-            # A member whose workers have succeeded may be gone: the others do not need its heartbeat any more.
+            # The process of a member whose workers have succeeded may have ended: no heartbeat is expected of it.
             silent=observer.silent(settings).difference(state.done if state is not None else ()),
         )  # fmt: skip
 
     def _changed(self, action: Action, view: View) -> State:
-        """The state after an action that the operators decided on."""
+        """The state after an action that an operator returned."""
         state, me = view.state, self.me
         if action is Action.ADD_TO_PARTICIPANTS:
             return changes.add_to_participants(state, me, self.settings, next(self._lives))
-        assert state is not None  # every other action is decided on a state
+        assert state is not None  # operators return every other action only for a state
         if action is Action.EXPEL:
             return changes.expel(state, me, view.silent)
         return _CHANGES[action](state, me)
 
     def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
-        """The round is replaced by a member that joins the next one."""
-        assert view.state is not None  # the exit operator decided on it
+        """The state in which this member has replaced the round."""
+        assert view.state is not None  # the exit operator has read it
         # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
-        # that comes a little later, the workers fail for the loss of their peers. A node whose lease is over does not
-        # report that failure: an outage of the store spends no restart of the job.
+        # that is a little later, workers fail because their peers are lost. A node whose lease is over does not report
+        # that failure: an outage of the store spends no restart of the job.
         failed = failed and view.lease
         if failed and final:
             return changes.fail_for_good(view.state, self.me, final)
@@ -432,11 +449,11 @@ class Engine:
     def _attempt(
         self, action: Action, changed: State, view: View, seen: Seen, lost: int
     ) -> Generator[Effect, Seen, Seen]:
-        """Write a state, or back off and read. A won write is a heartbeat, whose lease counts from the read before."""
+        """Write a state; after a lost write, back off and read. A won write renews the lease, from the last read on."""
         mine = changed.find(self.token)
         if mine is not None:
-            # The write may be won and its answer lost. Had `me` the old count then, the next write would repeat this
-            # heartbeat's number, and the others would see a heartbeat that stands still.
+            # The write may be won and its answer lost. If `me` kept the old count, the next write would repeat this
+            # heartbeat's number, and the others would see no new heartbeat.
             self.me = replace(self.me, beats=max(self.me.beats, mine.beats))
         after = yield Write(changed, action, tuple(decided(action, view.state, changed, self.me)))
         if not after.won:
@@ -446,7 +463,7 @@ class Engine:
         return after
 
     def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
-        """Wait for a revision of the state, or for the next moment at which this node's clock decides something."""
+        """Wait for a new revision, at most until the next heartbeat, the end of the last call or the deadline."""
         until = min(deadline, seen.now + self.settings.keep_alive_interval)
         if seen.state is not None:
             if seen.state.membership(self.token) is not Membership.OUTSIDE:
@@ -459,7 +476,8 @@ class Engine:
         """A pause after a lost write, drawn at random from a span that has room for all writers.
 
         In the time `took` of one attempt, from the read to the write, one writer succeeds. The number of writers is a
-        guess, which doubles with each loss. For a seat there are at most as many writers as free seats.
+        guess, which doubles with each loss. Of the nodes that compete for seats, at most as many succeed as seats are
+        free.
         """
         attempts = BACKOFF_ATTEMPTS * 2 ** min(lost, BACKOFF_DOUBLINGS)
         if action is Action.ADD_TO_PARTICIPANTS:
@@ -467,6 +485,24 @@ class Engine:
             attempts = min(attempts, view.settings.max_nodes - taken)
         span = max(BACKOFF_SECONDS_MIN, took) * attempts
         return Sync(self._draw() * min(BACKOFF_SECONDS_MAX, span))
+
+
+# ---- for nodes and operators
+
+
+def look() -> Generator[Effect, Seen, State | None]:
+    """Read the state once."""
+    return (yield Sync()).state
+
+
+def until_alone(token: str, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Generator[Effect, Seen, None]:
+    """Wait until no other node is listed, at most `seconds`, or until `hurry()` is true, which is polled."""
+    seen = yield Sync()
+    ends = seen.now + seconds
+    while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
+        if hurry():
+            return
+        seen = yield Sync(min(HURRY_SECONDS, ends - seen.now), seen.state.revision)
 
 
 _CHANGES: dict[Action, Callable[[State, Participant], State]] = {

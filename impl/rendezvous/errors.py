@@ -1,4 +1,4 @@
-"""The exceptions of the rendezvous: torch's, with what to do in the text."""
+"""The exceptions of the rendezvous: torch's exceptions, with a remedy in the text."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ else:
 
 
 class RendezvousError(TrystateError, torch_api.RendezvousError):
-    """Root of what the rendezvous raises; it is torch's `RendezvousError` as well."""
+    """The base of all errors of the rendezvous; it is also torch's `RendezvousError`."""
 
 
 class RendezvousClosedError(RendezvousError, torch_api.RendezvousClosedError):
-    """The rendezvous was closed; the text says by whom and why."""
+    """The rendezvous was closed; the text names the node and the reason."""
 
     symptom = "the-rendezvous-is-closed"
 
 
 class RendezvousDrained(RendezvousError):
-    """An operator has drained this node: it has left, and the others go on."""
+    """An operator has drained this node: it has left, and the others continue."""
 
     symptom = "a-node-was-drained"
 
@@ -38,13 +38,13 @@ class NotNeeded(SystemExit):
 
 
 class RendezvousIdShared(RendezvousError):
-    """The job had seats for other nodes alone, and no id of its own: whether it was this node's job is not known."""
+    """The job had seats for other nodes alone and no own id, so it is unknown whether this node belonged to it."""
 
     symptom = "the-rendezvous-is-closed"
 
 
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
-    """No round that includes this node was complete in time; the others go on without it."""
+    """No round with this node was complete in time; the others continue without it."""
 
     symptom = "no-round-begins"
 
@@ -60,12 +60,12 @@ class RendezvousConnectionError(RendezvousError, torch_api.RendezvousConnectionE
 
 
 class RendezvousStateError(RendezvousError, torch_api.RendezvousStateError):
-    """The store's value is no state of a rendezvous, or one of another version; it was not touched."""
+    """The value in the store is not a state of a rendezvous, or is of another version; it was not changed."""
 
     symptom = "settings-that-differ"
 
 
 class RendezvousSettingsError(RendezvousError, ValueError):
-    """The settings of this node are not those of the rendezvous that it wants to join, or are wrong in themselves."""
+    """The settings of this node differ from the settings of the rendezvous that it wants to join, or are invalid."""
 
     symptom = "settings-that-differ"

@@ -1,9 +1,9 @@
 """The events of this process's agents, as lines of JSON in the file that TRYSTATE_RECORD names.
 
 Theory of operation. `begin` is called by `trystate run`, and by torch for every torchrun that can import this package
-(`plugin`), whatever its backend: so torch's own agents are recorded by a variable alone. It puts a handler in torch's
-table of handlers, for the events of the rendezvous and for those of the agent, unless somebody else's is there; our own
-rendezvous calls `tell`. A line is one write to the end of the file, so that the agents of a machine may share it. A
+(`plugin`), whatever its backend: so torch's own agents are recorded by a variable alone. It puts a handler into torch's
+table of handlers, for the events of the rendezvous and of the agent, unless the table has another handler there. Our
+own rendezvous calls `tell`. A line is one write to the end of the file, so the agents of a machine may share it. A
 thread writes: an agent never waits for a disk. Lines that cannot be written in time are counted, and nothing more is
 written beyond FILE_BYTES_MAX.
 
@@ -12,11 +12,11 @@ Each line has `wall` and `monotonic` (seconds, on this host's clocks), `host`, `
     source "torch.rendezvous"   `node` (as torch names it; null before it has a name), `state`, `message`, `rank`,
                                 `endpoint`, `error`
     source "torch.agent"        `metadata`, as torch's event has it: role, ranks, restarts, errors
-    source "trystate"           `node`, and what our own log line has: life, round, version, writer, digest ...
+    source "trystate"           `node`, and the fields of our own log line: life, round, version, writer, digest ...
 
-torch looks through the whole stack for each event of its rendezvous, some 40 ms long, and only if somebody listens.
+torch inspects the whole stack for each event of its rendezvous, which takes some 40 ms, but only if a handler listens.
 
-Rule: nothing that goes wrong here reaches the job. Only torch's table and its loggers are touched, and nothing is read.
+Rule: a failure here never reaches the job. Only torch's table and its loggers are changed, and nothing is read.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ..store.server.log import Log
 
 VARIABLE = "TRYSTATE_RECORD"
 FILE_BYTES_MAX = 64 << 20  # an event has some 500 bytes, and a round a few events a node
-OURS = "trystate.rendezvous:"  # our rendezvous's events for torch's handlers; its own lines say more
+OURS = "trystate.rendezvous:"  # our rendezvous's events for torch's handlers; its own lines have more fields
 
 _log: Log | None = None
 
 
 def begin(path: str | None = None) -> bool:
-    """Record from now on in this process, if the variable names a file, or `path` does; whether it does.
+    """Record from now on in this process if the variable or `path` names a file; returns whether it does.
 
     Raises UsageError if the file cannot be written.
     """
@@ -54,7 +54,7 @@ def begin(path: str | None = None) -> bool:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(f"{VARIABLE}={path}: {error.strerror}: name a file that can be written") from error
+        raise UsageError(f"{VARIABLE}={path}: {error.strerror}; name a file that can be written") from error
     _log = Log(_writer(fd))
     atexit.register(_log.close)
     with contextlib.suppress(ImportError, AttributeError):  # a torch without these tables
@@ -68,7 +68,7 @@ def recording() -> bool:
 
 
 def tell(fields: dict[str, Any]) -> None:
-    """A line of our own rendezvous's log."""
+    """Record a line of our own rendezvous's log."""
     known = ("run_id", "monotonic_s", "wall_s")
     more = {name: value for name, value in fields.items() if name not in known}
     _say("trystate", fields["run_id"], **more)
@@ -94,10 +94,10 @@ def _writer(fd: int) -> Callable[[str], object]:
 
 
 class _Handler(logging.Handler):
-    """torch's events, each of which is the message of a logging record."""
+    """The handler of torch's events; each event is the message of a logging record."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(Exception):  # of another torch, maybe
+        with contextlib.suppress(Exception):  # another torch may have other events
             told = json.loads(record.getMessage())
             if "node_state" in told:
                 self._rendezvous(told)
@@ -117,7 +117,7 @@ class _Handler(logging.Handler):
 
 
 def _listen() -> None:
-    """Put the handler where torch looks for one, unless somebody has."""
+    """Put the handler into torch's table, unless it already has another one."""
     from torch.distributed.elastic import events
     from torch.distributed.elastic.events import handlers
 

@@ -1,7 +1,7 @@
 """The log of a node, in lines that a program can follow: one JSON object each, and torch's events.
 
-Rule: a line says which state it is about (round, version, digest), so that the lines of all nodes can be put in one
-order, and checked against the model.
+Rule: a line identifies its state (round, version, digest), so the lines of all nodes can be put into one order and
+checked against the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATES = {
 def log_to_stderr() -> None:
     """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers.
 
-    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO. A program with handlers of its own
+    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO. A program with its own handlers
     gets the records there.
     """
     package = logging.getLogger("trystate")
@@ -50,22 +50,15 @@ def log_to_stderr() -> None:
         package.addHandler(said)
 
 
-def _master_endpoint(state: State | None) -> str:
-    """The address at which the first member of a complete round serves its store; empty where there is none yet."""
-    if state is None or not state.complete or not state.participants:
-        return ""
-    return f"{state.participants[0].host}:{state.participants[0].port}"
-
-
 class Recorder:
-    """The events of one node; nothing is computed unless somebody listens."""
+    """The events of one node; nothing is computed unless a log or a handler listens."""
 
     def __init__(self, run_id: str, node: Node) -> None:
         self._run_id, self._node = run_id, node
         self._spans = Spans(run_id, str(node))
 
     def told(self, write: Write, won: bool) -> None:
-        """A write of this node is over; if it was won, so are its decisions made."""
+        """Log a write of this node and, if it was won, its decisions."""
         if log.isEnabledFor(logging.DEBUG) or event_file.recording():
             self._line(logging.DEBUG, "won" if won else "lost", write.state, action=write.action.name)
         for decision in write.decisions if won else ():
@@ -81,18 +74,18 @@ class Recorder:
         self.said("standing", state, standing=standing.name, cause=cause)
 
     def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
-        """One of the EVENTS, at INFO: each happens once a round or less."""
+        """Log one of the EVENTS, at INFO: each happens at most once per round."""
         assert event in EVENTS
         about = {} if state is None else {"round": state.round, "version": state.version}
         self._spans.said(event, about | ({} if rank is None else {"rank": rank}) | more)
         if log.isEnabledFor(logging.INFO) or event_file.recording():
             self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
-        # torch's own function inspects the whole stack to learn its caller's file; this one says its name.
+        # torch's `construct_and_record_rdzv_event` inspects the whole stack for its caller's file; this call does not.
         if not isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
             self._record(event, state, rank, more)
 
     def failed(self, error: Exception, state: State | None) -> None:
-        """Log the error that the caller is given."""
+        """Log the error that the caller receives."""
         self.said("failed", state, error=f"{type(error).__name__}: {error}")
 
     def _line(self, level: int, event: str, state: State | None, **more: Any) -> None:
@@ -111,6 +104,7 @@ class Recorder:
 
     def _record(self, event: str, state: State | None, rank: int | None, more: dict[str, Any]) -> None:
         node_state = STATES.get(event, NodeState.INIT)
+        first = state.participants[0] if state is not None and state.complete and state.participants else None
         told = {**({} if state is None else {"round": state.round, "version": state.version}), **more}
         record_rdzv_event(
             RdzvEvent(
@@ -120,7 +114,7 @@ class Recorder:
                 hostname=self._node.address,
                 pid=self._node.pid,
                 node_state=node_state,
-                master_endpoint=_master_endpoint(state),
+                master_endpoint=f"{first.host}:{first.port}" if first is not None else "",
                 rank=rank,
                 local_id=self._node.local_id,
                 error_trace=traceback.format_exc() if node_state is NodeState.FAILED else "",

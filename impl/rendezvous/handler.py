@@ -1,22 +1,35 @@
-"""torch's `RendezvousHandler` on our engine: the rendezvous as torchrun uses it.
+"""torch's `RendezvousHandler`, implemented with our engine: the rendezvous that torchrun uses.
 
-Theory of operation. Three kinds of threads of a node are here at the same time:
+Theory of operation. Three kinds of threads of a node run this module at the same time:
 
 - the agent's main thread, which calls `next_rendezvous` and, several times a second, `num_nodes_waiting`;
 - the heartbeat thread (`driver.KeepAlive`), from the end of `next_rendezvous` until the next one begins;
-- a thread that leaves (`_Resources.depart`), when the handler is dropped or the process ends.
+- a thread that leaves (`_Resources.release_async`) when the handler is dropped or the process ends.
 
 `_Resources` holds the engine, the state holder, the heartbeat thread and the endpoint. It has no reference to the
-handler, so that a handler without users is collected, and its finalizer lets the node leave. The heartbeat thread owns
-the state holder while it runs; an operation that comes meanwhile works on a clone with a connection of its own
+handler, so a handler without users is collected, and its finalizer makes the node leave. While the heartbeat thread
+runs, it owns the state holder. Other operations then use a clone of the state holder, which has its own connection
 (`run_on_clone`).
 
-Rule: `num_nodes_waiting` reads no store and never fails. Every operation on the store has a limit of time from the
-options. A node that goes leaves the rendezvous, however it goes.
+A restart of the job is spent whenever a complete round loses a member. These calls make a node leave or step out:
 
-Failures: the process is killed (the others expel the node after its window); the store does not answer while
-the process ends (`leave` returns after DEPART_SECONDS, and the others expel the node); the process forks (the child
-does nothing here: it is not the node).
+    call                     caller                                   the other nodes see
+    shutdown, close          torch's launcher, our agent              the rendezvous closed, or one node fewer
+    set_closed               any node                                 the rendezvous closed
+    done, then linger        our agent: its workers have succeeded    a member that is done; the last one closes
+    step_out                 our agent, before a health check         a member that is expected again
+    stand_aside              our agent: its health check failed       one node fewer, which may join again
+    give_notice, then leave  our agent, on a signal                   the round replaced, then one node fewer
+    leave, leave_last        our agent, at its end                    one node fewer
+
+Rule: `num_nodes_waiting` does not read the store and never fails. Every operation on the store has a time limit from
+the options. A node that ends leaves the rendezvous or is expelled.
+
+Failures:
+
+- The process is killed. The others expel the node after its expiry window.
+- The store does not answer while the process ends. `leave` returns after DEPART_SECONDS, and the others expel the node.
+- The process forks. The child does nothing here, because it is not the node.
 """
 
 from __future__ import annotations
@@ -53,7 +66,7 @@ from . import bootstrap, endpoint, meeting_place
 from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
-from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
+from .engine import RUNS, Effect, Engine, Joined, Seen, Standing, closed_error, look, until_alone
 from .errors import (
     NotNeeded,
     RendezvousClosedError,
@@ -73,11 +86,9 @@ from .waiting import SEATLESS, Teller, Waits, lasting, served, unfinished
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
-LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
-HURRY_SECONDS = 0.5  # between two looks at whether somebody is in a hurry
+LINGER_SECONDS = 0.5  # a node that has closed the rendezvous serves the store for this time, so others can read it
 OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
 SIGNALLED = (SignalException, KeyboardInterrupt)
-GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
 _local_ids = itertools.count()
 T = TypeVar("T")
@@ -88,11 +99,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
     """One node's part in the rendezvous of the agents of a job.
 
     Unlike torch's class of this name it has a lease: `num_nodes_waiting` is positive, and the agent stops its
-    workers, also when the node cannot know any more whether it is still a member.
+    workers, also when the node cannot confirm any more that it is still a member.
     """
 
     def __init__(self, options: Options, backend: Backend, at: endpoint.Endpoint | None = None) -> None:
-        """`backend` becomes the handler's, and so does the endpoint that it is `at`."""
+        """The handler owns `backend`, and the endpoint `at` if there is one."""
         self._options = options
         local_id = options.local_id if options.local_id is not None else next(_local_ids)
         address = options.local_addr or socket.gethostname()
@@ -104,23 +115,24 @@ class DynamicRendezvousHandler(RendezvousHandler):
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
         holder = StateHolder(backend, told=self._recorder.told)
         local = meeting_place.local(options)
-        self._part = part = _Resources(engine, holder, meeting, at, self._recorder.standing, local)
+        part = _Resources(engine, holder, meeting, at, self._recorder.standing, local)
+        self._part = part
         self._closed = False
-        self.for_launcher = False  # torch's `launch_agent` made it: its agent is the only one to use it
-        self._outer_error = sys.exc_info()[1]  # that the caller handles already: it is not the agent's
-        # At the end of the process before the stores close, which were imported earlier; else with the object.
-        dropped = weakref.finalize(self, part.depart, os.getpid())
+        self.for_launcher = False  # torch's `launch_agent` made the handler, and only its agent uses it
+        self._outer_error = sys.exc_info()[1]  # the caller handles this error already: it is not the agent's
+        # The node leaves when the handler is dropped, or at exit before the stores close, which registered earlier.
+        dropped = weakref.finalize(self, part.release_async, os.getpid())
         dropped.atexit = False
-        self._depart = part.at_exit = functools.partial(_depart, dropped, part)
-        atexit.register(self._depart)
-        part.at_end = Finalize(None, self._depart, exitpriority=0)  # a child of multiprocessing runs no atexit
+        self._leave = part.at_exit = functools.partial(_released, dropped, part)
+        atexit.register(self._leave)
+        part.at_end = Finalize(None, self._leave, exitpriority=0)  # children of multiprocessing run no atexit
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Self:
-        """The handler for torchrun's options and the node's command, as far as that is known.
+        """The handler for torchrun's options and the node's command, if the command is known.
 
         Raises:
-            RendezvousSettingsError: an option is wrong, or not the one of the other nodes.
+            RendezvousSettingsError: an option is wrong.
             RendezvousConnectionError: the endpoint cannot be reached.
         """
         options = meeting_place.checked(Options.of(params, command))
@@ -128,8 +140,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         for said in filter(None, (meeting_place.warning(options), meeting_place.ignored(options))):
             log.warning("%s", said)
         if options.run_id == NO_ID and params.endpoint:
-            log.warning("no --rdzv-id was given: this node takes part in the job %r, as any other at this endpoint "
-                        "that gives none; give each job an id", NO_ID)  # fmt: skip
+            log.warning("no --rdzv-id was given: this node joins the job %r, like every node at this endpoint without "
+                        "an id; give each job an --rdzv-id", NO_ID)  # fmt: skip
         at = endpoint.meet(options)
         return cls(options, StoreBackend(at.store, options.run_id, at.owner), at)
 
@@ -137,7 +149,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def from_store(
         cls, run_id: str, store: Any, min_nodes: int, max_nodes: int, local_addr: str | None = None, **config: Any
     ) -> Self:
-        """A handler on any torch store, which stays the caller's; `config` is what --rdzv-conf may have."""
+        """A handler on any torch store, which the caller closes; `config` takes the options of --rdzv-conf."""
         params = RendezvousParameters(NAME, "", run_id, min_nodes, max_nodes, local_addr, **config)
         return cls(Options.of(params), StoreBackend(store, run_id))
 
@@ -146,7 +158,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         cls, run_id: str, backend: RendezvousBackend, min_nodes: int, max_nodes: int,
         local_addr: str | None = None, **config: Any,
     ) -> Self:  # fmt: skip
-        """A handler on a backend that was written for torch's dynamic rendezvous."""
+        """A handler on any backend that implements the interface of torch's dynamic rendezvous."""
         params = RendezvousParameters(NAME, "", run_id, min_nodes, max_nodes, local_addr, **config)
         return cls(Options.of(params), TorchBackend(backend))
 
@@ -166,9 +178,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
     def next_rendezvous(self, failed: bool = False, lapsed: bool = False, final: str = "") -> RendezvousInfo:
-        """Join the next complete round, and meet its members.
+        """Join the next complete round and meet its members.
 
-        `failed`: because the workers did; `final`: why that is not restarted, and ends the job; `lapsed`: because they
+        `failed`: the workers failed. `final`: why that failure is not restarted but ends the job. `lapsed`: the workers
         were killed at the end of a lease.
 
         Raises:
@@ -177,28 +189,30 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousSettingsError: the other nodes have other settings.
             RendezvousConnectionError: the store cannot be reached.
             RendezvousDrained: an operator has drained this node, which has left.
-            NotNeeded: the launcher's process has nothing to do any more.
+            NotNeeded: the launcher's process has nothing left to do.
         """
         part, seen = self._part, self._part.seen
         self._recorder.said("joining", seen)
         try:
-            if seen is not None and seen.closed is not None:  # for good, also if the store went with its owner
+            if seen is not None and seen.closed is not None:  # final, even if the store has ended since
                 raise closed_error(seen.closed)
             while True:
                 joined = part.join(self._options.join_timeout, failed, lapsed, final)
                 failed, lapsed, final = False, False, ""
-                info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
+                info = part.meeting.begin(joined, lambda: self.standing() in RUNS)
                 if info is not None:
-                    # For the workers of torch's agent, which inherit it; ours gives it to its workers itself.
+                    # The workers of torch's agent inherit this variable; our agent passes it to its workers itself.
                     os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
                                         cause=joined.state.cause)  # fmt: skip
                     return info
-                self._recorder.said("broken", joined.state, standing=self._standing().name)
+                # A member was lost before all had met at the round's store. The node joins the next round.
+                self._recorder.said("broken", joined.state, standing=self.standing().name)
         except RendezvousError as error:
             state = part.holder.state
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
-                # torch's agent has no result for a node that never ran, and fails for want of one.
+                # A spare is not needed because the job has succeeded. torch's launcher (api.py:launch_agent) has no
+                # result for a node that never ran, and would report a failure.
                 if self.for_launcher and _succeeded(state):
                     raise NotNeeded(0) from None
                 raise
@@ -213,7 +227,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self._recorder.failed(error, state)
             if isinstance(error, RendezvousClosedError) and part.waits is not None and part.waits.late:
                 raise self._used_up(error) from None
-            if isinstance(error, RendezvousTimeoutError):  # it has left, also if it could not meet the others
+            if isinstance(error, RendezvousTimeoutError):  # the node leaves, even if its round was complete
                 for why in part.waits.reasons() if part.waits is not None else ():
                     error.add_note(why)
                 part.stop()
@@ -222,17 +236,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
             raise
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes wait for a seat that is there, at least 1 if this round is over; no store, never fails."""
-        standing, state = self._standing(), self._part.seen
+        """The number of waiting nodes with a free seat, or 1 if this round is over; reads no store, never fails."""
+        standing, state = self.standing(), self._part.seen
+        # torch's agent (api.py:_invoke_run) restarts its workers whenever the number is positive, whatever the reason.
         if standing in (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED):
             return 1
         return min(len(state.waiting), state.seats) if standing is Standing.NEWCOMERS and state is not None else 0
 
     def is_closed(self) -> bool:
         """Whether the rendezvous is closed. Raises RendezvousConnectionError."""
-        if self._closed or self._standing() is Standing.CLOSED:
+        if self._closed or self.standing() is Standing.CLOSED:
             return True
-        state = self._part.run_on_clone(_look(), self._options.close_timeout, OUTAGE_SECONDS_MAX)
+        state = self._part.run_on_clone(look(), self._options.close_timeout)
         return state is not None and state.closed is not None
 
     def set_closed(self) -> None:
@@ -240,9 +255,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._close("set_closed() was called", anyway=True)
 
     def shutdown(self) -> bool:
-        """End this node's part: a member closes the rendezvous for all, anybody else leaves. False if it failed."""
+        """End this node's part: a member closes the rendezvous for all, any other node leaves. False if it failed."""
         if torch_release.is_agents(sys._getframe(1)):
-            return True  # nothing is known yet of how the job ends; the launcher calls again
+            return True  # the result of the job is not known yet; the launcher calls again
         error = sys.exc_info()[1]  # torch calls this from a `finally`: an agent that raises nothing has succeeded
         if error is not None and error is not self._outer_error:
             failed = "failed" if self.for_launcher else ""
@@ -255,26 +270,27 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def state(self) -> State | None:
-        """The shared state, as this node saw it last."""
+        """The shared state as this node has read it last."""
         return self._part.seen
 
     def standing(self) -> Standing:
         """The standing of this node's round; never waits, never fails."""
-        return self._standing()
+        beating = self._part.keep_alive
+        return beating.standing() if beating is not None else Standing.CURRENT
 
     def wait(self, seconds: float, known: Standing) -> None:
-        """Return when the standing is another one than is known, or after `seconds`."""
+        """Return when the standing differs from `known`, or after `seconds`."""
         beating = self._part.keep_alive
         if beating is not None:
             beating.wait(seconds, known)
 
     def unfinished(self) -> str:
-        """The nodes whose workers still run, in a sentence, once those of this node have succeeded; else empty."""
+        """The sentence for a node whose workers have succeeded while other nodes' workers still run; else empty."""
         return unfinished(self._part.seen, self._part.engine.token)
 
     @property
     def makes_room(self) -> bool:
-        """Whether the round is replaced for a node that waits: an agent says so while its workers run."""
+        """Whether the round is replaced for a waiting node; an agent sets it while its workers run."""
         return self._part.engine.makes_room
 
     @makes_room.setter
@@ -282,16 +298,19 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._part.engine.makes_room = wanted
 
     def on_renewal(self, told: Callable[[float], None]) -> None:
-        """`told` hears after each acknowledged heartbeat when the lease ends, by `holder.elapsed`; on any thread."""
+        """Call `told` with the new end of the lease after each acknowledged heartbeat, on any thread.
+
+        The time is one of `state_holder.elapsed`.
+        """
         self._part.engine.lease.renewed = told
 
     @property
     def max_restarts(self) -> int:
-        """Of the job; -1: they are not counted here."""
+        """The restarts of the job; -1: the rendezvous does not count them."""
         return self._options.settings.max_restarts
 
     def count_restarts(self, max_restarts: int) -> None:
-        """Before the first join: have the job's restarts counted here, where the options do not say how many."""
+        """Make the rendezvous count the job's restarts, before the first join, if the options have no limit."""
         settings = replace(self._options.settings, max_restarts=max_restarts)
         self._options, self._part.engine.settings = replace(self._options, settings=settings), settings
 
@@ -307,55 +326,51 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """
         part = self._part
         assert part.joined is not None  # after next_rendezvous
-        return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
+        return part.run_on_clone(part.engine.report(part.joined), self._options.close_timeout)
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
-        """Before the health of this node is checked: replace its round, so that the others restart; never fails.
+        """Replace this node's round before its health is checked, so the others restart; never fails.
 
-        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`,
-        which replaces the round if this could not.
+        They wait for this node until it joins, leaves or steps back. `failed`, `lapsed`: see `next_rendezvous`,
+        which replaces the round if this call could not.
         """
-        part = self._part
-        if part.joined is not None and part.listed:
-            with contextlib.suppress(RendezvousError):
-                part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
+        self._part.ends_the_round(lambda joined: self._part.engine.step_out(failed, lapsed))
 
     def stand_aside(self) -> None:
-        """Take this node off the lists, which it may join again; never fails: if need be the others expel it."""
+        """Take this node off the lists; it may join again. Never fails: without the store, the others expel it."""
         self._part.stop()
         with contextlib.suppress(RendezvousError):
             self._part.leave(LEAVE_SECONDS)
 
     def give_notice(self) -> None:
-        """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""
-        part = self._part
-        if part.joined is not None and part.listed:
-            with contextlib.suppress(RendezvousError):
-                part.run_on_clone(part.engine.give_notice(part.joined), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
+        """End the round of a leaving node before it stops its workers; this spends a restart and never fails."""
+        self._part.ends_the_round(self._part.engine.give_notice)
 
     def linger(self) -> None:
-        """If this node serves the endpoint: wait until the others have left; never fails.
+        """Wait until the other nodes have left, if this node serves the endpoint; never fails.
 
         The nodes of its own job have a window to leave, the nodes of other jobs have other_jobs_timeout.
         """
         settings = self._options.settings
         if self._part.serves:
             with contextlib.suppress(RendezvousError):
-                steps = _alone(self._part.engine.token, settings.expiry_seconds)
-                self._part.run_on_clone(steps, settings.expiry_seconds, OUTAGE_SECONDS_MAX)
+                steps = until_alone(self._part.engine.token, settings.expiry_seconds)
+                self._part.run_on_clone(steps, settings.expiry_seconds)
             self._part.serve_others(self._options.other_jobs_timeout)
 
     def close(self, reason: str, verdict: str = "") -> bool:
-        """`shutdown`, with the reason that the others are told, and how the job ended."""
-        part, over = self._part, self._standing() is Standing.CLOSED
+        """Like `shutdown`, but with the reason that the other nodes read and the result of the job."""
+        part, over = self._part, self.standing() is Standing.CLOSED
         part.stop()
         try:
             if part.listed and not over and not self._close(reason, anyway=False, verdict=verdict):
                 part.leave(self._options.close_timeout)
+            # The others must read that the job is closed before the store ends with this node.
             if self._closed and part.serves:
                 time.sleep(LINGER_SECONDS)
             self._closed = self._closed or over
-            # torch's launcher has nothing to do after this. A signal that has ended the agent ends the store too.
+            # torch's launcher has nothing to do after this, so the node serves other jobs until they have left. A
+            # signal that has ended the agent ends the store too.
             if self._closed and self.for_launcher and not isinstance(sys.exc_info()[1], SIGNALLED):
                 with contextlib.suppress(*SIGNALLED):
                     part.serve_others(self._options.other_jobs_timeout)
@@ -368,31 +383,31 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
     def leave_last(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """`leave`; where this node serves the endpoint, it goes on serving until the others have left.
+        """Like `leave`, but a node that serves the endpoint continues to serve until the others have left.
 
-        That ends after close_timeout at the latest, or when `hurry` says so, which is asked twice a second.
+        Returns after at most close_timeout, or as soon as `hurry()` is true (polled twice a second).
         """
         part, seconds, teller = self._part, self._options.close_timeout, Teller()
         if part.serves:
             part.stop()
             with contextlib.suppress(RendezvousError):
-                part.leave(LEAVE_SECONDS)  # first: nobody waits for a node that will not come back
+                part.leave(LEAVE_SECONDS)  # first: then no node waits for one that will not come back
                 ends, token = part.holder.clock() + seconds, part.engine.token
 
-                def look(seen: Seen) -> None:
+                def say(seen: Seen) -> None:
                     teller.tell(
                         lambda: served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}"
                     )
 
-                part.run_on_clone(_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX, look)
+                part.run_on_clone(until_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, say)
         self.leave()
 
     def leave(self) -> None:
-        """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice.
+        """Take this node off the rendezvous, which continues without it; never fails, and may be called twice.
 
-        Returns after DEPART_SECONDS at the latest.
+        Returns after at most DEPART_SECONDS.
         """
-        self._depart()
+        self._leave()
 
     def __enter__(self) -> Self:
         return self
@@ -405,12 +420,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def __repr__(self) -> str:
         return f"<DynamicRendezvousHandler of {self._part.engine.me.node} in {self._options.run_id!r}>"
 
-    def _standing(self) -> Standing:
-        beating = self._part.keep_alive
-        return beating.standing() if beating is not None else Standing.CURRENT
-
     def _unused(self, state: State, error: RendezvousError) -> bool:
-        """Whether the rendezvous was closed while this node had no seat: then the node says so."""
+        """Whether the rendezvous was closed while this node had no seat, which is then logged."""
         token, waits = self._part.engine.token, self._part.waits
         had = SEATLESS.get(state.membership(token))
         # The last member closes the rendezvous as succeeded and leaves, which gives its seat to a spare. A spare that
@@ -421,69 +432,50 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if had is None:
             return False
         cause = f"max_nodes={state.settings.max_nodes}, and {len(state.participants)} other nodes were members"
-        log.warning("this node was %s of the job %r (%s), so that no worker ran here at the end: %s", had,
+        log.warning("this node was %s of the job %r (%s), and no worker ran here at the end: %s", had,
                     self.get_run_id(), cause, error)  # fmt: skip
         self._recorder.said("unused", state, cause=cause)
         if self.get_run_id() == NO_ID and self._part.joined is None:
             raise RendezvousIdShared(
                 f"no worker has run here: the job {NO_ID!r} had its workers on other nodes ({cause}), and is over. No "
-                "--rdzv-id was given, so that this node took part in the job of all that give none: if it is another "
-                "job, give it an --rdzv-id; a spare of a job that has an id ends as that job does"
+                "--rdzv-id was given, and this node joined the job of all nodes without an id. If it belongs to "
+                "another job, give that job an --rdzv-id; a spare of a job with an id ends with the job's result"
             )
         return True
 
     def _used_up(self, error: RendezvousError) -> RendezvousClosedError:
-        """The error of a node that came when the job was over: it is not about a failure of this node's."""
+        """The error of a node that started after the end of the job; the node itself has not failed."""
         state = self._part.holder.state
         closed = state.closed if state is not None else None
         end = {"succeeded": " and has succeeded", "failed": " and has failed"}.get(closed.verdict if closed else "", "")
         return RendezvousClosedError(
-            f"the job {self.get_run_id()!r} was over{end} before this node came, which has started nothing: {error}. "
-            "Each id is for one job: a new one needs a new --rdzv-id, or the variable PET_RDZV_ID where a launcher has "
-            "no such option, as accelerate"
+            f"the job {self.get_run_id()!r} was over{end} before this node came, and no worker ran here: {error}. An "
+            "id is for one job: give a new job a new --rdzv-id, or set the variable PET_RDZV_ID if the launcher has no "
+            "such option, like accelerate"
         )
 
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
-        """True if the rendezvous is closed now, by whomever."""
+        """Close the rendezvous. True if it is closed now, by this node or another."""
         steps = self._part.engine.close(reason, verdict, anyway=anyway)
-        done = self._part.run_on_clone(steps, self._options.close_timeout, OUTAGE_SECONDS_MAX)
+        done = self._part.run_on_clone(steps, self._options.close_timeout)
         self._closed = done or self.is_closed()
         return self._closed
 
 
-def _depart(dropped: weakref.finalize[..., Any], part: _Resources) -> None:
-    """Have the node leave, unless it has left or somebody else sees to that; wait until it has, with a limit."""
+def _released(dropped: weakref.finalize[..., Any], part: _Resources) -> None:
+    """Make the node leave, unless it has left or another call does that; wait for it, with a limit."""
     dropped()
     if not part.departed.wait(DEPART_SECONDS):
-        log.warning("the store did not answer within %g s: the others will notice that this node has left",
+        log.warning("the store did not answer within %g s; the other nodes will notice that this node has left",
                     DEPART_SECONDS)  # fmt: skip
-
-
-def _look() -> Generator[Effect, Seen, State | None]:
-    return (yield Sync()).state
 
 
 def _succeeded(state: State) -> bool:
     return state.closed is not None and state.closed.verdict == "succeeded"
 
 
-def _done(engine: Engine, joined: Joined) -> Generator[Effect, Seen, bool]:
-    yield from engine.done(joined)
-    state = (yield Sync()).state
-    return state is not None and engine.token in state.done
-
-
-def _alone(token: str, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Generator[Effect, Seen, None]:
-    seen = yield Sync()
-    ends = seen.now + seconds
-    while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
-        if hurry():
-            return
-        seen = yield Sync(min(HURRY_SECONDS, ends - seen.now), seen.state.revision)
-
-
 class _Resources:
-    """The resources of a handler, released at its end; without a reference to the handler: see the module."""
+    """The resources of a handler, released at its end. They do not refer to the handler: see the module's docstring."""
 
     def __init__(
         self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
@@ -494,11 +486,11 @@ class _Resources:
         self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
         self.keep_alive: KeepAlive | None = None
         self.joined: Joined | None = None
-        self.waits: Waits | None = None  # of the last join
-        self.listed = False  # True from the beginning of a join: after a failed one it is unknown, and `leave` asks
+        self.waits: Waits | None = None  # the sentences of the last join
+        self.listed = False  # True from the start of a join; after a failed one it is unknown, and `leave` reads it
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # registered with atexit
-        self.at_end: Finalize[Any] | None = None  # and with multiprocessing
+        self.at_end: Finalize[Any] | None = None  # registered with multiprocessing
 
     @property
     def serves(self) -> bool:
@@ -507,7 +499,7 @@ class _Resources:
 
     @property
     def seen(self) -> State | None:
-        """The state as it was seen last."""
+        """The state as it was read last."""
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
     def join(self, seconds: float, failed: bool = False, lapsed: bool = False, final: str = "") -> Joined:
@@ -531,28 +523,36 @@ class _Resources:
         return ""
 
     def run_on_clone(
-        self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float,
+        self,
+        steps: Generator[Effect, Seen, T],
+        timeout_seconds: float,
         look: Callable[[Seen], None] = lambda seen: None,
-    ) -> T:  # fmt: skip
-        """Run a generator on a connection of its own, while another thread uses the state holder."""
+    ) -> T:
+        """Run a generator on its own connection while another thread uses the state holder."""
         holder = self.holder.clone()
         try:
-            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds, look=look)
+            return run(steps, holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=timeout_seconds, look=look)
         finally:
             holder.close()
 
+    def ends_the_round(self, steps: Callable[[Joined], Generator[Effect, Seen, object]]) -> None:
+        """Run a generator that replaces the node's round, if it has one; never fails."""
+        if self.joined is not None and self.listed:
+            with contextlib.suppress(RendezvousError):
+                self.run_on_clone(steps(self.joined), OUTAGE_SECONDS_MAX)
+
     def leave(self, timeout_seconds: float) -> None:
         if self.listed:
-            self.run_on_clone(self.engine.leave(), timeout_seconds, OUTAGE_SECONDS_MAX)
+            self.run_on_clone(self.engine.leave(), timeout_seconds)
             self.listed = False
 
     def serve_others(self, seconds: float) -> None:
-        """Leave, and return when no other job uses the store that this node serves, after `seconds` at the latest."""
+        """Leave; return when no other job uses the store that this node serves, or after `seconds`."""
         if self._place is None or not self.serves:
             return
         self.stop()
         with contextlib.suppress(RendezvousError):
-            self.leave(LEAVE_SECONDS)  # first: nobody waits for a node that has ended
+            self.leave(LEAVE_SECONDS)  # first: then no node waits for one that has ended
         self._place.serve_others(seconds)
 
     def stop(self) -> None:
@@ -561,31 +561,31 @@ class _Resources:
             return
         if beating.stop():
             self.holder.resume()
-        else:  # the thread is stuck in an operation of the store: it keeps this holder, and gets no other
+        else:  # the thread is stuck in an operation of the store: it keeps this holder, and ends with it
             stuck, self.holder = self.holder, self.holder.clone()
             stuck.close()
 
-    def depart(self, owner: int) -> None:
-        """Leave, and let go of everything, in another thread; a fork of the node does neither.
+    def release_async(self, owner: int) -> None:
+        """Leave and release everything in another thread; a fork of the node does neither.
 
-        The collector of garbage calls this in any thread, which may hold any lock: `threading` would take one.
+        The garbage collector calls this on any thread, which may hold any lock, and `threading` would take a lock.
         """
         if os.getpid() != owner:
             self.departed.set()
             return
         try:
-            _thread.start_new_thread(self._depart, ())
-        except RuntimeError:  # the interpreter ends
-            self._depart()
+            _thread.start_new_thread(self._release, ())
+        except RuntimeError:  # the interpreter is shutting down
+            self._release()
 
-    def _depart(self) -> None:
+    def _release(self) -> None:
         try:
             self.stop()
             self.holder.interrupt()
             try:
                 self.leave(LEAVE_SECONDS)
             except RendezvousError as error:
-                log.warning("the others will notice that this node has left, it could not tell them: %s", error)
+                log.warning("this node could not report that it leaves; the other nodes will notice it: %s", error)
             self.holder.close()
             self.meeting.close()
             if self._place is not None:

@@ -1,10 +1,10 @@
 """The owner of a store that a node serves at the endpoint: the store ends with that node, and other jobs may use it.
 
-The node that serves writes its job beside the states. A node of another job warns when it finds that, and its errors
-name the job when the store is gone. When its own job has ended, the node that serves continues to serve until the nodes
-of other jobs have left (`serve`), up to a limit, and warns if it ends before that.
+The node that serves writes its job next to the states. A node of another job warns when it reads that, and its errors
+name the job when the store has ended. After its own job, the serving node continues to serve until the nodes of other
+jobs have left (`serve`), up to a limit, and warns if it ends before that.
 
-Rule: nothing here but `serve` waits longer than an operation of the store, or keeps a node from meeting or ending.
+Rule: only `serve` waits longer than an operation of the store, and only `serve` delays the end of a node.
 """
 
 from __future__ import annotations
@@ -24,30 +24,25 @@ from .notifier import look
 from .state import NAMED_MAX, State, named
 from .waiting import Teller, lasting
 
-KEY = "trystate/hosted-by"  # no job's state: those end with /state
-LOOK_SECONDS = 2.0  # at a server that is this node's own
-JOB_BYTES_MAX = 1000  # of a name that is shown
-PAUSE_SECONDS = 0.5  # between two looks at the other jobs
+KEY = "trystate/hosted-by"  # not the key of a job's state, which ends with /state
+LOOK_SECONDS = 2.0  # timeout of a request to this node's own server
+JOB_BYTES_MAX = 1000  # the part of a job's name that is shown
+PAUSE_SECONDS = 0.5  # polling interval of the other jobs
 UNREADABLE_SECONDS = 60.0  # the window of a job whose state is of another version
 
 log = logging.getLogger("trystate.rendezvous")
 
 
-def claim(store: Any, job: str) -> None:
-    """Write whose node serves the store."""
-    store.set(KEY, job)
-
-
 def owner(store: Any, job: str) -> str:
-    """The job whose node serves the store, if it is another one than this, which is warned; else empty."""
+    """The job whose node serves the store, with a warning, if it is another job than this one; else empty."""
     found = look(store, KEY)
     name = bytes(found or b"")[:JOB_BYTES_MAX].decode(errors="replace")
     if name in ("", job):
         return ""
     log.warning(
         "a node of the job %r serves the store at this endpoint. It continues when its own job is over, but not when "
-        "it is killed or gets a signal: then the workers of this job, %r, are stopped. Give this job an endpoint of "
-        "its own, or run `trystate store serve`, which serves any number of jobs", name, job,
+        "it is killed or gets a signal: then the workers of this job, %r, are stopped. Give this job its own "
+        "endpoint, or run `trystate store serve`, which serves any number of jobs", name, job,
     )  # fmt: skip
     return name
 
@@ -58,9 +53,9 @@ def serve(
 ) -> bool:  # fmt: skip
     """Return True when no other job uses the store, False after `seconds`, with a line in the log each minute.
 
-    A job uses it while its state lists nodes and changes, as their heartbeats change it: a state that has been the same
-    for the job's window is of nodes that were killed. While the store is too slow to answer, the jobs are those that it
-    listed last: a busy machine ends no job.
+    A job uses the store while its state lists nodes and their heartbeats change it. If a state has not changed for the
+    job's window, its nodes are regarded as dead. While the store is too slow to answer, the last list of jobs counts: a
+    busy machine ends no job.
     """
     ends, teller = clock() + seconds, Teller()
     found: dict[str, tuple[bytes, State | None]] = {}
@@ -83,16 +78,16 @@ def serve(
 
 
 def warn_of_others(store: Any, job: str) -> None:
-    """Name the other jobs that have nodes at a store that ends now."""
+    """Log the other jobs with nodes at a store that ends now."""
     found = {name: state for name, (_, state) in (_others(store, job) or {}).items()
              if state is None or state.closed is None}  # fmt: skip
     if found:
-        log.warning("this node, of the job %r, ends, and with it the store that it serves; others use that: %s. They "
-                    "stop their workers", job, _named(found))  # fmt: skip
+        log.warning("this node of the job %r ends, and with it the store that it serves. Other jobs use that store and "
+                    "will stop their workers: %s", job, _named(found))  # fmt: skip
 
 
 def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]] | None:
-    """The state of each other job that has nodes at the store, as `jobs.stored`; None: the store was too slow."""
+    """The state of each other job with nodes at the store, as in `jobs.stored`; None: the store was too slow."""
     found: dict[str, tuple[bytes, State | None]] = {}
     try:
         store.set_timeout(timedelta(seconds=LOOK_SECONDS))
@@ -102,7 +97,7 @@ def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]] | Non
                 found[name] = data, state
     except StoreTimeout:
         return None
-    except (TrystateError, RuntimeError, OSError):  # the server is gone already
+    except (TrystateError, RuntimeError, OSError):  # the server has ended already
         return {}
     return found
 

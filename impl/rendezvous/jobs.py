@@ -1,12 +1,12 @@
-"""The jobs whose rendezvous a store holds, by its keys: ours, and those of torch's c10d rendezvous.
+"""The jobs whose rendezvous a store holds, by its keys: jobs of ours, and jobs of torch's c10d rendezvous.
 
-Rule: nothing is written here, and keys are listed only where a person asks or a node has waited for a while.
+Rule: nothing is written here, and keys are listed only on a person's request or after a node has waited for a while.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ def names(there: Iterable[str]) -> list[str]:
 
 
 def stored(store: Any, job: str) -> tuple[bytes | None, State | None]:
-    """A job's state as it is stored, and decoded; None: there is none, or it is of another version."""
+    """A job's state as stored and as decoded; None: the store has no state, or one of another version."""
     data = look(store, keys(job)[OURS])
     try:
         return data, decode(data) if data is not None else None
@@ -52,26 +52,21 @@ class Jobs:
 
 
 def jobs(store: Any) -> Jobs | None:
-    """The jobs of a store; None: its server cannot list keys, as some of torch's cannot."""
+    """The jobs of a store; None: its server cannot list keys, like some of torch's."""
     try:
         there = store.list_keys()
     except (DistError, RuntimeError, NotImplementedError, AttributeError):  # older releases of torch have no list_keys
         return None
     states = {key for key in there if key.startswith("torch.rendezvous.")}
-    torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
-    return Jobs(tuple(names(there)), tuple(sorted(torchs)), len(there))
-
-
-def _is_of_a_round(key: str, there: Collection[str]) -> bool:
-    """A key of the workers in torch's round N: `torch.rendezvous.ID.N/...`, beside the state `torch.rendezvous.ID`.
-
-    An id may hold dots, digits and slashes: the state of the job decides.
-    """
-    return any(key[: found.start()] in there for found in ROUND.finditer(key))
+    # The keys of torch's workers in round N are `torch.rendezvous.ID.N/...`. An id may contain dots, digits and
+    # slashes, so a key is one of a round only if the state of its job exists.
+    whole = [key for key in states if not any(key[: found.start()] in states for found in ROUND.finditer(key))]
+    torchs = sorted(key.removeprefix("torch.rendezvous.") for key in whole)
+    return Jobs(tuple(names(there)), tuple(torchs), len(there))
 
 
 def others_that_wait(store: Any, job: str) -> str:
-    """The other jobs of a store that have no complete round either, in a sentence; empty: there are none."""
+    """The sentence about other jobs of a store without a complete round; empty if no such job exists."""
     found = jobs(store)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Whether all nodes of a job can meet at the endpoint that one of them was given.
+"""The check whether all nodes of a job can meet at the endpoint of one of them.
 
 Rule: a name is not looked up here. What `localhost`, a loopback address and a wildcard mean is known without that; any
 other name may mean a loopback address on its own machine and the right address elsewhere, as on Debian.
@@ -22,9 +22,9 @@ OF_ONE_NODE = "localhost:0"  # any free port: no other job can have it
 
 
 def checked(options: Options) -> Options:
-    """The options with an endpoint; a job of one node that has none gets a store of its own.
+    """The options with an endpoint; a job of one node without an endpoint gets its own store.
 
-    Raises RendezvousSettingsError if there is no endpoint and the job may have several nodes.
+    Raises RendezvousSettingsError if the endpoint is empty and the job may have several nodes.
     """
     if options.endpoint or options.store_type != "tcp":
         return options
@@ -34,26 +34,26 @@ def checked(options: Options) -> Options:
     raise RendezvousSettingsError(
         f"--rdzv-endpoint is empty, and --nnodes={low}:{high}: each node would wait at its own localhost. Give all "
         f"nodes the same HOST:PORT{of_a_platform()}, by --rdzv-endpoint or by the variable PET_RDZV_ENDPOINT; with "
-        "accelerate leave out --same_network, which passes no endpoint"
+        "accelerate, leave out --same_network, which passes no endpoint"
     )
 
 
 def of_a_platform() -> str:
-    """The endpoint that the variables of a platform may stand for, as a part of a sentence; empty without them."""
+    """The clause with the endpoint that a platform's variables suggest; empty without such variables."""
     address, port = os.environ.get("PET_MASTER_ADDR"), os.environ.get("PET_MASTER_PORT")
     return f", for example {address}:{port or DEFAULT_PORT} from PET_MASTER_ADDR and PET_MASTER_PORT" if address else ""
 
 
 def ignored(options: Options) -> str:
-    """The sentence for variables of static rendezvous that a platform sets, and that have no effect; empty: none."""
+    """The sentence for a platform's variables of static rendezvous, which have no effect; empty without them."""
     names = [] if options.rank_key else ["PET_NODE_RANK"]
     if _host(options.endpoint) != os.environ.get("PET_MASTER_ADDR"):
         names += ["PET_MASTER_ADDR", "PET_MASTER_PORT"]
     found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
     if not found:
         return ""
-    return (f"without effect: {', '.join(found)}. The rendezvous gives ranks and a master; nodes meet at "
-            "--rdzv-endpoint, and --rdzv-conf rank_key=env:PET_NODE_RANK has ranks follow that variable")  # fmt: skip
+    return (f"without effect: {', '.join(found)}. The rendezvous assigns ranks and a master; nodes meet at "
+            "--rdzv-endpoint, and --rdzv-conf rank_key=env:PET_NODE_RANK makes ranks follow that variable")  # fmt: skip
 
 
 def local(options: Options) -> str:
@@ -64,7 +64,7 @@ def local(options: Options) -> str:
 
 
 def warning(options: Options) -> str:
-    """The same with its consequence and a remedy, for the start of a node."""
+    """Like `local`, with the consequence and a remedy, for the start of a node."""
     said = local(options)
     if not said:
         return ""

@@ -1,7 +1,7 @@
 """Notifications that the state has changed, on any store: a node waits for a key, or polls.
 
-Rule: correctness never depends on notifications; they only shorten the wait. A node that gets none reads the state at
-the end of the time that the engine gave it.
+Rule: correctness never depends on notifications; they only shorten the wait. A node without a notification reads the
+state at the end of the engine's wait.
 """
 
 from __future__ import annotations
@@ -10,35 +10,28 @@ import random
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 
 from ..store.base import Store
 
-ABSENT = b"\x00absent"  # no value of ours; compared with an absent key, a store answers with what it was given
-SLICE_SECONDS_MIN = 0.005  # torch's stores count whole milliseconds, and wait for ever if there are none
-SLICE_SECONDS = 0.5  # a wait of torch's stores cannot be ended from outside: it takes no longer than this
-WAIT_SECONDS = 5.0  # one of ours ends when the store is closed, but whether a server still lives is seen after it
-POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.001, 0.25  # between two reads: the first pause, and the longest
-KEPT = 64  # keys of older revisions that are left, for nodes that are late
-
-
-class Notifier(Protocol):
-    """`Backend.wait` and `Backend.notify` on one kind of store; no wait begins once its `ended` is set."""
-
-    def wait(self, revision: int, seconds: float) -> None: ...
-    def notify(self, revision: int) -> None: ...
+ABSENT = b"\x00absent"  # not a value of ours; a store returns it from a comparison with an absent key
+SLICE_SECONDS_MIN = 0.005  # torch's stores count whole milliseconds, and wait for ever on 0 milliseconds
+SLICE_SECONDS = 0.5  # limit of a wait of torch's stores, which cannot be ended from outside
+WAIT_SECONDS = 5.0  # limit of a wait of ours: closing the store ends it, a dead server is noticed only after it
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.001, 0.25  # the first pause between two reads, and the longest
+KEPT = 64  # keys of older revisions that are kept for late nodes
 
 
 def look(store: Any, key: str) -> bytes | None:
-    """The value of a key, in one request that never waits; None: it has none."""
+    """The value of a key, in one request that never waits; None: the key is absent."""
     found = bytes(store.compare_set(key, ABSENT, ABSENT))
     return None if found == ABSENT else found
 
 
 def listen(store: Any, key: str, ended: threading.Event) -> Notifier:
-    """The notifier for this store: a key that is waited for, or polling."""
+    """The notifier for this store: a key that is waited for, or polling. No wait begins once `ended` is set."""
     base = store
     while hasattr(base, "underlying_store"):
         base = base.underlying_store
@@ -55,7 +48,7 @@ class KeyNotifier:
     """Each revision has a key, which is set when the revision is written and waited for before."""
 
     def __init__(self, store: Any, key: str, ended: threading.Event, most: float) -> None:
-        """`most`: seconds that one wait in the store may take; a longer one is cut into several."""
+        """`most`: seconds that one wait in the store may take; a longer wait is split."""
         self._store, self._key, self._ended, self._most = store, key, ended, most
 
     def wait(self, revision: int, seconds: float) -> None:
@@ -77,7 +70,7 @@ class KeyNotifier:
 
 
 class PollingNotifier:
-    """Polling: `wait` returns after a pause, so that its caller reads. The pause doubles while nothing changes."""
+    """Polling: `wait` returns after a pause, and its caller reads. The pause doubles while nothing changes."""
 
     def __init__(self, ended: threading.Event) -> None:
         self._ended = ended
@@ -90,3 +83,6 @@ class PollingNotifier:
 
     def notify(self, revision: int) -> None:
         pass
+
+
+Notifier = KeyNotifier | PollingNotifier

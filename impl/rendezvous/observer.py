@@ -1,13 +1,13 @@
-"""Facts that a node knows by its own monotonic clock: silent nodes, the end of a last call, and its own lease.
+"""Facts that a node derives from its own monotonic clock: silent nodes, the end of a last call, and its own lease.
 
-A failure detector without a common clock. torch compares the wall clocks of two machines
-(dynamic_rendezvous.py, _sanitize); here no clock is compared with another.
+This is a failure detector without a common clock. torch compares the wall clocks of two machines
+(dynamic_rendezvous.py, _sanitize). Here each node uses only its own clock.
 
     member     writes a heartbeat at t0, and has a lease until t0 + lease_seconds, by its clock
-    observer   reads that heartbeat at t1 >= t0, and takes the member for silent at t1 + expiry_seconds, by its clock
+    observer   reads that heartbeat at t1 >= t0, and considers the member silent at t1 + expiry_seconds, by its clock
 
-`lease_seconds` is less than `expiry_seconds`, by more than two clocks that go wrong by 1 % each can differ. So a member
-that cannot reach the store stops its workers before any observer expels it: two groups never train at the same time.
+`expiry_seconds` exceeds `lease_seconds` by more than the drift of two clocks that are each wrong by 1 %. So a member
+that cannot reach the store stops its workers before any observer expels it. Two groups never train at the same time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from .state import Settings, State
 
-# The store is away for a minute: no node can write a heartbeat, and no observer can read one. Did the minute count, the
-# first observer that is back would find all others silent and expel them. A gap between two reads counts as so many
-# intervals at most.
+# The store is away for a minute: no node can write a heartbeat, and no observer can read one. If the minute counted,
+# the first observer that is back would find all others silent and expel them. A gap between two reads counts as at most
+# this number of intervals.
 BLIND_INTERVALS = 1.0
 
 
@@ -28,13 +28,13 @@ class Observer:
     def __init__(self, token: str) -> None:
         self._token = token
         self._looked: float | None = None
-        self._watched = 0.0  # seconds for which this observer could read, in all
+        self._watched = 0.0  # total of the seconds in which this observer could read
         self._beats: dict[str, tuple[int, float]] = {}
         self._call: tuple[str, int, int] | None = None
         self._called = 0.0
 
     def look(self, state: State | None, now: float) -> None:
-        """Take in the state that was read just now."""
+        """Observe the state that was read just now."""
         if state is None:
             self._beats, self._call = {}, None
         else:
@@ -51,7 +51,7 @@ class Observer:
         return known if known is not None and known[0] == beats else (beats, self._watched)
 
     def silent(self, settings: Settings) -> frozenset[str]:
-        """The tokens of nodes whose heartbeat stood still for the window, counting only time with reads."""
+        """The tokens of nodes without a new heartbeat for the window, counting only time with reads."""
         watched, expiry = self._watched, settings.expiry_seconds
         return frozenset(t for t, (_, since) in self._beats.items() if watched - since >= expiry and t != self._token)
 
@@ -62,7 +62,7 @@ class Observer:
 
 
 class Lease:
-    """Until when a node may take itself for a member without reaching the store. Shared by its threads."""
+    """The time until which a node may consider itself a member without reaching the store. Shared by its threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -85,7 +85,3 @@ class Lease:
     def next_beat(self) -> float:
         """When the next heartbeat is due."""
         return 0.0 if self._confirmed is None else self._confirmed + self._settings.keep_alive_interval
-
-    def give_up(self) -> None:
-        """The node is no member any more, or becomes a new one."""
-        self._confirmed = None

@@ -1,6 +1,6 @@
 """Operators: a node's next action, from its view; one function for each operator, one branch for each of its rules.
 
-Written by hand: that it decides as the tables of `model/rendezvous/operators.py` do is what the tests show.
+These functions are written by hand. Tests show that they decide like the tables of `model/rendezvous/operators.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAITING, REDUNDANT = Membership.WAITING, Membership.REDUNDANT
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The inputs of an operator: the state as it was read, the node itself, and the facts of its own clock."""
+    """The inputs of an operator: the state as it was read, the node itself, and facts from its own clock."""
 
     state: State | None
     token: str
@@ -25,8 +25,8 @@ class View:
     late: bool = False  # its join deadline has passed
     lease: bool = True  # it confirmed a heartbeat within its lease
     beat_due: bool = False
-    call_over: bool = False  # it has seen this last call for long enough
-    silent: frozenset[str] = frozenset()  # nodes whose heartbeat it has seen standing still for the window
+    call_over: bool = False  # it has observed this last call for long enough
+    silent: frozenset[str] = frozenset()  # nodes without a new heartbeat for the window
 
     @property
     def membership(self) -> Membership:
@@ -39,7 +39,7 @@ class View:
 
     @property
     def agrees(self) -> bool:
-        """Whether the settings are those of the rendezvous; the first node of an empty one sets them."""
+        """Whether the settings equal the settings of the rendezvous; the first node of an empty one sets them."""
         return self.state is None or self.settings == self.state.settings or not any(self.state.listed())
 
 
@@ -77,7 +77,7 @@ def _join_in_time(view: View, state: State, membership: Membership) -> Action:
 
 
 def exit_(view: View) -> Action:
-    """Replace the complete round that one is a member of, before joining again."""
+    """Replace the node's complete round before it joins again."""
     state = view.state
     if state is None or state.closed is not None or not state.complete:
         return Action.FINISH
@@ -92,12 +92,12 @@ def expel(view: View) -> Action:
 
 
 def keep_alive(view: View) -> Action:
-    """Count the heartbeat up when that is due, and learn whether one is still listed."""
+    """Write a heartbeat when it is due and the node is still listed."""
     return Action.KEEP_ALIVE if view.beat_due and view.membership is not OUTSIDE else Action.FINISH
 
 
 def close(view: View) -> Action:
-    """Close the rendezvous for everyone and for good; only a member may."""
+    """Close the rendezvous for all nodes permanently; only a member may."""
     if view.state is None or view.state.closed is not None:
         return Action.FINISH
     member = view.membership in (PARTICIPANT, EXPECTED)

@@ -1,6 +1,6 @@
-"""The options of a node: torchrun's options and --rdzv-conf, known and checked, all of them.
+"""The options of a node: torchrun's options and --rdzv-conf, all of them checked.
 
-Rule: no option is ignored: one that has no meaning here is refused, and the error lists those that have one.
+Rule: no option is ignored. An option without a meaning here is refused, and the error lists the known options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
 from .state import RANK_KEY_LENGTH_MAX, Settings
 
-NO_ID = "none"  # torchrun's name of a job that was given none
+NO_ID = "none"  # torchrun's name for a job without an id
 STORE_TYPES = ("tcp", "file", "memory")
 SECONDS_MAX = 365 * 86400.0
 ATTEMPTS_MAX = 1_000_000
@@ -32,30 +32,30 @@ KNOWN = {
     "join_timeout":           "seconds within which a node must be in a complete round; a spare waits for ever",
     "timeout":                "the same, if join_timeout is not given; torchrun's own default is 900",
     "last_call_timeout":      "seconds that the first round waits for more nodes once it has min_nodes",
-    "rescale_timeout":        "the same of every later round",
-    "scale_up_interval":      "seconds from a complete round to the next one that is begun for newcomers alone",
+    "rescale_timeout":        "the same for every later round",
+    "scale_up_interval":      "seconds that a complete round lasts before newcomers alone may replace it",
     "close_timeout":          "seconds that closing and leaving may take",
     "keep_alive_interval":    "seconds between two heartbeats",
     "keep_alive_max_attempt": "heartbeats that may be missed, at least 3",
-    "other_jobs_timeout":     "seconds that a node serves other jobs at its endpoint after the end of its own job",
+    "other_jobs_timeout":     "seconds that a node serves other jobs at its endpoint after its job has ended",
     "read_timeout":           "seconds until the endpoint must answer, and that the agent waits for a key",
     "store_type":             "tcp: a server at the endpoint; file: the endpoint is a path; memory: one process",
     "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
-    "secret_file":            "a file that holds what whoever connects to the endpoint must know",
-    "local_id":               "tells the agents of one process apart",
+    "secret_file":            "a file with the secret that each client of the endpoint must have",
+    "local_id":               "distinguishes the agents of one process",
     "agree_on":               "what all nodes run alike: program+arguments+nproc, fewer of these, or nothing",
     "rank_key":               "ranks follow it, and then the nodes' addresses: a text, or env:NAME for a variable",
     "record":                 "the node that serves the endpoint records it in this file, for trystate explain",
     "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
 }  # fmt: skip
-_ETCD = "it is of torch's etcd backends: leave it out, since the endpoint here is a store"
+_ETCD = "it belongs to torch's etcd backends: leave it out, because the endpoint here is a store"
 NOT_HERE = {
     "heartbeat_timeout": "leave it out: a heartbeat is tried until the node's lease is over, "
                          "after keep_alive_interval times keep_alive_max_attempt seconds",
-    "rank": "it is of torch's static rendezvous: give rank_key, which ranks follow",
+    "rank": "it belongs to torch's static rendezvous: give rank_key, which ranks follow",
     **dict.fromkeys(("protocol", "cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert", "etcd_prefix"), _ETCD),
 }  # fmt: skip
-"""The options of torch that have no meaning here, each with what to do instead."""
+"""The options of torch without a meaning here, each with a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class Options:
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Options:
-        """The options of torch's parameters, and the node's command, as far as that is known.
+        """The options from torch's parameters and the node's command, if the command is known.
 
         Raises:
-            RendezvousSettingsError: one is unknown, or has a value that it cannot have; the text says which it can.
+            RendezvousSettingsError: an option is unknown or has an invalid value; the text lists the valid ones.
         """
         said = _Config(params.config)
         if not params.run_id:
@@ -117,7 +117,7 @@ class Options:
 
 
 def _local_addr(given: str | None) -> str | None:
-    """The address that a node tells the others; a name is looked up here, since the others wait for it after a join."""
+    """The address that a node writes for the others; a name is checked now, because they use it after the join."""
     try:
         return known_host(given) if given else None
     except UsageError as error:
@@ -125,7 +125,7 @@ def _local_addr(given: str | None) -> str | None:
 
 
 class _Config:
-    """The values of --rdzv-conf, which are texts, or of a program, which are anything."""
+    """The values of --rdzv-conf, which are texts, or a program's values, which can be any objects."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -135,8 +135,8 @@ class _Config:
                 meant = f"did you mean {near[0]}? " if near else ""
                 if name in NOT_HERE:
                     meant = f"{NOT_HERE[name]}. "
-                raise RendezvousSettingsError(f"--rdzv-conf has {name}, which means nothing here: {meant}"
-                                              f"Known are {', '.join(sorted(KNOWN))}")  # fmt: skip
+                raise RendezvousSettingsError(f"--rdzv-conf has {name}, which is not an option here: {meant}"
+                                              f"The options are {', '.join(sorted(KNOWN))}")  # fmt: skip
 
     def refuse(self, name: str, value: object, remedy: str) -> NoReturn:
         meaning = f" ({KNOWN[name]})" if name in KNOWN else ""
@@ -173,7 +173,7 @@ class _Config:
         return value
 
     def parts(self, name: str, all_: tuple[str, ...]) -> tuple[str, ...]:
-        """Some of the words that stand for parts, joined by +; `nothing` is none of them."""
+        """The chosen parts, given as words joined by +; the word `nothing` chooses no part."""
         value = str(self._config.get(name, "+".join(all_))).strip().lower()
         words = [word.strip() for word in value.split("+")]
         if words == ["nothing"]:
@@ -183,7 +183,7 @@ class _Config:
         return tuple(words)
 
     def text(self, name: str, length_max: int) -> str:
-        """A text, or the value of the variable that it names; without the option an empty one."""
+        """A text, or the value of the variable that it names; empty without the option."""
         value = said = str(self._config.get(name, "")).strip()
         if said.startswith(VARIABLE):
             variable = said.removeprefix(VARIABLE)
@@ -195,12 +195,12 @@ class _Config:
         return value
 
     def file_of_a_server(self, name: str) -> str:
-        """The path of a file that a server writes; without the option an empty one."""
+        """The path of a file that a server writes; empty without the option."""
         path = str(self._config.get(name, "")).strip()
         if name in self._config and not path:
             self.refuse(name, path, "name a file")
         if path and self.one_of("store_type", STORE_TYPES) != "tcp":
-            self.refuse(name, path, "only a server is recorded: leave store_type out, or this")
+            self.refuse(name, path, "only a server is recorded: leave out store_type, or this option")
         return path
 
     def flag(self, name: str) -> bool | None:

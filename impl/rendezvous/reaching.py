@@ -1,12 +1,12 @@
-"""The first connection to an endpoint, and in words what keeps a node from having it.
+"""The first connection to an endpoint, and the sentences about the obstacles of that connection.
 
 Theory of operation. A store that is not up yet is normal at the start of a job: nodes start in any order. So a node
-tries until its deadline, and says after the first attempt, and again when the reason is another one, what it met. An
-attempt is short, so that the first sentence comes within two seconds. Where a server accepts the connection and does
-not answer, one more connection asks it a question of HTTP: a program that answers that, with any bytes, is no store.
+tries until its deadline. It logs the obstacle after the first attempt, and again when the obstacle changes. An attempt
+is short, so the first sentence appears within two seconds. If a server accepts the connection and does not answer, one
+more connection sends an HTTP request: a program that answers it, with any bytes, is not a store.
 
-Rule: what can become right by waiting is tried again (a name, a port, a server that stands still); what cannot ends at
-once (another protocol, a secret).
+Rule: an obstacle that time may remove is tried again (a name, a port, a server that hangs). Any other obstacle ends the
+connection at once (another protocol, a secret).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ..store.client.connection import HungUp
 from ..store.errors import ConnectionLost, NotSupported
 
 ATTEMPT_SECONDS, ATTEMPT_SECONDS_MAX = 1.0, 10.0  # doubled: a server on a busy machine answers later
-LOOK_SECONDS = 0.3  # the least of an attempt, and of each look at a server that does not answer
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 0.5  # between two attempts
+LOOK_SECONDS = 0.3  # the shortest attempt, and the time for the HTTP request to a server that does not answer
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 0.5  # pause between two attempts
 QUESTION = b"GET / HTTP/1.0\r\n\r\n"  # torch's servers and ours hang up on it
-SHOWN_BYTES_MAX = 60  # of a foreign answer
+SHOWN_BYTES_MAX = 60  # the part of a foreign answer that is shown
 
 
 def reach(client: Client, seconds: float, say: Callable[[str], object], unserved: str = "") -> None:
-    """Return when the store answers; `say` hears of what keeps it from that, each reason once in a row.
+    """Return when the store answers; `say` is called with each obstacle, once in a row.
 
-    `unserved`: why this node, whose endpoint it is, could not serve it.
+    `unserved`: the reason why this node could not serve the endpoint, which has its address.
 
     Raises:
         ConnectionLost: the store has not answered in `seconds`.
         NotSupported: another protocol answers.
-        SecretRefused: the store and this client do not know the same secret.
+        SecretRefused: the store and this client have different secrets.
     """
     ends, attempt, pause, said = time.monotonic() + seconds, ATTEMPT_SECONDS, PAUSE_SECONDS, ""
     while True:
@@ -49,7 +49,7 @@ def reach(client: Client, seconds: float, say: Callable[[str], object], unserved
         except (OSError, HungUp) as error:
             what = _met(client, error)
             if unserved and isinstance(error, ConnectionRefusedError):
-                what = f"nobody listens at {client.where}, and this node could not: {unserved}"
+                what = f"no process listens at {client.where}, and this node could not: {unserved}"
         left = ends - time.monotonic()
         if left <= 0:
             raise ConnectionLost(what)
@@ -61,10 +61,10 @@ def reach(client: Client, seconds: float, say: Callable[[str], object], unserved
 
 
 def _foreign(client: Client, answer: bytes) -> NotSupported:
-    """The error for a port that is another program's."""
+    """The error for a port of another program."""
     shown = answer[:SHOWN_BYTES_MAX].split(b"\n")[0].strip().decode("ascii", "backslashreplace")
-    return NotSupported(f"{client.where} speaks another protocol, it is no store's: {shown!r}; give the store's own "
-                        "port in --rdzv-endpoint, or let that program have another one")  # fmt: skip
+    return NotSupported(f"{client.where} speaks another protocol and is not a store: {shown!r}; give the store's "
+                        "port in --rdzv-endpoint, or move that program to another port")  # fmt: skip
 
 
 def _met(client: Client, error: OSError | HungUp) -> str:
@@ -76,8 +76,8 @@ def _met(client: Client, error: OSError | HungUp) -> str:
         return (f"the name {client.host!r} is unknown to this machine ({error.strerror}): give an address, or a name "
                 f"that `getent hosts {client.host}` knows")  # fmt: skip
     if isinstance(error, ConnectionRefusedError):
-        return (f"nobody listens at {client.where} yet: start the node that serves the endpoint, or `trystate store "
-                "serve` there; if it runs, check the port")  # fmt: skip
+        return (f"no process listens at {client.where} yet: start the node that serves the endpoint, or `trystate "
+                "store serve` there; if it runs, check the port")  # fmt: skip
     if not isinstance(error, TimeoutError | HungUp | ConnectionResetError):
         return (f"{client.where} cannot be reached ({error.strerror or error}): see whether this machine has a route "
                 "there")  # fmt: skip
@@ -92,13 +92,13 @@ def _met(client: Client, error: OSError | HungUp) -> str:
     if answer:
         raise _foreign(client, answer)
     if isinstance(error, TimeoutError):
-        return (f"{client.where} accepts connections and does not answer: see whether that server stands still, or is "
-                "no store's")  # fmt: skip
-    return f"{client.where} accepts connections and hangs up: see the log of that server, or whether it is no store's"
+        return (f"{client.where} accepts connections and does not answer: see whether that server hangs, or is not a "
+                "store")  # fmt: skip
+    return f"{client.where} accepts connections and hangs up: see the log of that server, or whether it is not a store"
 
 
 def _question(client: Client) -> bytes | None:
-    """The answer to a question of HTTP; empty: there is none; None: there is no connection.
+    """The answer to an HTTP request; empty: no answer; None: no connection.
 
     Raises TimeoutError: the host's name could not be looked up in time.
     """

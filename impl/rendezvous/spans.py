@@ -2,10 +2,10 @@
 
 Theory of operation. A node has one span at a time: `trystate.join`, from its call until it is a member of a complete
 round or has failed, and then `trystate.round`, until it looks for the next one or has ended. The lines that
-the node logs meanwhile (`decisions.EVENTS`) are the events of the span. The provider is the program's: without one the
-API drops them.
+the node logs meanwhile (`decisions.EVENTS`) are the events of the span. The program chooses the provider: without one
+the API drops the spans.
 
-Rule: nothing that goes wrong here reaches the job.
+Rule: a failure here never reaches the job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAIN = (str, bool, int, float)
 
 
 class Spans:
-    """The spans of one node. A thread that beats tells events as well as the one that joins."""
+    """The spans of one node. The heartbeat thread and the joining thread both add events."""
 
     def __init__(self, run_id: str, node: str) -> None:
         self._attributes = {"trystate.run_id": run_id, "trystate.node": node}
@@ -35,25 +35,21 @@ class Spans:
         self._span: Any = None
 
     def said(self, event: str, fields: Mapping[str, Any]) -> None:
-        """An event of the node, with what it was about."""
+        """Add an event of the node, with its fields."""
         if trace is None:
             return
         with contextlib.suppress(Exception), self._lock:
-            self._said(event, {f"trystate.{name}": _plain(value) for name, value in fields.items()})
-
-    def _said(self, event: str, about: dict[str, Any]) -> None:
-        if event in BEGINS:
-            self._end()
-            tracer = trace.get_tracer("trystate")
-            self._span = tracer.start_span(BEGINS[event], attributes=self._attributes | about)
-            return
-        if self._span is None:
-            return
-        self._span.add_event(event, about)
-        if event == "failed":
-            self._span.set_status(trace.Status(trace.StatusCode.ERROR, str(about.get("trystate.error", ""))))
-        if event in ENDS:
-            self._end()
+            about = {f"trystate.{name}": _plain(value) for name, value in fields.items()}
+            if event in BEGINS:
+                self._end()
+                tracer = trace.get_tracer("trystate")
+                self._span = tracer.start_span(BEGINS[event], attributes=self._attributes | about)
+            elif self._span is not None:
+                self._span.add_event(event, about)
+                if event == "failed":
+                    self._span.set_status(trace.Status(trace.StatusCode.ERROR, str(about.get("trystate.error", ""))))
+                if event in ENDS:
+                    self._end()
 
     def _end(self) -> None:
         if self._span is not None:

@@ -1,4 +1,4 @@
-"""The shared state of a rendezvous, as in the store: values that are never changed.
+"""The shared state of a rendezvous as immutable values.
 
 Rule: a complete round is never changed, only replaced. Ranks are the order of `participants`, and the first one is the
 master: every reader of a complete round reads the same members, ranks and master.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trystate.model.rendezvous.vocabulary import Membership
 
-from ..host.visible import visible
+from ..host.visible import some, visible
 from .command import UNKNOWN, Command
 
 REASON_LENGTH_MAX = 1000  # characters: every node reads the state, all the time
@@ -32,46 +32,46 @@ class Settings:
 
     min_nodes: int
     max_nodes: int
-    last_call_timeout: float = 30.0  # the first round waits so long for more than min_nodes
-    rescale_timeout: float = 0.0  # the last call of every later round, from when no old member is awaited
-    keep_alive_interval: float = 5.0  # between two heartbeats
+    last_call_timeout: float = 30.0  # the last call of the first round, for more nodes than min_nodes
+    rescale_timeout: float = 0.0  # the last call of every later round, once no old member is expected
+    keep_alive_interval: float = 5.0  # time between two heartbeats
     keep_alive_max_attempt: int = 3  # heartbeats that may be missed
-    max_restarts: int = -1  # of the job; -1: each agent counts for itself
-    scale_up_interval: float = 0.0  # a complete round is replaced for newcomers alone after so long
+    max_restarts: int = -1  # restarts of the job; -1: each agent counts for itself
+    scale_up_interval: float = 0.0  # a complete round lasts this long before newcomers alone may replace it
     command: Command = UNKNOWN
 
     @property
     def expiry_seconds(self) -> float:
-        """A node whose heartbeat stood still for so long, on the observer's clock, is expelled."""
+        """The time without a new heartbeat, on the observer's clock, after which a node is expelled."""
         return self.keep_alive_interval * self.keep_alive_max_attempt
 
     @property
     def lease_seconds(self) -> float:
-        """A member that could not confirm a heartbeat for so long stops its workers: earlier than any observer."""
+        """The time without a confirmed heartbeat after which a member stops its workers, before observers expel it."""
         margin = max(self.keep_alive_interval / 2, self.expiry_seconds / 25)  # clocks differ by up to 1 % each
         return self.expiry_seconds - margin
 
     def differences(self, other: Settings) -> list[str]:
-        """`min_nodes is 2, not 3` for each setting that differs: theirs, not ours."""
+        """`min_nodes is 2, not 3` for each setting that differs: the other's value, then this one's."""
         names = self.__slots__[:-1]
         pairs = ((name, getattr(other, name), getattr(self, name)) for name in names)
         numbers = (f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours)
         return [*numbers, *self.command.differences(other.command)]
 
     def refusal(self, other: Settings) -> str:
-        """The error text for a node whose settings are not those of the rendezvous, with the remedy."""
+        """The error text for a node whose settings differ from the settings of the rendezvous, with the remedy."""
         text = f"the rendezvous has other settings: {'; '.join(self.differences(other))}. "
         if self.command == other.command:
             return text + "Start this node with them"
         return text + (
-            "Give another job an --rdzv-id of its own. For nodes of one job that differ on purpose, leave out what "
-            "differs in --rdzv-conf agree_on=program+arguments+nproc, on all of them. Of values a digest is shown (*)"
+            "Give another job its own --rdzv-id. For nodes of one job that differ on purpose, leave out the differing "
+            "part in --rdzv-conf agree_on=program+arguments+nproc, on all nodes. Values are shown as digests (*)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One process in the rendezvous: a restarted one has another token, and is another node."""
+    """One process in the rendezvous. A restarted process has another token and is another node."""
 
     address: str
     pid: int
@@ -95,14 +95,12 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 def named(nodes: Iterable[Node]) -> str:
     """`a_1_0, b_1_0 and 3 more`."""
-    names = [str(node) for node in nodes]
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+    return some([str(node) for node in nodes], NAMED_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A listed node: its heartbeats so far, and where it would serve the store of a round of which it is the master."""
+    """A listed node: its heartbeats so far, and the address at which it would serve a round's store as its master."""
 
     node: Node
     host: str
@@ -112,13 +110,13 @@ class Participant:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Ranks follow this: the keys, and among equal ones the nodes."""
+        """The order of the ranks: by key, and then by node."""
         return natural(self.rank_key), self.node.order
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The closing node and its reason; `verdict` is "succeeded", "failed", or "" if it says nothing of the job."""
+    """The closing node and its reason; `verdict` is "succeeded", "failed", or "" without a result of the job."""
 
     by: str
     reason: str
@@ -130,23 +128,23 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The rendezvous as the store holds it. `version` and `writer` make every write differ from every other."""
+    """The rendezvous as the store holds it. `version` and `writer` make all writes different."""
 
-    life: str  # drawn for the first version: a store that has lost its contents begins another incarnation
+    life: str  # drawn for the first version: a store that has lost its contents starts another incarnation
     settings: Settings
     version: int = 0
     writer: str = ""
     round: int = 0
     complete: bool = False
-    call: int = 0  # how many last calls have begun: each has a clock of its own at each node
+    call: int = 0  # number of last calls that have begun: each node measures each one by its own clock
     revision: int = 0  # counts the changes that another node may wait for; "news" in the encoding
-    participants: tuple[Participant, ...] = ()  # of a complete round: in the order of their ranks
+    participants: tuple[Participant, ...] = ()  # sorted by rank once the round is complete
     expected: tuple[Participant, ...] = ()
     waiting: tuple[Participant, ...] = ()
     spares: tuple[Participant, ...] = ()
     done: tuple[str, ...] = ()  # tokens of the members of a complete round whose workers have all succeeded
     spent: int = 0  # restarts, of max_restarts
-    cause: str = ""  # why the round before was replaced: each node of that round says so in its log
+    cause: str = ""  # the reason why the last round was replaced, which each of its nodes logs
     closed: Closed | None = None
     draining: tuple[str, ...] = ()  # tokens of listed nodes that an operator has marked: they leave
 
@@ -159,7 +157,7 @@ class State:
         return next((one for one in self.listed() if one.node.token == token), None)
 
     def membership(self, token: str) -> Membership:
-        """Where a node is listed."""
+        """The list that has this node."""
         for name, membership in LISTS.items():
             for one in getattr(self, name):
                 if one.node.token == token:
@@ -168,7 +166,7 @@ class State:
 
     @property
     def seats(self) -> int:
-        """The number of free seats; those of expected members are kept for them."""
+        """The number of free seats; the seats of expected members are kept for them."""
         return self.settings.max_nodes - len(self.participants) - len(self.expected)
 
     @property
@@ -177,10 +175,10 @@ class State:
 
     @property
     def calling(self) -> bool:
-        """A last call is on."""
+        """Whether a last call is in progress."""
         return self.quorum and not self.complete
 
     @property
     def restarts_left(self) -> bool:
-        """One more failure would not be the last one."""
+        """Whether the job survives one more failure."""
         return self.settings.max_restarts < 0 or self.spent < self.settings.max_restarts

@@ -1,4 +1,4 @@
-"""The state of a rendezvous as one thread has read it last, and compare-and-set against that. torch: the same name.
+"""The state of a rendezvous as one thread has read it last, with its compare-and-set (torch: _RendezvousStateHolder).
 
 Rule: the bytes that were read last are what the next write replaces. If another node has written since, the write is
 lost.
@@ -19,10 +19,10 @@ from .state import State
 
 
 def elapsed() -> float:
-    """Seconds of CLOCK_BOOTTIME, which is never set and goes on while the machine is suspended; else `monotonic`.
+    """Seconds of CLOCK_BOOTTIME, which is never set and advances while the machine is suspended; else `monotonic`.
 
-    A laptop is suspended for an hour. By CLOCK_MONOTONIC its lease would still hold when it wakes up, though the others
-    have gone on without it.
+    A laptop is suspended for an hour. By CLOCK_MONOTONIC its lease would still hold when it wakes up, although the
+    others have continued without it.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -34,9 +34,9 @@ class StateHolder:
         self, backend: Backend, clock: Callable[[], float] = elapsed,
         told: Callable[[Write, bool], None] = lambda write, won: None,
     ) -> None:  # fmt: skip
-        """`told` hears of each write that is over, and whether it was won."""
+        """`told` is called after each write, with the write and whether it was won."""
         self.backend, self.clock, self._told = backend, clock, told
-        self.state: State | None = None  # as it was read last
+        self.state: State | None = None  # the last state that was read
         self._data: bytes | None = None
         self._interrupted = threading.Event()
 
@@ -44,9 +44,9 @@ class StateHolder:
         """Wait and read, or write. A write that has raised may be repeated: it happens once.
 
         Raises:
-            Interrupted: before, or while it waited: nothing was asked of the store after that.
-            RendezvousConnectionError: the store is not reached, or silent.
-            RendezvousStateError: its value is no state; it is left as it is.
+            Interrupted: before the operation or in its wait; the store gets no request after that.
+            RendezvousConnectionError: the store cannot be reached, or does not answer.
+            RendezvousStateError: its value is not a state; it is not changed.
         """
         self._go_on()
         if isinstance(effect, Write):
@@ -81,17 +81,17 @@ class StateHolder:
             raise Interrupted("this node's part in the rendezvous was ended while it was under way")
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, unless somebody interrupts."""
+        """Wait for `seconds`, or until another thread interrupts."""
         if seconds > 0:
             self._interrupted.wait(seconds)
 
     @property
     def interrupted(self) -> bool:
-        """Nothing is waited for any more."""
+        """Whether another thread has ended the waits here."""
         return self._interrupted.is_set()
 
     def interrupt(self) -> None:
-        """End what another thread waits for here, and all later waits."""
+        """End the wait of another thread, and all later waits."""
         self._interrupted.set()
         self.backend.interrupt()
 
@@ -101,9 +101,9 @@ class StateHolder:
         self.backend.resume()
 
     def clone(self) -> StateHolder:
-        """Another one on the same state, for another thread."""
+        """Another state holder on the same state, for another thread."""
         return StateHolder(self.backend.clone(), self.clock, self._told)
 
     def close(self) -> None:
-        """Let go of the connection; may be called twice."""
+        """Close the connection; may be called twice."""
         self.backend.close()

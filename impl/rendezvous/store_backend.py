@@ -1,7 +1,7 @@
 """The state of a rendezvous in a key of any torch store, ours or torch's.
 
-Rule: every request is one that no store makes wait, on a connection of this backend's own, which is given up after any
-failure: the next operation begins on a new one.
+Rule: no request here waits in the store. The backend has its own connection and closes it after any failure; the next
+operation opens a new one.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .errors import RendezvousConnectionError, RendezvousError
 from .jobs import others_that_wait
 from .notifier import Notifier, listen, look
 
-OPERATION_SECONDS = 5.0  # then it is begun anew, on a new connection: a state is a few kilobytes
+OPERATION_SECONDS = 5.0  # after this an operation is repeated on a new connection: a state is a few kilobytes
 CONNECT_SECONDS = 2.0
 
 
 class StoreBackend:
-    """The state `trystate/<run_id>/state` of a store, which stays the caller's to close."""
+    """The state `trystate/<run_id>/state` of a store, which the caller closes."""
 
     name = "trystate"
 
     def __init__(self, store: Any, run_id: str, owner: str = "") -> None:
-        """`owner`: the job whose node serves the store, if it is another one."""
+        """`owner`: the job whose node serves the store, if it is another job."""
         self._origin, self._run_id, self._owner = store, run_id, owner
         self._state_key, self._revision_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
-        self._lock = threading.Lock()  # of what follows, against `interrupt`
-        self._own: tuple[Any, Notifier] | None = None  # our connection, and how to hear on it
-        self._ends = 0  # how often it was ended
+        self._lock = threading.Lock()  # protects the next two attributes from `interrupt`
+        self._own: tuple[Any, Notifier] | None = None  # our connection and its notifier
+        self._ends = 0  # number of times that it was ended
         self._ended = threading.Event()
 
     def read(self) -> bytes | None:
@@ -49,7 +49,7 @@ class StoreBackend:
         """Replace `over` by `data` if the store still holds it; the bytes that it holds then."""
         with self._connected() as (store, _):
             found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
-        # It would have been replaced if it were there: a store answers with what was expected if there is nothing.
+        # An answer equal to `over` means that the key is absent: a store returns the expected value for an absent key.
         return None if over is not None and found == over else found
 
     def wait(self, revision: int, seconds: float) -> None:
@@ -58,17 +58,17 @@ class StoreBackend:
             heard.wait(revision, seconds)
 
     def notify(self, revision: int) -> None:
-        """Wake every waiter that knows only revisions below `revision`."""
+        """Wake every waiter that has seen only revisions below `revision`."""
         with self._connected() as (_, heard):
             heard.notify(revision)
 
     def others(self) -> str:
-        """The other jobs of the store that wait, in a sentence; empty: there are none, or it cannot list them."""
+        """The sentence about other jobs of the store that wait; empty if none waits or the store cannot list them."""
         with self._connected() as (store, _):
             return others_that_wait(store, self._run_id)
 
     def interrupt(self) -> None:
-        """End what another thread does here, which gets RendezvousConnectionError, and all later waits."""
+        """End another thread's operation, which raises RendezvousConnectionError, and all later waits."""
         self._ended.set()
         self._disconnect()
 
@@ -77,16 +77,16 @@ class StoreBackend:
         self._ended.clear()
 
     def clone(self) -> StoreBackend:
-        """Another one on the same state, with a connection of its own."""
+        """Another backend on the same state, with its own connection."""
         return StoreBackend(self._origin, self._run_id, self._owner)
 
     def close(self) -> None:
-        """Let go of the connection; may be called twice."""
+        """Close the connection; may be called twice."""
         self.interrupt()
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[tuple[Any, Notifier]]:
-        """Our connection; an error of it is a RendezvousConnectionError, and its end."""
+        """Our connection; an error closes it and becomes a RendezvousConnectionError."""
         try:
             yield self._own or self._connect()
         except RendezvousError:
@@ -102,8 +102,8 @@ class StoreBackend:
     def _where_to_look(self) -> str:
         if not self._owner:
             return "see whether its server still runs"
-        return (f"a node of the job {self._owner!r} served it, and may have ended: give this job an endpoint of its "
-                "own, or run `trystate store serve`")  # fmt: skip
+        return (f"a node of the job {self._owner!r} served it, and may have ended: give this job its own endpoint, "
+                "or run `trystate store serve`")  # fmt: skip
 
     def _connect(self) -> tuple[Any, Notifier]:
         ends = self._ends
@@ -113,8 +113,8 @@ class StoreBackend:
             if ends == self._ends:
                 self._own = own
                 return own
-        self._let_go(store)  # nobody else knows of it
-        raise StoreClosed("the connection was ended while it was made")
+        self._let_go(store)  # no other thread has it
+        raise StoreClosed("the connection was closed while it was being opened")
 
     def _disconnect(self) -> None:
         with self._lock:
@@ -128,14 +128,14 @@ class StoreBackend:
             if hasattr(store, "close"):
                 store.close()
                 return
-            store = getattr(store, "underlying_store", None)  # a prefix of torch's keeps one of ours open
+            store = getattr(store, "underlying_store", None)  # torch's PrefixStore keeps our store open
 
 
 def connection(store: Any) -> Any:
     """Another connection to the same data, whose operations take at most OPERATION_SECONDS each.
 
-    A client of a TCP server becomes one of ours, which may be ended while it waits; it may find another
-    server there than the first one was, a restarted one.
+    A client of a TCP server becomes a client of ours, which can be closed while it waits. It may reach a restarted
+    server.
     """
     seconds = min(store.timeout, timedelta(seconds=OPERATION_SECONDS))
     if isinstance(store, TCPStore | dist.TCPStore):  # type: ignore[attr-defined]
@@ -146,13 +146,13 @@ def connection(store: Any) -> Any:
         try:
             own = store.clone()
         except (AttributeError, NotImplementedError):
-            return store  # somebody's own class: its threads share what it has
+            return store  # a user's own class: its threads share its connection
     own.set_timeout(seconds)
     return own
 
 
 def describe(store: Any) -> str:
-    """Where a store is: `127.0.0.1:29400`, or of what class it is."""
+    """The address of a store, such as `127.0.0.1:29400`, or its class."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     if hasattr(store, "host") and hasattr(store, "port"):

@@ -1,7 +1,8 @@
-"""A backend that was written for torch's dynamic rendezvous, under our engine.
+"""An adapter: our engine uses a backend that was written for torch's dynamic rendezvous.
 
-Rule: it is asked for nothing but `get_state` and `set_state`, by one thread at a time. Its clones share it: while it
-keeps one thread waiting, heartbeats wait too, and the lease sees to it that nobody works on unseen.
+Rule: only `get_state` and `set_state` of the backend are called, by one thread at a time. Clones of the adapter share
+the backend: while one thread waits in it, heartbeats wait too, and the lease ensures that no worker continues after its
+node was expelled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .notifier import PollingNotifier
 
 
 class TorchBackend:
-    """The state that a `RendezvousBackend` of torch's keeps, etcd's for example."""
+    """The state that a `RendezvousBackend` of torch keeps, such as the one for etcd."""
 
     name = "trystate"
 
@@ -37,17 +38,17 @@ class TorchBackend:
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
         """Replace `over` by `data` if the store still holds it; the bytes that it holds then."""
-        if over != self._data:  # its token is not ours any more: it was replaced
+        if over != self._data:  # the token belongs to other bytes: the state was replaced
             return self.read()
         with self._alone():
             return self._take(self._backend.set_state(data, self._token))
 
     def wait(self, revision: int, seconds: float) -> None:
-        """Return after a pause, which doubles as long as the revision stays the same."""
+        """Return after a pause, which doubles while the revision stays the same."""
         self._notifier.wait(revision, seconds)
 
     def notify(self, revision: int) -> None:
-        """Does nothing: torch's backends cannot notify, all nodes poll."""
+        """Do nothing: torch's backends cannot notify, so all nodes poll."""
 
     def interrupt(self) -> None:
         """End a `wait` of another thread, and all later ones."""
@@ -58,11 +59,11 @@ class TorchBackend:
         self._ended.clear()
 
     def clone(self) -> TorchBackend:
-        """Another one on the same state, and on the same connection: torch's backends cannot have two."""
+        """Another backend on the same state and the same connection: torch's backends cannot have two."""
         return TorchBackend(self._backend, self._lock)
 
     def close(self) -> None:
-        """The backend is its owner's to close."""
+        """End the waits; the owner closes torch's backend."""
         self.interrupt()
 
     def _take(self, found: tuple[Any, ...] | None) -> bytes | None:
@@ -71,7 +72,7 @@ class TorchBackend:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Each exception of the backend becomes one of ours."""
+        """Translate each exception of the backend into one of ours."""
         with self._lock:
             try:
                 yield
@@ -82,5 +83,5 @@ class TorchBackend:
             except Exception as error:
                 raise RendezvousConnectionError(
                     f"the rendezvous backend {self._backend.name!r} failed: {type(error).__name__}: {error}; "
-                    "see whether what it connects to still runs"
+                    "see whether the server behind it still runs"
                 ) from error

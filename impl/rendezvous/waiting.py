@@ -1,11 +1,11 @@
-"""The sentence of a node that waits: the nodes that are there, those that are awaited, and the limit of time.
+"""The log message of a waiting node: the nodes that have joined, the awaited nodes, and the time limit.
 
 Theory of operation. `awaited` and `unfinished` are functions of the shared state. `Teller` decides when a sentence is
-due: at the start, when it is another one, and once a minute. The driver shows it each state that it reads, and each
-failure to read one; between two reads lies one interval of heartbeats at most. A change that comes within a second of
-the last line is said with a later one, so that a thousand nodes that come together are some lines and not thousands.
+due: at the start, when it changes, and once a minute. The driver passes it each state that it reads, and each failed
+read; between two reads there is at most one heartbeat interval. A change within a second of the last line is logged
+with a later one, so a thousand nodes that come together cause some lines and not thousands.
 
-Rule: nothing here decides anything, reads a clock or writes to a store; a node that says nothing works the same.
+Rule: nothing here decides anything, reads a clock or writes to a store; a node without these lines works the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trystate.model.rendezvous.vocabulary import Membership
 
+from ..host.visible import some
 from .engine import Seen
 from .observer import Observer
 from .state import NAMED_MAX, Node, Participant, State
@@ -27,20 +28,20 @@ AGAIN_SECONDS = 60.0
 CHANGE_SECONDS = 1.0
 AWAY = "waiting for the store, which does not answer"
 SEATLESS = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
-OTHERS_SECONDS = 5.0  # a node that misses others for so long looks at the other jobs of the store
-LATE_SECONDS = 1.0  # a step of the start that takes longer is said
+OTHERS_SECONDS = 5.0  # a node that misses others for this long looks at the other jobs of the store
+LATE_SECONDS = 1.0  # a step of the start that takes longer is logged
 
 log = logging.getLogger("trystate.waiting")
 
 
 def say(line: str) -> None:
-    """To the node's log, at the level INFO."""
+    """Write a line to the node's log, at the level INFO."""
     log.info("%s", line)
 
 
 @contextlib.contextmanager
 def said_when_late(line: str) -> Iterator[None]:
-    """Say this if what happens in here takes more than LATE_SECONDS."""
+    """Log this line if the body takes more than LATE_SECONDS."""
     timer = threading.Timer(LATE_SECONDS, say, [line])
     timer.daemon = True
     timer.start()
@@ -51,18 +52,16 @@ def said_when_late(line: str) -> Iterator[None]:
 
 
 def lasting(seconds: float) -> str:
-    """`45 s`, `14 m`, `3 h`: as exact as somebody who waits wants it."""
+    """`45 s`, `14 m`, `3 h`: as exact as a waiting reader needs it."""
     if seconds < 90:
         return f"{math.ceil(max(seconds, 0.0))} s"
     return f"{round(seconds / 60)} m" if seconds < 120 * 60 else f"{round(seconds / 3600)} h"
 
 
 def listed(nodes: Iterable[Participant], state: State) -> str:
-    """`hostA, hostB and 3 more`; of several nodes on one host, the whole names."""
+    """`hostA, hostB and 3 more`; if several nodes are on one host, their whole names."""
     found, hosts = [p.node for p in nodes], Counter(p.node.address for p in state.listed())
-    names = [_name(node, hosts) for node in sorted(found, key=lambda node: node.order)[:NAMED_MAX]]
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(names) + more
+    return some([_name(node, hosts) for node in sorted(found, key=lambda node: node.order)], NAMED_MAX)
 
 
 def _name(node: Node, hosts: Counter[str]) -> str:
@@ -70,7 +69,7 @@ def _name(node: Node, hosts: Counter[str]) -> str:
 
 
 def awaited(state: State | None, token: str) -> str:
-    """The sentence of a node that joins, without the limit of time; empty: it waits for nothing."""
+    """The log message of a node that joins, without the time limit; empty: it waits for nothing."""
     membership = state.membership(token) if state is not None else Membership.OUTSIDE
     if state is None or state.closed is not None:
         return ""
@@ -86,13 +85,13 @@ def awaited(state: State | None, token: str) -> str:
 
 def _others(state: State, token: str) -> str:
     if state.done:
-        return "workers of some have succeeded, and then the job ends without this node"
+        return "some workers have succeeded; if all do, the job ends without this node"
     others = [p for p in state.waiting if p.node.token != token]
-    return f"with it wait {listed(others, state)}" if others else "no other node waits"
+    return f"also waiting: {listed(others, state)}" if others else "no other node waits"
 
 
 def _gathering(state: State) -> str:
-    """An open round, of which the node is a member."""
+    """The sentence for an open round with this node as a member."""
     low, high = state.settings.min_nodes, state.settings.max_nodes
     here, missing = len(state.participants), _missing(state)
     for_whom = []
@@ -107,21 +106,21 @@ def _gathering(state: State) -> str:
 
 
 def _missing(state: State) -> int:
-    """How many nodes must come that are not known yet."""
+    """The number of nodes that must come and are not listed yet."""
     return state.settings.min_nodes - len(state.participants) - len(state.expected)
 
 
 def unfinished(state: State | None, token: str) -> str:
-    """The sentence of a node whose workers have succeeded; empty: it waits for nothing."""
+    """The log message of a node whose workers have succeeded; empty: it waits for nothing."""
     if state is None or state.closed is not None or token not in state.done:
         return ""
     running = [p for p in state.participants if p.node.token not in state.done]
-    return (f"the workers of this node have succeeded; waiting for those of {listed(running, state)} "
+    return (f"the workers of this node have succeeded; waiting for the workers of {listed(running, state)} "
             f"({len(state.participants) - len(running)} of {len(state.participants)} nodes are done)")  # fmt: skip
 
 
 def served(state: State | None, token: str) -> str:
-    """Whom a node that serves the store, and has left, waits for; empty: for nobody."""
+    """The log message of a node that has left and still serves the store; empty: it waits for no node."""
     others = [p for p in state.listed() if p.node.token != token] if state is not None else []
     if state is None or not others:
         return ""
@@ -135,16 +134,16 @@ def _gathers(state: State | None, token: str) -> bool:
 
 
 class Teller:
-    """When a sentence is due; times in seconds of a monotonic clock."""
+    """Decides when a sentence is due; times in seconds of a monotonic clock."""
 
     def __init__(self, say: Callable[[str], None] = say) -> None:
         self._say = say
         self._said, self._at = "", -math.inf
 
     def tell(self, sentence: Callable[[], str], now: float, limit: Callable[[], str] = str) -> None:
-        """Say this, with its limit of time, if it is due; an empty sentence is not said, and ends what was said.
+        """Log a sentence with its time limit if it is due; an empty sentence is not logged, and resets the last one.
 
-        Neither is made before it may be due: of a thousand nodes each sees every other one come.
+        Neither is computed before it may be due, because each of a thousand nodes sees every other node come.
         """
         if now - self._at < CHANGE_SECONDS:
             return
@@ -156,7 +155,7 @@ class Teller:
             self._say("; ".join(part for part in (what, limit()) if part))
 
     def know(self, what: str, now: float) -> None:
-        """This has just been said, here or elsewhere."""
+        """Record that this sentence has just been logged, here or elsewhere."""
         self._said, self._at = what, now
 
 
@@ -167,20 +166,21 @@ class Waits:
         self, token: str, ends: float, say: Callable[[str], None] = say, *, place: str = "",
         others: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`ends`: the deadline of the join, on the clock of the states; `place`: what is wrong with the endpoint.
+        """`ends`: the deadline of the join, on the clock of the states; `place`: a fault of the endpoint as
+        a sentence, or ''.
 
         `others` names other jobs of the store that wait. It is called when nodes have been missing for OTHERS_SECONDS,
         and then once a minute.
         """
         self._token, self._ends, self._teller, self._observer = token, ends, Teller(say), Observer(token)
         self._away, self._place, self._others = False, place, others
-        self._neighbours, self._asks_at = "", math.inf  # the last answer of `others`, and when it is asked again
-        self._gathered = False  # the node was in an open round, when it was listed last
-        self.late: bool | None = None  # whether the job was over when its state was read first
+        self._neighbours, self._asks_at = "", math.inf  # the last answer of `others`, and the time of its next call
+        self._gathered = False  # the node was in an open round when it was listed last
+        self.late: bool | None = None  # whether the job was over at the first read of its state
         self.seatless: State | None = None  # the last state before the end of the job in which the node had no seat
 
     def look(self, seen: Seen) -> None:
-        """A state was read."""
+        """Take a state that was read."""
         self._away = False
         state = seen.state
         if self.late is None:
@@ -202,7 +202,7 @@ class Waits:
             self._neighbours, self._asks_at = self._others(), now + AGAIN_SECONDS
 
     def reasons(self) -> Iterator[str]:
-        """The reasons that are known, after the deadline, why too few nodes came to the round of this node."""
+        """Called after the deadline: the known reasons why too few nodes joined this node's round."""
         if self._gathered:
             yield from (f"{why[0].upper()}{why[1:]}." for why in (self._place, self._others()) if why)
 
@@ -214,7 +214,7 @@ class Waits:
         return "; ".join(part for part in (self._limit(seen), place) if part)
 
     def away(self, since: float, now: float) -> None:
-        """The store has not answered since then; the first time the driver says so, with the error."""
+        """Log that the store has not answered since `since`; the driver has logged the first failure itself."""
         if not self._away:
             self._away = True
             self._teller.know(AWAY, now)
@@ -223,7 +223,7 @@ class Waits:
     def _limit(self, seen: Seen) -> str:
         state = seen.state
         if state is None or state.membership(self._token) is Membership.REDUNDANT:
-            return "without a limit of time"
+            return "without a time limit"
         calls: Sequence[float] = ()
         if state.calling and not state.expected:
             calls = (self._observer.call_ends(state),)

@@ -1,1 +1,1 @@
-"""RPC between named workers: calls by name, tensors beside the pickle, references to values that stay in place."""
+"""RPC between named workers: calls by name, tensors outside of the pickle, references to values that stay in place."""

@@ -5,26 +5,31 @@ Theory of operation. An agent has one connection to each worker (connection.py),
 
     caller's thread    invocations.sync -> ask: a number, an entry in `_requests`, the frame is sent
                        lead: this thread reads the connection to that worker, if no other does
-    callee's pool      _take: no answer, so an `Incoming` for the handler of its kind (invocations._called)
-                       later: a thread of the pool, usually the same, runs the function when it has read, and answers
-    caller's thread    _take: an answer, so its entry leaves `_requests`, and `done` sets the caller's event
-                       ask returns the Answer, or raises what came instead
+    callee's pool      _take: the frame is a request; the handler of its kind gets an `Incoming` (invocations._called)
+                       later: after the reading a thread of the pool, usually the same one, runs the function
+                       and answers
+    caller's thread    _take: the frame is an answer; its entry is removed from `_requests`, and `done` sets the
+                       caller's event
+                       ask returns the Answer, or raises the error
 
-An entry of `_requests` is open until the one `pop` that takes it out succeeds. That thread calls `done`. Four things
-race for it, on different threads, and exactly one wins:
+A request is open while its entry is in `_requests`. Four events can remove the entry, on different threads. Exactly one
+`pop` succeeds, and its event ends the request with `done`:
 
 - the answer, on the thread that reads (`_take`);
-- the deadline, on the thread of `DeadlineTimer` or on the caller's own (`_expired`), which shortly before asks where
-  the call stands (`_late`, inquiries.py);
+- the deadline, on the thread of `DeadlineTimer` or on the caller's own (`_expired`). Shortly before the deadline the
+  same thread inquires how far the call is (`_late`, inquiries.py);
 - the loss of the peer, on the thread that reads (`_over`);
 - `close`, on the thread of `shutdown()`.
 
-Rule: every request ends exactly once, and frames of one ordered pair of workers are handled in the order in which they
-were sent. Handlers and `done` run on threads that read, so they must not block: they put off such work with `later`.
+Rule: every request ends exactly once. Frames from one worker to another are handled in the order in which they were
+sent. Handlers and `done` run on threads that read, so they must not block. They pass work that may block to `later`.
 
-Failures: the peer is lost (PeerLost: all requests to it fail, now and later), the peer is slow (RpcTimeout: it
-is not known whether the call happened), this side is over a limit (LimitExceeded: nothing was sent), and the answer
-comes after its deadline (`on_late`, which lets go of the references in it).
+Failures:
+
+- *The peer is lost.* All requests to it fail with PeerLost, now and later.
+- *The peer is slow.* The request fails with RpcTimeout. The caller cannot find out whether the call happened.
+- *This side is over a limit.* The request raises LimitExceeded, and nothing was sent.
+- *The answer comes after its deadline.* `on_late` releases the references in the answer.
 """
 
 from __future__ import annotations
@@ -56,8 +61,8 @@ from .pool import Pool, Work, guarded
 from .requests import Answer, Done, Handler, Incoming, Interceptor, Outcome, Request
 
 FREE_KINDS = range(64, 128)  # kinds of requests that packages above RPC may take: see `Agent.handle`
-OUTBOX_POLL_SECONDS = 0.05  # between two looks at whether the last byte has left: no event tells it
-DELIVERY_SECONDS = 5.0  # a caller waits so long beyond its deadline for a thread that has begun to deliver its answer
+OUTBOX_POLL_SECONDS = 0.05  # time between two checks whether the last byte has left: no event reports it
+DELIVERY_SECONDS = 5.0  # a caller's extra wait after its deadline for a thread that has begun to deliver the answer
 
 
 class _Worker(NamedTuple):
@@ -88,8 +93,8 @@ class Agent:
 
     Args:
         me: the rank of this worker.
-        names: of all workers, by rank.
-        options: of this worker.
+        names: the names of all workers, by rank.
+        options: this worker's options.
     """
 
     def __init__(self, me: int, names: Sequence[str], options: Options) -> None:
@@ -105,13 +110,13 @@ class Agent:
         self._handlers: dict[int, Callable[[Incoming], None]] = {}
         self._numbers = itertools.count(1)
         self._requests: dict[int, Request] = {}
-        self._acts: dict[int, Callable[[], object]] = {}  # of `after`
+        self._acts: dict[int, Callable[[], object]] = {}  # functions that `after` has to call
         self.thread = _Thread()
         self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
         self._deadlines = DeadlineTimer(f"rpc {self.name} deadlines", self._is_over, self._due)
-        self.on_late: Callable[[int, Answer], None] = _forgotten  # for answers after their deadline
+        self.on_late: Callable[[int, Answer], None] = lambda *_: None  # called with late answers
         self._on_lost: list[Callable[[int, str], None]] = []
-        self._changed = threading.Condition()  # notified when a connection ends, or its peer says good-bye
+        self._changed = threading.Condition()  # notified when a connection ends, or its peer sends GOODBYE
 
     def connect(self, connections: Mapping[int, Connection], alone: tuple[Connection, Connection]) -> None:
         """Set the connections to the other workers, and both ends of this worker's connection to itself.
@@ -164,7 +169,7 @@ class Agent:
         self, to: int, kind: int, body: bytes, tensors: Tensors, timeout: float, *, metadata: bytes = b"",
         flags: int = 0, what: str = "",
     ) -> Answer:  # fmt: skip
-        """Send a request and wait for its answer, as `request`, on the calling thread.
+        """Send a request, like `request`, and wait for its answer on the calling thread.
 
         Raises:
             RpcTimeout: no answer within `timeout` seconds; whether the request was handled is not known.
@@ -177,6 +182,8 @@ class Agent:
         entry = Request(to, outcome.done, what, timeout, deadline, self.thread.call)
         self._send(number, entry, kind, body, tensors, metadata, flags)
         try:
+            # Wait until shortly before the deadline, and inquire how far the call is. Wait until the deadline. Then
+            # wait for a result that another thread has begun to deliver.
             for until, then in ((deadline - lead_time(timeout), self._late), (deadline, self._expired)):
                 self._connections[to].lead(outcome, until)
                 if outcome.is_set or outcome.wait(until - monotonic()):
@@ -185,7 +192,7 @@ class Agent:
             else:
                 outcome.wait(DELIVERY_SECONDS)
         finally:
-            self._requests.pop(number, None)  # a signal has interrupted the wait: the entry is still there
+            self._requests.pop(number, None)  # a signal has interrupted the wait, and the entry still exists
         if isinstance(outcome.result, BaseException):
             raise outcome.result
         return outcome.result
@@ -203,7 +210,7 @@ class Agent:
         self.serve(kind, handler)
 
     def serve(self, kind: int, handler: Handler) -> None:
-        """As `handle`, for RPC's own kinds."""
+        """Like `handle`, but for RPC's own kinds."""
         self._handlers[kind] = handler
 
     def later(self, work: Work, refuse: Work | None = None, patient: bool = False) -> None:
@@ -216,7 +223,7 @@ class Agent:
         self.pool.later(work, refuse, patient)
 
     def after(self, seconds: float, act: Callable[[], object]) -> Callable[[], object]:
-        """Call `act` then, on the thread of the deadlines: it must not block. The result is called to prevent that."""
+        """Call `act` after `seconds` on the thread of deadlines; it must not block. A call of the result cancels it."""
         number = next(self._numbers)
         self._acts[number] = act
         self._deadlines.add(number, monotonic() + seconds)
@@ -243,11 +250,11 @@ class Agent:
         return self.timeout if timeout is None or timeout == UNSET else call_seconds(timeout, "timeout")
 
     def rank_of(self, worker: str | int | WorkerInfo) -> int:
-        """The rank of a worker, by its name, rank or WorkerInfo. Raises UnknownWorker: there is none; NoWorker."""
+        """The rank of a worker, by its name, rank or WorkerInfo. Raises UnknownWorker and NoWorker."""
         if isinstance(worker, WorkerInfo):
             worker = worker.id
         if not isinstance(worker, str | int):
-            raise NoWorker(f"{worker!r} names no worker: give a name, a rank, or a WorkerInfo")
+            raise NoWorker(f"{worker!r} does not name a worker: give a name, a rank, or a WorkerInfo")
         rank = self.ranks.get(worker) if isinstance(worker, str) else worker
         if rank is None or rank not in self.workers:
             names = ", ".join(info.name for info in itertools.islice(self.workers.values(), 8))
@@ -272,9 +279,8 @@ class Agent:
     ) -> None:
         """Send a frame. Raises PeerLost, LimitExceeded and NotAllowed; then nothing was sent."""
         options, arena = self.options, connection.arena
-        with outside():
-            frame = encode(kind, number, body, tensors, metadata, options.limits, flags=flags, arena=arena,
-                           shared_from=options.shared_tensor_bytes)  # fmt: skip
+        frame = outside(encode, kind, number, body, tensors, metadata, options.limits, flags=flags, arena=arena,
+                        shared_from=options.shared_tensor_bytes)  # fmt: skip
         connection.send(frame)
         if arena is not None and arena.has_more and not arena.is_looked_at:
             self._look_at(arena)
@@ -301,14 +307,15 @@ class Agent:
             raise UnknownWorker(f"could not find destination {entry.to}: there are {len(self.workers)} workers")
         if len(self._requests) >= self.options.limits.unanswered:
             raise LimitExceeded(
-                f"{len(self._requests)} requests of this worker are not answered: wait for some of them"
+                f"{len(self._requests)} requests of this worker have no answer: wait for some answers, or raise the "
+                "limit `unanswered`"
             )
         self._requests[number] = entry  # before the frame leaves: the answer may be read before `transmit` returns
         try:
             self.transmit(connection, kind, number, body, tensors, metadata, flags)
         except BaseException as error:
             if self._requests.pop(number, None) is None and isinstance(error, RpcError):
-                return  # `_over` was faster, and has called `done` with PeerLost; an interrupt is raised all the same
+                return  # `_over` was faster and has called `done` with PeerLost; an interrupt is raised nevertheless
             if isinstance(error, PeerLost):
                 raise PeerLost(self._loss(entry.to, connection)) from None
             raise
@@ -319,19 +326,18 @@ class Agent:
         kind = frame.kind
         if kind <= Kind.FAILED:
             entry = self._requests.get(frame.number)
+            # Numbers are easy to guess. A worker that answers a request to another one must not end that request.
             if entry is not None and entry.to != connection.peer:
                 raise FrameRefused(f"it answers request {frame.number}, which was not sent to it")
             entry = self._requests.pop(frame.number, None)
-            if entry is None:
-                if kind == Kind.ANSWER:
-                    self.on_late(connection.peer, Answer(frame.body, frame.tensors, frame.metadata, frame.flags))
-                return
-            result = (
-                Answer(frame.body, frame.tensors, frame.metadata, frame.flags)
-                if kind == Kind.ANSWER
-                else remote_errors.decoded(frame.body, self.workers[connection.peer].name)
-            )
-            guarded(partial(entry.done, result))
+            if kind == Kind.ANSWER:
+                answer = Answer(frame.body, frame.tensors, frame.metadata, frame.flags)
+                if entry is None:
+                    self.on_late(connection.peer, answer)
+                else:
+                    guarded(partial(entry.done, answer))
+            elif entry is not None:
+                guarded(partial(entry.done, remote_errors.decoded(frame.body, self.workers[connection.peer].name)))
         elif kind == Kind.GOODBYE:
             connection.goodbye = True
             with self._changed:
@@ -341,7 +347,7 @@ class Agent:
             handler = self._handlers.get(kind)
             if handler is None:
                 incoming.fail(
-                    RpcError(f"worker {self.name!r} takes no requests of kind {kind}: is it of this version?")
+                    RpcError(f"worker {self.name!r} takes no requests of kind {kind}: does it run the same version?")
                 )
                 return
             try:
@@ -360,16 +366,13 @@ class Agent:
         for number, entry in list(self._requests.items()):
             if entry.to == peer and self._requests.pop(number, None) is not None:
                 self.later(partial(entry.done, PeerLost(reason)))
-        for call in self._listeners():
+        for call in (*self._on_lost, *([self.interceptor.peer_lost] if self.interceptor is not None else ())):
             self.later(partial(call, peer, reason))
 
     def loss(self, peer: int) -> str | None:
         """Why a worker is lost; None if it is not."""
         connection = self._connections[peer]
         return self._loss(peer, connection) if connection.lost is not None else None
-
-    def _listeners(self) -> list[Callable[[int, str], None]]:
-        return [*self._on_lost, *([self.interceptor.peer_lost] if self.interceptor is not None else [])]
 
     def _loss(self, peer: int, connection: Connection) -> str:
         if self.closed is not None:
@@ -388,6 +391,7 @@ class Agent:
         if (act := self._acts.pop(number, None)) is not None:
             act()
             return
+        # A request comes here twice: shortly before its deadline for the inquiry, and at its deadline.
         entry = self._requests.get(number)
         if entry is not None and entry.found is None:
             self._late(number)
@@ -396,11 +400,11 @@ class Agent:
             self._expired(number)
 
     def _late(self, number: int) -> None:
-        """Shortly before the deadline of a call: ask the callee where it stands, for the text of the error."""
+        """Inquire shortly before the deadline of a call how far the call is, for the text of the error."""
         entry = self._requests.get(number)
         if entry is not None:
             inquire = self.inquire if entry.what else None
-            entry.found = str if inquire is None else inquire(number, entry, entry.deadline - monotonic())
+            entry.found = (lambda: "") if inquire is None else inquire(number, entry, entry.deadline - monotonic())
 
     def _expired(self, number: int) -> None:
         entry = self._requests.pop(number, None)
@@ -430,8 +434,8 @@ class Agent:
     def farewell(self, seconds: float, last: Callable[[], object] | None = None) -> None:
         """Send GOODBYE to all workers, and wait at most `seconds` until each has sent its own or is lost.
 
-        With `last`, this worker says good-bye last: it waits for the others, calls `last`, and then sends its GOODBYE.
-        So no other worker leaves before `last` has returned.
+        With `last`, this worker leaves last: it waits for the others, calls `last` and then sends its GOODBYE. So no
+        other worker leaves before `last` has returned.
         """
         deadline = monotonic() + seconds
         if last is not None:
@@ -465,7 +469,3 @@ class Agent:
         """Close the descriptors; in a forked child, nothing else may be done with them."""
         for connection in self._all:
             connection.release()
-
-
-def _forgotten(peer: int, answer: Answer) -> None:
-    """The default of `on_late`: the answer is dropped."""

@@ -1,7 +1,7 @@
 """Which functions other workers may call here, or name in their arguments.
 
-Another worker has shown the secret, and is trusted with nothing else: it may call each function that `Options.modules`
-allows, with arguments of its choice. A name is judged twice. Before its module is imported, the module of the name must
+Another worker has shown the secret and has no other rights: it may call each function that `Options.modules` allows,
+with arguments of its choice. A name is judged twice. Before its module is imported, the module of the name must
 be allowed: an import runs code, and the program's own modules are the only ones that a name can import by default.
 Afterwards, the module that defines the function must be allowed: a program that imports `os.system` has not offered it
 to others. A method that is called through an RRef is judged by the module that defines it, once there is a value.
@@ -16,6 +16,7 @@ import functools
 import importlib.util
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
@@ -27,27 +28,27 @@ from .errors import NotAllowed
 
 
 class FunctionSet(enum.Enum):
-    """A set of functions that `Options.modules` can allow beside the names of modules."""
+    """A set of functions that `Options.modules` can allow besides the names of modules."""
 
-    PROGRAM = "those of modules that are neither Python's own nor installed in site-packages, nor torch's or trystate's"
+    PROGRAM = "functions of modules that are neither Python's, torch's or trystate's nor installed in site-packages"
     TORCH = "torch's public operators, the classes of torch.nn, and the methods of tensors, modules and optimizers"
-    ANY = "those of every module: other workers can then run anything here, os.system too"
+    ANY = "the functions of all modules: other workers can then run anything here, os.system too"
 
 
 Modules = tuple[str | FunctionSet, ...]
 DEFAULT: Modules = (FunctionSet.PROGRAM, FunctionSet.TORCH)
-INSTALLED = {"site-packages", "dist-packages"}  # where installers put packages; Debian's has a name of its own
-PYTHON = tuple(PurePath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))  # its own tests are there too
-NEVER_THE_PROGRAM = ("torch", __name__.partition(".")[0])  # wherever they are installed
-MAIN = ("__main__", "__mp_main__")  # the second in a process that multiprocessing has spawned
-# Parts of a DistributedOptimizer, which it calls on the owners of its parameters, whatever `modules` says.
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages; Debian uses the second name
+PYTHON = tuple(PurePath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))  # with Python's own tests
+NEVER_THE_PROGRAM = ("torch", __name__.partition(".")[0])  # not the program, wherever they are installed
+MAIN = ("__main__", "__mp_main__")  # the second name is for a process that multiprocessing has spawned
+# Functions that a DistributedOptimizer calls on the owners of its parameters, whatever `modules` allows.
 SERVICES = frozenset(f"{__name__.rpartition('.rpc.')[0]}.autograd.optimizer:{part}" for part in ("_make", "_step"))
 
 OPERATORS = tuple(
     f"torch._C.{home}" for home in ("_nn", "_special", "_linalg", "_fft", "_sparse")
-)  # nothing else there
+)  # these contain operators only
 WRAPPERS = ("torch.functional", "torch.nn.functional", "torch.nn.init", "torch._tensor")  # operators written in Python
-BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # of builtins that do not name their module
+BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # modules of builtins that do not name their module
 CLASSES = ("torch.nn.modules", "torch.optim")  # modules of classes whose methods may be called
 FILES = {"from_file"}  # operators that open a file
 
@@ -64,36 +65,28 @@ def check_modules(modules: object) -> None:
 def check_name(name: str, modules: Modules) -> None:
     """Raises NotAllowed unless a function of this name may be allowed; nothing is imported."""
     home = name.partition(":")[0]
-    if name in SERVICES or any(_may_have(each, name, home) for each in modules):
-        return
-    _refuse(name, home, modules)
+    _check(name, home, modules, lambda: _is_below(home, "torch"))  # that is imported already
 
 
 def check_function(name: str, function: Any, home: str | None, modules: Modules) -> None:
     """Raises NotAllowed unless this function is allowed, which `home` defines."""
-    if name in SERVICES or any(_has(each, name, home or "", function) for each in modules):
-        return
-    _refuse(name, home, modules)
+    _check(name, home or "", modules, lambda: _is_of_torch(function, home or ""))
 
 
-def _may_have(allowed: str | FunctionSet, name: str, home: str) -> bool:
-    if isinstance(allowed, str):
-        return name == allowed or _is_below(home, allowed)
-    if allowed is FunctionSet.TORCH:
-        return _is_below(home, "torch")  # imported already
-    return allowed is FunctionSet.ANY or _is_of_the_program(home)
+def _check(name: str, home: str, modules: Modules, is_of_torch: Callable[[], bool]) -> None:
+    def has(allowed: str | FunctionSet) -> bool:
+        if isinstance(allowed, str):
+            return name == allowed or _is_below(home, allowed)
+        if allowed is FunctionSet.TORCH:
+            return is_of_torch()
+        return allowed is FunctionSet.ANY or _is_of_the_program(home)
 
-
-def _has(allowed: str | FunctionSet, name: str, home: str, function: Any) -> bool:
-    if isinstance(allowed, str):
-        return name == allowed or _is_below(home, allowed)
-    if allowed is FunctionSet.TORCH:
-        return _is_of_torch(function, home)
-    return allowed is FunctionSet.ANY or _is_of_the_program(home)
+    if name not in SERVICES and not any(map(has, modules)):
+        _refuse(name, home, modules)
 
 
 def _is_below(home: str, module: str) -> bool:
-    """A module may go by two names: os.path does."""
+    """Whether `home` is `module` or is in it. A module may have two names: os.path does."""
     real = getattr(sys.modules.get(module), "__name__", module)
     return any(f"{home}.".startswith(f"{name}.") for name in (module, real))
 
@@ -106,9 +99,9 @@ def _is_of_torch(function: Any, home: str) -> bool:
         return True
     if name.startswith("_"):
         return False
-    if any(_is_below(home, module) for module in CLASSES):  # beside methods there are hooks for all modules at once
+    if any(_is_below(home, module) for module in CLASSES):  # they also have functions: hooks for all modules at once
         return "." in function.__qualname__
-    if home == "torch":  # beside the operators there is all that torch exports, import_ir_module() too
+    if home == "torch":  # torch also exports functions that are not operators, import_ir_module() too
         return name not in FILES and bool(getattr(torch._C._VariableFunctions, name, None) == function)
     return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase
 
@@ -133,11 +126,11 @@ def _is_own(top: str) -> bool:
     return bool(places) and not any(installed)
 
 
-def _refuse(name: str, home: str | None, modules: Modules) -> None:
+def _refuse(name: str, home: str, modules: Modules) -> None:
     allowed = [repr(each) if isinstance(each, str) else f"FunctionSet.{each.name}" for each in modules]
     module = home or name.partition(":")[0]
     advice = f"Options(modules=({', '.join([*allowed, repr(name)])},)) on this worker"
-    # With a module of Python's own, or torch's, more is allowed than is wanted: `posix` runs commands.
+    # To allow a whole module of Python's or torch's would allow too much: `posix` runs commands.
     if module.partition(".")[0] not in (*sys.stdlib_module_names, *NEVER_THE_PROGRAM):
         advice = f"{advice} for this function alone, or {module!r} for all of its module"
     raise NotAllowed(

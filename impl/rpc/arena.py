@@ -1,10 +1,11 @@
 """Shared memory between two workers of one machine: a sender's arena, and the receiver's window on it.
 
-The arena begins with a byte for each slot: 1 while the slot is used. The sender sets it before it announces the slot;
-the receiver clears it when the tensor that lies there dies. No message says so, and the memory is used again while it
-is still in the caches. The system gives memory to an arena as it is used; the sender gives back what it has not used
-for a while, but for the first megabytes. Rule: a full arena is no error: a tensor that does not fit goes through the
-socket.
+The arena begins with a byte for each slot: 1 while the slot is used. The sender sets this byte before it announces the
+slot. The receiver clears the byte when the tensor in the slot dies. So the end of a tensor needs no message, and its
+memory is used again while it is still in the caches. The system allocates the memory of an arena at its first use. The
+sender gives back memory that it has not used for a while, except for the first megabytes.
+
+Rule: a full arena is not an error. A tensor that does not fit goes through the socket.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from .tensors import CODES, array, elements, size, tensor_on
 if sys.platform != "linux":
     raise UnavailableError(f"RPC needs Linux (epoll, eventfd, sealed memory), and this is {sys.platform}: run it there")
 
-SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
-HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
+SLOTS = 1024  # more tensors under way would be a queue, not a transport
+HEAD_BYTES = 4096  # the head of the arena: a byte for each slot, padded to whole pages
 PAGE_BYTES = 4096
-KEPT_BYTES = 64 << 20  # of an arena that is not used: gradients of the next step are laid there without a page fault
-IDLE_SECONDS = 2.0  # between two looks at whether an arena was used; a step of training takes less as a rule
-LOCK_SECONDS = 1.0  # of another thread's look for a slot, which takes microseconds, and of giving back, milliseconds
+KEPT_BYTES = 64 << 20  # an unused arena keeps them: the next step's gradients are copied there without a page fault
+IDLE_SECONDS = 2.0  # time between two checks whether an arena was used; a training step usually takes less
+LOCK_SECONDS = 1.0  # wait for another thread that looks for a slot (microseconds) or gives memory back (milliseconds)
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # a peer that maps it must not get SIGBUS
 
 
 class Arena:
-    """Memory of this process in which it lays tensors for one peer."""
+    """Memory of this process in which it puts tensors for one peer."""
 
     def __init__(self, arena_bytes: int) -> None:
         """Raises OSError where the system has no such memory."""
@@ -52,18 +53,18 @@ class Arena:
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SEALS)
         self._map = mmap.mmap(self.fd, self.bytes)
         self._lock = threading.Lock()
-        self._used: list[tuple[int, int, int]] = []  # begin, end and slot, in the order of addresses
+        self._used: list[tuple[int, int, int]] = []  # (begin, end, slot), in the order of addresses
         self._free = list(range(SLOTS - 1, -1, -1))
-        self._reach = 0  # where the memory that was used ends
-        self._is_in_use = False  # since the last look, beyond what is kept
-        self.is_looked_at = False  # somebody will call `give_back`
+        self._reach = 0  # the end of the memory that was used
+        self._is_in_use = False  # whether memory beyond KEPT_BYTES was used since the last check
+        self.is_looked_at = False  # a call of `give_back` is due
 
     def lay(self, tensor: Tensor, strides: tuple[int, ...] = ()) -> tuple[int, int] | None:
-        """Copy a plain dense tensor into a slot: its number and place; None if there is no room."""
+        """Copy a plain dense tensor into a slot. Returns its number and place, or None if the arena has no room."""
         code, shape = CODES[tensor.dtype], tuple(tensor.shape)
         found = self._reserve(-(-size(code, shape) // PAGE_BYTES) * PAGE_BYTES)
         if found is not None:
-            # By this thread alone: torch's copy would wake its threads, and wait for the last of them.
+            # This thread copies alone: torch's copy would wake torch's threads and wait for the last of them.
             np.copyto(array(self._map, code, shape, strides, found[1]), elements(tensor))
         return found
 
@@ -72,13 +73,13 @@ class Arena:
         self._map[slot] = 0
 
     def close_descriptor(self) -> None:
-        """The peer has its own, or will never have one."""
+        """Close the descriptor: the peer has its own, or will never have one."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # the system gave none
+        with contextlib.suppress(AttributeError):  # the system did not give a descriptor
             self.close_descriptor()
 
     def _reserve(self, wanted: int) -> tuple[int, int] | None:
@@ -110,7 +111,7 @@ class Arena:
         return self._reach > KEPT_BYTES
 
     def give_back(self) -> None:
-        """Give back to the system what no tensor lies in, unless the arena was used since the last call.
+        """Give memory without a tensor back to the system, unless the arena was used since the last call.
 
         The first KEPT_BYTES stay.
         """
@@ -121,7 +122,7 @@ class Arena:
             self._collect()
             at = KEPT_BYTES
             for begin, end in [*((begin, end) for begin, end, _ in self._used if end > at), (self._reach, self._reach)]:
-                first, last = -(-at // mmap.PAGESIZE), begin // mmap.PAGESIZE  # pages of the system
+                first, last = -(-at // mmap.PAGESIZE), begin // mmap.PAGESIZE  # numbers of the system's pages
                 if first < last:
                     self._map.madvise(mmap.MADV_REMOVE, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
                 at = max(at, end)
@@ -139,21 +140,21 @@ class Arena:
 
 
 class _Lease(weakref.ref["np.ndarray[Any, Any]"]):
-    """Tells when the tensor on a slot, and so the array below it, is gone."""
+    """A weak reference that reports the end of the tensor on a slot, and so of the array below it."""
 
     __slots__ = ("slot",)
     slot: int
 
 
 class Window:
-    """The peer's arena, as this process sees it.
+    """The peer's arena, mapped into this process.
 
-    In a fork a tensor that was received is the child's own, as any other tensor: the child copies the slots that are
-    used, and until then none of them is freed (`hold`, `copy`, `let_go`).
+    In a fork a tensor that was received belongs to the child, like any other tensor. The child copies the slots that
+    are used; until then no slot is freed (`hold`, `copy`, `let_go`).
     """
 
     def __init__(self, fd: int) -> None:
-        """Maps the arena and closes `fd`. Raises FrameRefused if it is no sealed memory of a sensible size."""
+        """Map the arena and close `fd`. Raises FrameRefused if `fd` is not sealed memory of a sensible size."""
         try:
             self.bytes = os.fstat(fd).st_size
             sealed = 0
@@ -166,14 +167,13 @@ class Window:
             os.close(fd)
         self._leases: dict[int, _Lease] = {}
         self._ended: deque[int] = deque()  # slots to be freed
-        self._holds = (
-            0  # forks of which the child has not copied; in a child for good: it frees nothing of its parent's
-        )
+        # Forks whose child has not copied yet. In a child it stays above 0, since a child frees no slot of its parent.
+        self._holds = 0
 
     def tensor(
         self, slot: int, offset: int, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = ()
     ) -> Tensor:
-        """The tensor in a slot, which is freed when the tensor dies. Raises FrameRefused for a slot that cannot be."""
+        """The tensor in a slot, which is freed when the tensor dies. Raises FrameRefused for an impossible slot."""
         nbytes = size(code, shape)
         if not (slot < SLOTS and HEAD_BYTES <= offset <= self.bytes - nbytes) or offset % PAGE_BYTES or not nbytes:
             raise FrameRefused(f"slot {slot} of {SLOTS} at {offset} with {nbytes} bytes is not in the {self.bytes} "
@@ -197,7 +197,7 @@ class Window:
             self._free_ended()
 
     def _free_ended(self) -> None:
-        with contextlib.suppress(IndexError):  # another thread frees the last one
+        with contextlib.suppress(IndexError):  # another thread has freed the last one
             while self._ended:
                 self._map[self._ended.popleft()] = 0
 
@@ -219,11 +219,11 @@ class Window:
 _mmap = ctypes.CDLL(None, use_errno=True).mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-MAP_FIXED = 0x10  # of Linux on every processor that torch runs on; Python has no name for it
+MAP_FIXED = 0x10  # Linux's value on every processor that torch runs on; Python has no name for it
 
 
 def _make_private(address: int, count: int) -> None:
-    """Replace the pages of shared memory there by private ones with the same bytes. No other thread may run."""
+    """Replace these pages of shared memory by private ones with the same bytes. No other thread may run."""
     begin = address - address % mmap.PAGESIZE
     length = -(-(address + count - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
     data = ctypes.string_at(begin, length)
@@ -234,5 +234,5 @@ def _make_private(address: int, count: int) -> None:
 
 
 def available() -> bool:
-    """Whether this system has such memory."""
+    """Whether this system has memfd_create(2)."""
     return hasattr(os, "memfd_create")

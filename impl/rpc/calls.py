@@ -11,11 +11,15 @@ Theory of operation. A process is a worker from the end of `init_rpc` until `shu
 Threads. A program may call these functions on any thread. `init_rpc` and `shutdown` hold `_state.lock` from beginning
 to end: a second call waits. `rpc_sync` waits on the caller's thread; the function runs on a thread of the callee's pool
 (pool.py). At the end of the interpreter `atexit` calls `shutdown(graceful=False)`. A fork drops the session of the
-parent (`_Session.forked`), and is no worker.
+parent (`_Session.forked`) and is not a worker.
 
-Failures: a worker does not come, or cannot be talked to (RpcTimeout, PeerLost: this worker withdraws its entry from the
-store, so that the others see it too, and all may come again); a worker is lost in a graceful shutdown, or the store
-fails (raised after all is closed). A store that `init_rpc` made itself is closed with the session, or when it fails.
+Failures:
+
+- *A worker does not come, or cannot be reached.* `init_rpc` raises RpcTimeout or PeerLost. This worker withdraws its
+  entry from the store, so the others notice too, and all may come again.
+- *A worker is lost in a graceful shutdown, or the store fails.* `shutdown` raises after all is closed.
+
+A store that `init_rpc` made itself is closed with the session, or when `init_rpc` fails.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from torch.futures import Future
 from trystate.model.errors import UsageError
 
 from ..host.forking import let_go_after_fork
-from . import directory, invocations
+from . import directory, futures, invocations
 from .agent import Agent, WorkerInfo
 from .errors import AgentExists, PeerLost, RpcError, RpcTimeout
 from .handshake import Listeners, Meeting
@@ -50,10 +54,10 @@ from .termination import all_done
 
 T = TypeVar("T")
 To = str | int | WorkerInfo
-# Attached to every worker before its first frame is read: a worker without them would drop the metadata of the others.
-# By name, since RPC itself knows nothing of it.
+# Attached to every worker before it reads its first frame: a worker without them would drop the metadata of the others.
+# They are named, and not imported, since RPC does not depend on them.
 EXTENSIONS = (("trystate.impl.autograd.api", "attach"),)
-FAREWELL_SECONDS = 10.0  # for all others to come to the end of shutdown() too
+FAREWELL_SECONDS = 10.0  # time for all other workers to reach the end of shutdown() too
 
 
 @dataclass(eq=False)
@@ -62,10 +66,10 @@ class _Session:
 
     agent: Agent
     store: Store
-    owned: Store | None  # to be closed
+    owned: Store | None  # the store that `_close` closes
 
     def forked(self) -> None:
-        """The connections are the parent's; with them open here too, nobody would notice its end."""
+        """Drop the parent's connections: if they stayed open here, no peer would notice the end of the parent."""
         self.agent.closed = "this process is a fork of the worker: call init_rpc() where it is to be one"
         self.agent.release()
         invocations.use(None)
@@ -73,7 +77,7 @@ class _Session:
 
 
 class _State:
-    """Of this process."""
+    """The state of this process."""
 
     def __init__(self) -> None:
         self.session: _Session | None = None
@@ -96,23 +100,24 @@ def init_rpc(
 ) -> Agent:
     """Make this process a worker; returns when all `world_size` workers are connected.
 
-    They find each other in `store`, any of ours or of torch's, or in the one of `init_method`: "env://" (the default:
-    MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), "tcp://HOST:PORT" or "file:///PATH"; then rank 0 brings the server.
-    All must give the same secret. After a failure all may come again, to the same store too.
+    They find each other in `store`, any store of trystate's or torch's, or in the store of `init_method`: "env://" (the
+    default: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), "tcp://HOST:PORT" or "file:///PATH"; then rank 0 starts the
+    server. All must give the same secret. After a failure all may come again, to the same store too.
 
-    The parameters before the star are torch's, in its order. `backend` is None or one named TENSORPIPE, and means
-    nothing: there is one transport. `rpc_backend_options` are `options`, or torch's, of which `init_method` and
-    `rpc_timeout` are taken. A rank of -1 or None is that of the URL.
+    The parameters before the star are torch's, in torch's order. `backend` is None or a backend named TENSORPIPE,
+    and has no effect: RPC has one transport. `rpc_backend_options` are `options`, or torch's options, from which
+    `init_method` and `rpc_timeout` are taken. With a rank of -1 or None the URL gives the rank.
 
     Raises RpcTimeout if not all come within `options.init_timeout` seconds, PeerLost and RpcError if one comes but
-    cannot be talked to, UsageError for options that cannot be. As torch.distributed.rpc.init_rpc.
+    cannot be reached, UsageError for impossible options. Like torch.distributed.rpc.init_rpc.
     """
-    _check_backend(backend)
+    if backend is not None and str(getattr(backend, "name", backend)).upper() != "TENSORPIPE":
+        raise UsageError(f"backend is {backend!r}: give None or TENSORPIPE, and give rank and world_size by keyword")
     options, url = _told(rpc_backend_options, options)
     deadline = monotonic() + options.init_timeout
     with _state.lock:
-        if invocations.is_used():
-            name = invocations.current().agent.name
+        if (running := _state.session) is not None:
+            name = running.agent.name
             raise AgentExists(f"RPC is already initialized in this process, as {name!r}: call shutdown() first")
         if store is not None and init_method is not None:
             raise UsageError("both store and init_method were given: give one of them")
@@ -128,11 +133,6 @@ def init_rpc(
         _state.session = _Session(agent, group, owned)
         let_go_after_fork(_state.session)
         return agent
-
-
-def _check_backend(backend: object) -> None:
-    if backend is not None and str(getattr(backend, "name", backend)).upper() != "TENSORPIPE":
-        raise UsageError(f"backend is {backend!r}: give None or TENSORPIPE; rank and world_size go by their names")
 
 
 def _told(given: Any, options: Options | None) -> tuple[Options, str]:
@@ -152,7 +152,7 @@ def _told(given: Any, options: Options | None) -> tuple[Options, str]:
 def _begun(
     name: str, rank: int | None, world_size: int | None, store: Store, options: Options, deadline: float
 ) -> tuple[Agent, Store]:
-    """An agent that serves, with all that a worker has, and its group's part of the store."""
+    """An agent that serves, with the calls and extensions of a worker, and its group's part of the store."""
     if rank is None or rank == -1 or world_size is None:
         raise UsageError("rank and world_size are missing: give both with a store")
     directory.check_worker(name, rank, world_size, options.limits.workers)
@@ -170,7 +170,7 @@ def _begun(
 
 
 def _met(url: str, rank: int | None, world_size: int | None, options: Options) -> tuple[Store, int, int]:
-    """By one of torch's URLs, on our stores."""
+    """The store, rank and world size by one of torch's URLs, on our stores."""
     from ..store.urls import HANDLERS
 
     scheme, _, rest = url.partition("://")
@@ -186,7 +186,7 @@ def _met(url: str, rank: int | None, world_size: int | None, options: Options) -
 def _connected(
     name: str, rank: int, world_size: int, store: Store, host: str, options: Options, deadline: float
 ) -> tuple[Agent, Store]:
-    """An agent that is connected to all others, and their part of the store, which no group before had."""
+    """An agent that is connected to all others, and their part of the store, which no earlier group used."""
     listeners = Listeners.open(host)
     try:
         where = (listeners.name, host, listeners.tcp.getsockname()[1])
@@ -195,7 +195,7 @@ def _connected(
         meeting = Meeting(rank, entries, options, deadline)
         agent = Agent(rank, [entry.name for entry in entries], options)
         agent.connect(meeting.connect(listeners), meeting.alone())
-    except (RpcTimeout, PeerLost):  # all others are to see too that an entry is wrong
+    except (RpcTimeout, PeerLost):  # all others must notice too that an entry is wrong
         directory.withdraw(store, rank, directory.GAVE_UP)
         raise
     finally:
@@ -210,21 +210,21 @@ def current_agent() -> Agent:
 
 
 def get_rpc_timeout() -> float:
-    """The seconds of a request that says nothing else, on this worker. As torch.distributed.rpc.get_rpc_timeout."""
+    """The default timeout of this worker's requests, in seconds. Like torch.distributed.rpc.get_rpc_timeout."""
     return current_agent().timeout
 
 
 def set_rpc_timeout(seconds: float) -> None:
-    """Give the requests that this worker makes from now on another timeout; 0: the longest. Raises UsageError."""
+    """Set the default timeout of this worker's requests from now on; 0 is the longest. Raises UsageError."""
     current_agent().timeout = call_seconds(seconds, "timeout")
 
 
 def debug_info() -> dict[str, int]:
     """Numbers of the values, handles, requests and contexts of this worker, under torch's names where torch has them.
 
-    `num_owner_rrefs` values are held by others, by `num_forks` handles; `num_held_rrefs` are this worker's handles of
-    others' values, of which `num_pending_users` are being passed on; `agent.num_open_requests` have no answer yet, and
-    `agent.num_running` works run or wait here.
+    Others hold `num_owner_rrefs` values of this worker with `num_forks` handles. This worker has `num_held_rrefs`
+    handles of others' values, and is passing on `num_pending_users` handles. `agent.num_open_requests` requests have no
+    answer yet, and `agent.num_running` works run or wait here.
     """
     calls = invocations.current()
     counts = calls.references.counts()
@@ -241,7 +241,7 @@ def debug_info() -> dict[str, int]:
 
 
 def get_worker_info(name: str | None = None) -> WorkerInfo:
-    """The WorkerInfo of a name; without a name, of this worker. Raises UsageError: there is no such worker."""
+    """The WorkerInfo of a name; without a name, of this worker. Raises UsageError if no such worker exists."""
     agent = current_agent()
     return agent.workers[agent.me if name is None else agent.rank_of(name)]
 
@@ -255,9 +255,9 @@ def rpc_sync(
 ) -> T:
     """The result of `func(*args, **kwargs)` on worker `to`: a name, a rank or a WorkerInfo.
 
-    Raises what it raised there, as a RemoteError that is of that type too; RpcTimeout after `timeout` seconds (default:
-    that of the options; 0: the longest, four months); PeerLost; NotAllowed for what cannot be sent; UsageError.
-    As torch.distributed.rpc.rpc_sync.
+    Raises what `func` raised there, as a RemoteError that is of that type too; RpcTimeout after `timeout` seconds (the
+    default is `Options.timeout`; 0 is the longest, four months); PeerLost; NotAllowed for a value that cannot be sent;
+    UsageError. Like torch.distributed.rpc.rpc_sync.
     """
     calls = invocations.current()
     return calls.sync(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
@@ -270,9 +270,9 @@ def rpc_async(
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> Future[T]:
-    """The same without waiting: a future, which is set at the latest after `timeout` seconds.
+    """Like `rpc_sync` without waiting: a future, which is set at the latest after `timeout` seconds.
 
-    Raises NotAllowed and UsageError at once. As torch.distributed.rpc.rpc_async.
+    Raises NotAllowed and UsageError at once. Like torch.distributed.rpc.rpc_async.
     """
     calls = invocations.current()
     return calls.begin(calls.agent.rank_of(to), func, args or (), kwargs, timeout)
@@ -287,7 +287,7 @@ def remote(
 ) -> RRef[T]:
     """A reference to the result of `func(*args, **kwargs)` on worker `to`, where the result stays.
 
-    An exception of the function is raised by `to_here()`. As torch.distributed.rpc.remote.
+    `to_here()` raises an exception of the function. Like torch.distributed.rpc.remote.
     """
     calls = invocations.current()
     return calls.remote(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
@@ -296,8 +296,8 @@ def remote(
 def all_gather(value: Any, workers: Collection[To] | None = None, timeout: float | None = None) -> dict[str, Any]:
     """The values that these workers give, by name; this worker is one of them. By default all workers.
 
-    Returns when all have called this with the same `workers`. Raises RpcTimeout, which names those that did not come
-    within `timeout` seconds: they may all come again; PeerLost; UsageError. As torch's `rpc.api._all_gather`.
+    Returns when all have called this with the same `workers`. Raises RpcTimeout, which names the workers that did not
+    come within `timeout` seconds (all may come again); PeerLost; UsageError. Like torch's `rpc.api._all_gather`.
     """
     calls = invocations.current()
     agent = calls.agent
@@ -305,28 +305,28 @@ def all_gather(value: Any, workers: Collection[To] | None = None, timeout: float
     if agent.me not in ranks:
         names = ", ".join(agent.workers[rank].name for rank in ranks)
         raise UsageError(
-            f"the workers {names} do not meet {agent.name!r}: name this worker too, or do not call this here"
+            f"the workers {names} do not include {agent.name!r}: name this worker too, or do not call this here"
         )
     return calls.all_gather(value, ranks, timeout)
 
 
 def barrier(workers: Collection[To] | None = None, timeout: float | None = None) -> None:
-    """Wait until all these workers have called this. Raises as `all_gather`. As torch's `rpc.api._barrier`."""
+    """Wait until all these workers have called this. Raises like `all_gather`. Like torch's `rpc.api._barrier`."""
     all_gather(None, workers, timeout)
 
 
 @contextmanager
 def wait_all() -> Iterator[list[Any]]:
-    """At the end of the block, wait for the futures of all calls that this thread has begun in it: they are the list.
+    """At the end of the block, wait for the futures of all calls that this thread has begun in it; yields their list.
 
-    Raises the first of their errors, when all are over; an error of the block goes before. As torch's `rpc._wait_all`.
+    Raises their first error when all are over; an error of the block has priority. Like torch's `rpc._wait_all`.
     """
-    outer, inner = invocations.collected.future_list, list[Any]()
-    invocations.collected.future_list = inner
+    outer, inner = futures.collected.future_list, list[Any]()
+    futures.collected.future_list = inner
     try:
         yield inner
     finally:
-        invocations.collected.future_list = outer
+        futures.collected.future_list = outer
         errors = [error for each in inner if (error := _error_of(each)) is not None]
     for error in errors[:1]:
         raise error
@@ -341,17 +341,17 @@ def _error_of(future: Future[Any]) -> Exception | None:
 
 
 def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
-    """Leave RPC. Gracefully: when all workers have called this and no call is left anywhere.
+    """Leave RPC. A graceful shutdown waits until all workers have called this and no call is left anywhere.
 
-    With a `timeout` at most after so many seconds. Without one, or with 0, which is torch's word for that, for as long
-    as the others work: it ends when they have come, or when one that it waits for is lost. Else, and after a graceful
-    end that failed, at once: requests of others to this worker fail. Does nothing if RPC is not up. Raises RpcTimeout,
-    PeerLost, and RpcError if the store that the workers met in fails, after all is closed; UsageError if it is graceful
-    inside a call, which stays open. As torch.distributed.rpc.shutdown.
+    It waits at most `timeout` seconds. Without a timeout, or with torch's 0, it waits until all have come or a worker
+    that it waits for is lost. A shutdown that is not graceful ends at once, and so does a graceful one that failed:
+    requests of others to this worker fail. Does nothing if RPC is not up. Raises, after all is closed, RpcTimeout,
+    PeerLost, and RpcError if the store that the workers met in fails. Raises UsageError for a graceful shutdown inside
+    a call, and leaves RPC open. Like torch.distributed.rpc.shutdown.
     """
     seconds = checked_seconds(timeout, "timeout") if timeout else inf
     if graceful and (running := _state.session) is not None and running.agent.pool.is_here:
-        # It would wait for the call that it is in, and the other workers for this one.
+        # It would wait for the call that it is in, and the other workers would wait for this one.
         raise UsageError(
             f"shutdown() inside a call on worker {running.agent.name!r} waits for that call itself: let the call "
             "return, and call shutdown() on a thread of the program, or give graceful=False"
@@ -364,8 +364,8 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
         try:
             if graceful:
                 all_done(agent, session.store, seconds)
-                # A worker that calls init_rpc() again at once must not find the old server: it ends before any worker
-                # leaves.
+                # A worker that calls init_rpc() again at once must not find the old server. So the server ends before
+                # any worker leaves.
                 last = None if agent.me else partial(_close, session.owned)
                 agent.farewell(min(seconds, FAREWELL_SECONDS), last)
             else:

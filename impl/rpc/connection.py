@@ -1,25 +1,27 @@
 """One connection to one peer: frames leave in order, and one thread at a time reads.
 
-Theory of operation. The connection is open, or `lost` says why it is over: it never opens again.
+Theory of operation. The connection is open until `lost` is set to the reason of its end. It is never opened again.
 
-- *Out.* Any thread calls `send`, under `_writing`. The socket takes what it can without blocking. The rest is copied
-  into `_outbox`, and a thread of the pool sends it when epoll reports room (`_flush`). So no sender waits for a peer
-  that does not read, and the caller may change its tensors as soon as `send` returns.
-- *In.* The reading thread holds `_reading`. That is a thread of the pool (`_readable`), or a thread that waits for an
-  answer and reads for itself (`lead`). The second is the Leader/Followers hand-over of `pool.py` seen from a caller:
+- *Out.* Any thread may call `send`, which holds `_writing`. The frame is written to the socket without blocking. Bytes
+  that the socket does not accept are copied into `_outbox`. A thread of the pool sends them when epoll reports room
+  (`_flush`). So no sender waits for a peer that does not read, and the caller may change its tensors as soon as `send`
+  returns.
+- *In.* The thread that reads holds `_reading`. It is a thread of the pool (`_readable`), or a thread that waits for an
+  answer and reads the connection itself (`lead`). `lead` hands the connection over as in `pool.py` (Leader/Followers):
 
-      caller        takes `_reading`, mutes the descriptor in epoll, polls the socket and its own event
+      caller        acquires `_reading`, mutes the descriptor in epoll, polls the socket and its own event
       caller        reads its answer: no other thread was woken between the arrival and the return of `rpc_sync`
-      caller        releases `_reading`, arms the descriptor again: the pool reads on
+      caller        releases `_reading`, arms the descriptor again: the pool continues to read
 
-  Answers to others that arrive meanwhile are delivered on the caller's thread; requests go to a thread of the pool.
+  Meanwhile other frames may arrive. Answers for other threads are delivered on the caller's thread. Functions of
+  requests run on a thread of the pool.
 
 Failures:
 
-- *The peer closes, or sends what is no frame.* `_end` sets `lost`, and calls `over` once. Frames that came before are
-  still delivered.
-- *The peer does not read.* The queue grows up to `Limits.unsent_bytes`; then `send` raises LimitExceeded, and nothing
-  of that frame was sent.
+- *The peer closes, or sends bytes that are not a frame.* `close` sets `lost` and calls `over` once. Frames that came
+  before are still delivered.
+- *The peer does not read.* `_outbox` grows up to `Limits.unsent_bytes`. Then `send` raises LimitExceeded, and sends
+  no byte of the frame.
 - *A signal interrupts `send` in the middle of a frame.* The position in the stream is unknown, so the connection ends.
 """
 
@@ -44,8 +46,8 @@ from .modes import outside
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
-READS_IN_A_ROW = 64  # of a connection that always has more; then other connections get their turn
-POLL_SECONDS_MAX = 1000.0  # of one poll, which takes an int of milliseconds; `lead` polls again
+READS_IN_A_ROW = 64  # reads from a connection that always has more; then other connections get their turn
+POLL_SECONDS_MAX = 1000.0  # the longest poll, which takes an int of milliseconds; `lead` polls again
 
 
 class Connection:
@@ -60,24 +62,24 @@ class Connection:
     ) -> None:
         self.peer, self.arena, self.limits = peer, arena, limits
         self.lost: str | None = None  # why the connection is over; None while it is open
-        self.goodbye = False  # the peer has sent GOODBYE: the end of the connection is no loss
+        self.goodbye = False  # the peer has sent GOODBYE: it left, and was not lost
         self._socket = sock
         self._fd = sock.fileno()
         self._parser = Parser(limits, window)
         self._reading = threading.Lock()
-        self._writing = threading.RLock()  # a handler of a signal may come between its two ends and `_writer`
-        # The threads that hold the two, and whether the first polls: a handler of a signal interrupts them anywhere.
+        self._writing = threading.RLock()  # reentrant: a signal may come while `_writer` is not set
+        # The threads that hold the two locks, and whether the reader polls: signal handlers interrupt them anywhere.
         self._reader = self._writer = 0
         self._is_polling = False
         self._outbox: deque[memoryview] = deque()
-        self._unsent = 0
+        self.unsent = 0
         self.frames_sent = self.frames_received = 0
         self._room: int | None = None  # a duplicate of the descriptor, watched for EPOLLOUT
 
     def belong(
         self, pool: Pool, take: Callable[[Connection, Frame], None], over: Callable[[Connection, str], None]
     ) -> None:
-        """Set the pool that reads this connection, and the two functions that are called. Before `begin`."""
+        """Set the pool that reads this connection, and the two functions to call. Must be called before `begin`."""
         self._pool, self._take, self._over = pool, take, over
         self._socket.setblocking(True)
 
@@ -92,11 +94,11 @@ class Connection:
 
         Raises:
             PeerLost: the connection is over.
-            LimitExceeded: the peer does not read, and `Limits.unsent_bytes` wait for it already; nothing was sent.
+            LimitExceeded: the peer does not read, and `Limits.unsent_bytes` bytes wait for it; nothing was sent.
         """
         if self._writer == threading.get_ident():
-            raise LimitExceeded(f"worker {self.peer} is called by the handler of a signal, in the middle of what this "
-                                "thread sends there: have the handler set a flag, and call afterwards")  # fmt: skip
+            raise LimitExceeded(f"a signal handler calls worker {self.peer} while this thread sends to that worker: "
+                                "have the handler set a flag, and call afterwards")  # fmt: skip
         with self._writing:
             self._writer = threading.get_ident()
             try:
@@ -107,17 +109,20 @@ class Connection:
     def _send(self, frame: Encoded) -> None:
         if self.lost is not None:
             raise PeerLost(self.lost)
-        if self._unsent + frame.size > self.limits.unsent_bytes and self._outbox:
-            self._take_back(frame)
-            raise LimitExceeded(f"worker {self.peer} does not read: {self._unsent} bytes wait for it already, "
-                                f"{frame.size} more are > {self.limits.unsent_bytes}")  # fmt: skip
+        if self.unsent + frame.size > self.limits.unsent_bytes and self._outbox:
+            if self.arena is not None:
+                for slot in frame.slots:
+                    self.arena.take_back(slot)
+            raise LimitExceeded(f"worker {self.peer} does not read: {self.unsent} bytes wait for it, and with "
+                                f"{frame.size} more the limit `unsent_bytes` of {self.limits.unsent_bytes} is exceeded"
+                                )  # fmt: skip
         self.frames_sent += 1
         try:
             sent = 0 if self._outbox else self._try(frame.pieces)
             if sent < frame.size:
                 self._queue(frame.pieces, sent)
                 self._ask_for_room()
-        except BaseException:  # a signal, somewhere within the frame: the stream cannot go on
+        except BaseException:  # a signal interrupted the frame somewhere: the stream cannot continue
             self._hang_up()
             raise
 
@@ -128,14 +133,9 @@ class Connection:
             return self._socket.sendmsg(pieces, (), NOW)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # only this direction ends: bytes that the peer has sent before are still to be read
+        except OSError:  # only this direction ends: bytes that the peer sent before must still be read
             self._hang_up(socket.SHUT_WR)
             return 0
-
-    def _take_back(self, frame: Encoded) -> None:
-        if self.arena is not None:
-            for slot in frame.slots:
-                self.arena.take_back(slot)
 
     def _queue(self, pieces: list[Any], sent: int) -> None:
         """Copy what the socket has not taken: the caller may change its tensors when `send` has returned."""
@@ -146,12 +146,12 @@ class Connection:
                 continue
             rest = memoryview(bytes(data[sent:]))
             self._outbox.append(rest)
-            self._unsent += len(rest)
+            self.unsent += len(rest)
             sent = 0
 
     def _ask_for_room(self) -> None:
         if self._room is None:
-            self._room = os.dup(self._fd)  # epoll has one set of events for each descriptor: this one is for EPOLLOUT
+            self._room = os.dup(self._fd)  # epoll has one set of events per descriptor: the duplicate is for EPOLLOUT
             self._pool.watch(self._room, self._flush, select.EPOLLOUT)
         else:
             self._pool.arm(self._room, select.EPOLLOUT)
@@ -165,18 +165,14 @@ class Connection:
                 except (BlockingIOError, InterruptedError):
                     sent = 0
                 except OSError:
-                    self._outbox.clear()  # the reading thread meets the end of the stream, and ends the connection
+                    self._outbox.clear()  # the reading thread finds the end of the stream and ends the connection
                     return
-                self._unsent -= sent
+                self.unsent -= sent
                 if sent < len(data):
                     self._outbox[0] = data[sent:]
                     self._ask_for_room()
                     return
                 self._outbox.popleft()
-
-    @property
-    def unsent(self) -> int:
-        return self._unsent
 
     # In.
 
@@ -203,15 +199,15 @@ class Connection:
             self._pool.arm(self._fd)
 
     def _lead_inside(self, event: OneShotEvent, deadline: float) -> None:
-        """The handler of a signal has interrupted this thread, which reads already, and waits for an answer itself."""
+        """Poll again in a signal handler, which interrupted this reading thread and waits for an answer itself."""
         if not self._is_polling:
-            raise RpcError(f"worker {self.peer} is called by the handler of a signal, in the middle of what this "
-                           "thread reads from there: have the handler set a flag, and call afterwards")  # fmt: skip
+            raise RpcError(f"a signal handler calls worker {self.peer} while this thread reads from that worker: "
+                           "have the handler set a flag, and call afterwards")  # fmt: skip
         try:
             self._poll(event, deadline)
         finally:
             self._is_polling = True
-            thread_event_fd().ring()  # the interrupted wait shares it: its own ring may have been taken
+            thread_event_fd().ring()  # the interrupted wait shares it, and this wait may have taken its ring
 
     def _poll(self, event: OneShotEvent, deadline: float) -> None:
         event_fd = event.listen()
@@ -227,13 +223,12 @@ class Connection:
             self._is_polling = False
             for fd, _ in ready:
                 if fd == self._fd:
-                    with outside():  # the tensors may be for another thread
-                        self._read()
+                    outside(self._read)  # the tensors may be for another thread
                 else:
                     event_fd.heard()
 
     def _readable(self) -> None:
-        if self._reading.acquire(blocking=False):  # else the thread that reads arms the descriptor again
+        if self._reading.acquire(blocking=False):  # otherwise the thread that reads arms the descriptor again
             try:
                 self._read()
             finally:
@@ -241,14 +236,14 @@ class Connection:
                 self._pool.arm(self._fd)
 
     def _read(self) -> None:
-        """Read what has arrived, and deliver the frames that are complete by it."""
+        """Read the bytes that have arrived, and deliver the frames that they complete."""
         try:
             for _ in range(READS_IN_A_ROW):
                 buffer = self._parser.buffer()
                 room = len(buffer)
                 count = self._socket.recv_into(buffer, room, NOW)
                 if not count:
-                    return self._end("it closed the connection")
+                    return self.close("it closed the connection")
                 for frame in self._parser.received(count):
                     self.frames_received += 1
                     self._take(self, frame)
@@ -257,14 +252,15 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
-            return self._end(error.strerror or str(error))
+            return self.close(error.strerror or str(error))
         except FrameRefused as error:
-            return self._end(f"it broke the protocol: {error}")
+            return self.close(f"it broke the protocol: {error}")
         except BaseException:
-            self._end("the thread that read from it was interrupted")
+            self.close("the thread that read from it was interrupted")
             raise
 
-    def _end(self, why: str) -> None:
+    def close(self, why: str) -> None:
+        """End the connection, on behalf of this side or the peer. Frames that wait in the outbox are dropped."""
         if self.lost is None:
             self.lost = why
             self._pool.forget(self._fd)
@@ -277,10 +273,6 @@ class Connection:
     def _hang_up(self, how: int = socket.SHUT_RDWR) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(how)
-
-    def close(self, why: str) -> None:
-        """End the connection from this side. Frames that wait in the outbox are dropped."""
-        self._end(why)
 
     def release(self) -> None:
         """Close the descriptors; no method may be called any more."""

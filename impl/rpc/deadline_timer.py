@@ -10,17 +10,17 @@ from time import monotonic
 
 from .pool import guarded
 
-SPARE = 1024  # entries of requests that are over, before the heap is swept
+SPARE = 1024  # the heap is swept at twice its length after the last sweep, plus this number
 
 
 class DeadlineTimer:
     """Calls a function at the deadline of each request that is still open then.
 
-    Nearly all requests are answered in time: an entry is never taken out, it costs only its place in a heap.
+    Nearly all requests are answered in time. Their entries stay in the heap until they are swept, which costs little.
     """
 
     def __init__(self, name: str, over: Callable[[int], bool], expired: Callable[[int], None]) -> None:
-        """`over(number)` says whether a request has ended; else `expired(number)` is called at its deadline."""
+        """`over(number)` returns whether a request has ended; if not, `expired(number)` is called at its deadline."""
         self.name, self._over, self._expired = name, over, expired
         self._heap: list[tuple[float, int]] = []
         self._changed = threading.Condition()

@@ -1,4 +1,4 @@
-"""The directory of a group: each worker writes its entry into the store, and reads those of the others.
+"""The directory of a group: each worker writes its entry into the store, and reads the entries of the others.
 
 Rule: an entry of another worker is checked before it is used; workers that did not come are named.
 """
@@ -23,21 +23,22 @@ from trystate.model.errors import UsageError
 
 from ..host import addresses
 from ..host.listening import peer_name
+from ..host.visible import some
 from .errors import BadName, RpcError, RpcTimeout
 from .options import Options
 
 VERSION = 2
-HOST_VARIABLE = "TRYSTATE_RPC_HOST"  # `Options.host` of a worker whose options do not have it
+HOST_VARIABLE = "TRYSTATE_RPC_HOST"  # the host of a worker whose `Options.host` is None
 NAME = re.compile(r"[\w.:-]{1,127}", re.ASCII)
 WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
-GONE = b"gone"  # in the place of the entry of a worker that is connected to all others
-GAVE_UP = b"gave up"  # in the place of the entry of a worker whose init_rpc() has raised; it may call it again
+GONE = b"gone"  # replaces the entry of a worker that is connected to all others
+GAVE_UP = b"gave up"  # replaces the entry of a worker whose init_rpc() has raised; it may be called again
 WITHDRAWN = (GONE, GAVE_UP)
-SEAT_SECONDS = 1.0  # for the connection to a process that may have the same rank
-ENTRY_POLL_SECONDS = 0.02  # between two looks for entries that were withdrawn
+SEAT_SECONDS = 1.0  # wait for the connection to a process that may have the same rank
+ENTRY_POLL_SECONDS = 0.02  # time between two reads of entries that were withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class Entry:
     name: str
     world_size: int
     machine: str  # equal for two processes that can meet at an abstract socket
-    local: str  # its name there, "" if there is none
+    local: str  # the name of its abstract socket; "" without one
     host: str
     port: int
     token: str  # worker 0's: proves that a caller has read this store
 
 
 def machine() -> str:
-    """This machine, and the network that this process sees of it: abstract sockets are a network's."""
+    """An id of this machine, network namespace and user: an abstract socket belongs to a network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino} {os.getuid()}"
@@ -64,9 +65,10 @@ def machine() -> str:
 
 
 def own_host(options: Options, store: Any) -> str:
-    """The address that others reach us at: that of the route to the store, unless the options or HOST_VARIABLE say it.
+    """The address at which others reach us.
 
-    A store without a server (a file) has no route: then it is that of the route to MASTER_ADDR, or the default one.
+    The options or HOST_VARIABLE set it. The default is the source address of the route to the store.
+    For a store without a server (a file) the route to MASTER_ADDR decides, or else the default route.
 
     Raises:
         UsageError: the variable names no host.
@@ -80,7 +82,7 @@ def own_host(options: Options, store: Any) -> str:
     except UsageError:
         if options.host or os.environ.get(HOST_VARIABLE):
             raise
-        return "127.0.0.1"  # no route, and a name that is not known here: this machine has no other address
+        return "127.0.0.1"  # without a route, and with a name that is unknown here, this machine has no other address
     return host
 
 
@@ -95,9 +97,9 @@ def check_worker(name: str, rank: int, world_size: int, limit: int) -> None:
     """Raises UsageError."""
     checked_name(name)
     if not 1 <= world_size <= min(limit, WORKER_MAX + 1):
-        raise UsageError(f"world_size is {world_size}: 1 to {min(limit, WORKER_MAX + 1)}; the limit is `workers`")
+        raise UsageError(f"world_size is {world_size}: give 1 to {min(limit, WORKER_MAX + 1)} (the limit `workers`)")
     if not 0 <= rank < world_size:
-        raise UsageError(f"rank is {rank}: 0 to world_size - 1, which is {world_size - 1}")
+        raise UsageError(f"rank is {rank}: give 0 to world_size - 1, which is {world_size - 1}")
 
 
 def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[str, str, int], options: Options) -> None:
@@ -110,7 +112,7 @@ def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[st
     entry = json.dumps(asdict(Entry(VERSION, name, world_size, machine(), *where, token)))
     while True:
         before = bytes(store.get(key)) if store.check([key]) else b""
-        if not before.isascii():  # something else uses this key, and no process of ours has this rank
+        if not before.isascii():  # something else uses this key, and not a process of ours with this rank
             store.set(key, entry)
         elif before not in (b"", *WITHDRAWN):
             _check_seat(rank, before)
@@ -121,12 +123,12 @@ def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[st
 def _check_seat(rank: int, text: bytes) -> None:
     """Raise RpcError if the process that wrote this entry waits for the others: then it still listens.
 
-    A worker that was killed before all had come has left its entry, and its rank may come again.
+    A worker that was killed before all had come has left its entry, and a new process may have its rank.
     """
     try:
         entry = _entry(rank, text)
     except RpcError:
-        return  # of no worker of this version
+        return  # no worker of this version has written it
     near = entry.local and entry.machine == machine()
     with suppress(OSError):
         if near:
@@ -140,12 +142,12 @@ def _check_seat(rank: int, text: bytes) -> None:
 
 
 def withdraw(store: Store, rank: int, why: bytes = GONE) -> None:
-    """Put one of WITHDRAWN in the place of the entry, so that the next group does not call there.
+    """Replace the entry by one of WITHDRAWN, so the next group does not call there.
 
-    Connected workers have all read it.
+    Connected workers have all read the entry.
     """
-    with suppress(RuntimeError):  # there is no store any more
-        store.set(f"worker/{rank}", why.decode())  # and not deleted: `get` would wait
+    with suppress(RuntimeError):  # the store does not exist any more
+        store.set(f"worker/{rank}", why.decode())  # not deleted, since `get` would wait
 
 
 def group(entries: list[Entry]) -> str:
@@ -169,8 +171,11 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
         if monotonic() >= deadline:
             raise RpcTimeout(_not_all(absent, gave_up, world_size, seconds))
         sleep(ENTRY_POLL_SECONDS)
-    entries = [_fitting(rank, texts[key], world_size) for rank, key in enumerate(keys)]
+    entries = [_entry(rank, texts[key]) for rank, key in enumerate(keys)]
     for rank, entry in enumerate(entries):
+        if entry.version != VERSION or entry.world_size != world_size:
+            raise RpcError(f"worker {rank} has version {entry.version} and world_size {entry.world_size}, we have "
+                           f"{VERSION} and {world_size}: start all workers alike")  # fmt: skip
         first = next(index for index, other in enumerate(entries) if other.name == entry.name)
         if first != rank:
             raise RpcError(
@@ -181,23 +186,20 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
 
 def _not_all(absent: list[int], gave_up: list[int], world_size: int, seconds: float) -> str:
     parts = []
-    if absent:
-        parts.append(f"{len(absent)} of {world_size} workers did not come within {seconds:g} s, of rank "
-                     f"{_shown(absent)}: see whether they run and use the same store, or raise init_timeout"
-                     )  # fmt: skip
-    if gave_up:
-        parts.append(f"{len(gave_up)} of {world_size} workers came, and gave up before all were connected, of rank "
-                     f"{_shown(gave_up)}: see the error of init_rpc() there, and start all workers within their "
-                     "init_timeout")  # fmt: skip
+    for ranks, what, remedy in (
+        (absent, f"did not come within {seconds:g} s",
+         "see whether they run and use the same store, or raise init_timeout"),
+        (gave_up, "came, and gave up before all were connected",
+         "see the error of init_rpc() there, and start all workers within their init_timeout"),
+    ):  # fmt: skip
+        if ranks:
+            shown = some([*map(str, ranks)], SHOWN_MAX)
+            parts.append(f"{len(ranks)} of {world_size} workers {what}, of rank {shown}: {remedy}")
     return "; ".join(parts)
 
 
-def _shown(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:SHOWN_MAX])) + (" and more" if len(ranks) > SHOWN_MAX else "")
-
-
 def _texts(store: Store, keys: list[str], left: float) -> dict[str, bytes]:
-    """The values of the keys that are there after a wait for all of them."""
+    """The values of the keys that exist, after a wait for all keys."""
     try:
         store.wait(keys, timedelta(seconds=left))
     except RuntimeError:
@@ -215,15 +217,6 @@ def _entry(rank: int, text: bytes) -> Entry:
         if any(kinds[name] != kind for name, kind in Entry.__annotations__.items()) or not NAME.fullmatch(entry.name):
             raise ValueError(f"fields of {kinds}")
     except (ValueError, TypeError) as error:
-        raise RpcError(f"the entry of worker {rank} in the store is none of ours ({error}): does something else use "
+        raise RpcError(f"the entry of worker {rank} in the store is not RPC's ({error}): does something else use "
                        "these keys?") from None  # fmt: skip
-    return entry
-
-
-def _fitting(rank: int, text: bytes, world_size: int) -> Entry:
-    """The same, of a worker of this group."""
-    entry = _entry(rank, text)
-    if entry.version != VERSION or entry.world_size != world_size:
-        raise RpcError(f"worker {rank} has version {entry.version} and world_size {entry.world_size}, we have {VERSION}"
-                       f" and {world_size}: start all workers alike")  # fmt: skip
     return entry

@@ -1,4 +1,4 @@
-"""The exceptions of RPC. Rule: each is a `TrystateError` and a `RuntimeError`, and its text says what to do."""
+"""The exceptions of RPC. Rule: each is a `TrystateError` and a `RuntimeError`, and its text names the remedy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from trystate.model.errors import TrystateError, UsageError
 
 
 class RpcError(TrystateError, RuntimeError):
-    """Root of what a call, an RRef or an agent raises."""
+    """Root of the exceptions that a call, an RRef or an agent raises."""
 
 
 class RpcTimeout(RpcError, TimeoutError):
-    """There was no answer in time; whether the call happened, or will, is not known."""
+    """No answer came in time. The call may have happened, or may still happen."""
 
 
 class PeerLost(RpcError, ConnectionError):
-    """A worker's connection closed without good-bye: all that was asked of it fails, now and later."""
+    """A worker's connection closed without GOODBYE: all requests to it fail, now and later."""
 
 
 class AgentClosed(RpcError):
-    """`shutdown()` was called, here or there, or `init_rpc()` was not."""
+    """`shutdown()` was called here or at the peer, or `init_rpc()` was not called."""
 
 
 class AgentExists(RpcError, UsageError):
@@ -26,7 +26,7 @@ class AgentExists(RpcError, UsageError):
 
 
 class UnknownWorker(RpcError, UsageError):
-    """There is no worker of this name or rank."""
+    """No worker has this name or rank."""
 
 
 class BadName(RpcError, UsageError):
@@ -34,11 +34,11 @@ class BadName(RpcError, UsageError):
 
 
 class NoWorker(UsageError, ValueError):
-    """An argument stands for a worker, and is no name, rank or WorkerInfo."""
+    """An argument must name a worker, and is not a name, rank or WorkerInfo."""
 
 
 class FrameRefused(RpcError):
-    """A peer's bytes are no frame, or break a limit; its connection is closed."""
+    """A peer's bytes are not a frame, or exceed a limit; its connection is closed."""
 
 
 class LimitExceeded(RpcError):
@@ -46,8 +46,8 @@ class LimitExceeded(RpcError):
 
 
 class NotAllowed(RpcError, TypeError):
-    """A function or an argument that the restriction of names and pickles does not let through."""
+    """A function or an argument that `Options.modules` or `Options.pickles` does not allow."""
 
 
 class RRefGone(RpcError, LookupError):
-    """The owner of an RRef does not have it (any more)."""
+    """The owner of an RRef does not have its value, or not any more."""

@@ -11,7 +11,7 @@ class EventFd:
     """A descriptor that is readable after `ring()`, until `heard()`.
 
     Args:
-        semaphore: each `heard()` takes one ring away, and not all of them (EFD_SEMAPHORE).
+        semaphore: each `heard()` takes one ring away instead of all (EFD_SEMAPHORE).
     """
 
     __slots__ = ("fd",)
@@ -25,7 +25,7 @@ class EventFd:
         os.eventfd_write(self.fd, 1)
 
     def heard(self) -> bool:
-        """Take the rings away, or one of them in a semaphore. False: there was none."""
+        """Take all rings away, or one ring of a semaphore. Returns False if the descriptor has not rung."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -45,7 +45,7 @@ _own = _Own()
 
 
 def thread_event_fd() -> EventFd:
-    """The calling thread's EventFd: one for each thread, which all events that it listens to share."""
+    """The calling thread's only EventFd. All events that the thread listens to share it."""
     event_fd = _own.event_fd
     if event_fd is None:
         event_fd = _own.event_fd = EventFd()
@@ -59,7 +59,7 @@ class OneShotEvent:
     thread; the first call counts.
 
     `set` writes `is_set` before it reads the list of waiters; a waiter enters the list before it reads `is_set`. In
-    every order of the two threads one of them sees the other, so that no wait is missed.
+    every order of the two threads one of them sees the other, so no wait is missed.
     """
 
     __slots__ = ("_event_fd", "_listener", "_locks", "is_set")
@@ -75,14 +75,14 @@ class OneShotEvent:
         self.is_set = True  # before the list is read: see the class
         locks, event_fd = self._locks, self._event_fd
         if locks:
-            with contextlib.suppress(IndexError):  # another `set` has taken the last lock
+            with contextlib.suppress(IndexError):  # another call of `set` has taken the last lock
                 while True:
                     locks.pop().release()
         if event_fd is not None and self._listener != threading.get_ident():
             event_fd.ring()
 
     def wait(self, seconds: float) -> bool:
-        """Block for at most `seconds`. True: the event has happened."""
+        """Block for at most `seconds`. Returns True if the event has happened."""
         if self.is_set:
             return True
         lock = threading.Lock()

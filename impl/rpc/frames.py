@@ -1,8 +1,8 @@
 """Frames: the messages between two workers, as bytes. No socket, no clock, no thread.
 
 A frame is its head, then its *front* (a description of each tensor, the body, the metadata), then the bytes of those
-tensors that do not lie in shared memory. All integers are little endian. Rule: each announced size meets its limit
-before memory is reserved for it; a frame over a limit, or bytes that are no frame, end the connection.
+tensors that are not in shared memory. All integers are little endian. Rule: each announced size is compared with its
+limit before memory is reserved for it. A frame over a limit, or bytes that are not a frame, end the connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from .tensors import (
     DTYPES,
     are_dense,
     array,
-    check_count,
     elements,
     flat,
     plain,
@@ -36,21 +35,21 @@ from .tensors import (
 Tensors: TypeAlias = Sequence[Tensor | None]
 
 HEAD = Struct("<BBHIIIQ")  # kind, flags, tensors, bytes of descriptions, body and metadata, number of the request
-# place, dtype, dimensions, flags; then each dimension, then each stride if it is not contiguous, then the slot if there
-# is one
+# place, dtype, dimensions, flags. Then each dimension; each stride of a tensor that is not contiguous; the slot of a
+# tensor in shared memory.
 DESCRIPTION = Struct("<BBBB")
 SLOT = Struct("<IQ")
 DIMENSIONS = [Struct(f"<{count}Q") for count in range(65)]
 DIMENSIONS_MAX = 64
-DIMENSION_MAX = (1 << 48) - 1  # elements: products of two stay within what torch counts with
-BUFFER_BYTES = 1 << 18  # read at once; larger than a socket's buffer
-PIECES_MAX = 512  # of one frame that go to the system as they are (IOV_MAX is 1024)
+DIMENSION_MAX = (1 << 48) - 1  # elements: a product of two sizes stays within torch's integers
+BUFFER_BYTES = 1 << 18  # the most that is read at once; larger than a socket's buffer
+PIECES_MAX = 512  # the most pieces of a frame for one system call (IOV_MAX is 1024)
 
-Sparse: TypeAlias = tuple[int, Tensor, Tensor, tuple[int, ...], bool]  # its index, its parts, its shape, coalesced
+Sparse: TypeAlias = tuple[int, Tensor, Tensor, tuple[int, ...], bool]  # index, indices, values, shape, is coalesced
 
 
 class Kind(enum.IntEnum):
-    """The kind of a frame. Requests have a number that their answer repeats."""
+    """The kind of a frame. A request has a number, which its answer repeats."""
 
     ANSWER = 0
     FAILED = 1
@@ -61,17 +60,17 @@ class Kind(enum.IntEnum):
     INQUIRY = 6
 
 
-class Place(enum.IntEnum):
+class TensorPlace(enum.IntEnum):
     """Where the elements of a tensor are."""
 
     NOWHERE = 0  # None instead of a tensor
-    HERE = 1  # behind the front
+    HERE = 1  # after the front
     SLOT = 2
-    SPARSE = 3  # in the two tensors that follow: indices and values
+    SPARSE = 3  # its indices and values are the next two tensors
 
 
-COALESCED = 1  # a sparse tensor's
-STRIDED = 2  # a dense tensor that is not contiguous
+COALESCED = 1  # flag of a sparse tensor
+STRIDED = 2  # flag of a dense tensor that is not contiguous
 
 
 class Frame(NamedTuple):
@@ -90,7 +89,7 @@ class Encoded(NamedTuple):
 
     pieces: list[Any]
     size: int
-    slots: list[int]  # of the arena
+    slots: list[int]  # slots of the arena that the frame uses
 
 
 def encode(
@@ -98,19 +97,23 @@ def encode(
     arena: Arena | None = None, shared_from: int = 0,
 ) -> Encoded:  # fmt: skip
     """A frame. Raises LimitExceeded and NotAllowed; then nothing of the arena is used."""
-    check_count(len(tensors), limits.tensors)
+    if len(tensors) > limits.tensors:
+        text = f"{len(tensors)} tensors in one frame, the limit is {limits.tensors}: use several calls, or stack them"
+        raise LimitExceeded(text)
     for what, length, limit in (
         ("body", len(body), limits.body_bytes),
         ("metadata", len(metadata), limits.metadata_bytes),
     ):
         if length > limit:
-            raise LimitExceeded(f"the {what} has {length} bytes > {limit}: send less, or send it as tensors")
+            raise LimitExceeded(f"the {what} has {length} bytes, the limit is {limit}: send less, or send tensors")
     writer = _Writer(arena, shared_from)
     try:
         for tensor in tensors:
             writer.add(tensor)
         if writer.size > limits.tensor_bytes:
-            raise LimitExceeded(f"tensors of {writer.size} bytes in one frame > {limits.tensor_bytes}: send fewer")
+            raise LimitExceeded(
+                f"the tensors of one frame have {writer.size} bytes, the limit is {limits.tensor_bytes}: send fewer"
+            )
     except BaseException:
         for slot in writer.slots:
             arena.take_back(slot)  # type: ignore[union-attr]
@@ -136,11 +139,11 @@ class _Writer:
 
     def add(self, tensor: Tensor | None) -> None:
         if tensor is None:
-            self.descriptions.append(DESCRIPTION.pack(Place.NOWHERE, 0, 0, 0))
+            self.descriptions.append(DESCRIPTION.pack(TensorPlace.NOWHERE, 0, 0, 0))
             return
         tensor = plain(tensor)
         if tensor.layout is torch.sparse_coo:
-            self._describe(Place.SPARSE, tensor, int(tensor.is_coalesced()))
+            self._describe(TensorPlace.SPARSE, tensor, int(tensor.is_coalesced()))
             self.add(tensor._indices())
             self.add(tensor._values())
             return
@@ -148,18 +151,18 @@ class _Writer:
         flags = STRIDED if strides else 0
         if self.arena is not None and nbytes >= self.shared_from and (found := self.arena.lay(tensor, strides)):
             self.slots.append(found[0])
-            self._describe(Place.SLOT, tensor, flags, strides)
+            self._describe(TensorPlace.SLOT, tensor, flags, strides)
             self.descriptions.append(SLOT.pack(*found))
             return
-        self._describe(Place.HERE, tensor, flags, strides)
+        self._describe(TensorPlace.HERE, tensor, flags, strides)
         if nbytes:
             self.pieces.append(elements(flat(tensor, strides)).reshape(-1).view(np.uint8))
             self.size += nbytes
 
-    def _describe(self, place: Place, tensor: Tensor, flags: int, strides: tuple[int, ...] = ()) -> None:
+    def _describe(self, place: TensorPlace, tensor: Tensor, flags: int, strides: tuple[int, ...] = ()) -> None:
         shape = tensor.shape
         if len(shape) > DIMENSIONS_MAX:
-            raise LimitExceeded(f"a tensor of {len(shape)} dimensions > {DIMENSIONS_MAX}: reshape it")
+            raise LimitExceeded(f"a tensor has {len(shape)} dimensions, the limit is {DIMENSIONS_MAX}: reshape it")
         self.descriptions.append(DESCRIPTION.pack(place, CODES[tensor.dtype], len(shape), flags))
         self.descriptions.append(DIMENSIONS[len(shape)].pack(*shape))
         if strides:
@@ -169,8 +172,8 @@ class _Writer:
 class Parser:
     """The frames of one connection as their bytes arrive.
 
-    `buffer()` is where the next bytes belong, `received(count)` says how many came and returns the frames that are
-    complete by them. A frame's large tensors are read straight into their own memory.
+    `buffer()` is the memory for the next bytes. `received(count)` takes `count` new bytes from it and returns the
+    frames that they complete. A frame's large tensors are read straight into their own memory.
     """
 
     def __init__(self, limits: Limits, window: Window | None = None) -> None:
@@ -178,12 +181,12 @@ class Parser:
         self._data = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._data)
         self._begin = self._end = 0
-        self._open: Frame | None = None  # a frame of which tensors are missing
-        self._missing: list[memoryview] = []  # their memory, the next one last
-        self._sparse: list[Sparse] = []  # of that frame
+        self._open: Frame | None = None  # a frame with tensors that have not come yet
+        self._missing: list[memoryview] = []  # the memory of these tensors, the next one last
+        self._sparse: list[Sparse] = []  # the sparse tensors of that frame
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be written; never empty."""
+        """The memory for the next bytes; never empty."""
         if self._missing:
             return self._missing[-1]
         if self._begin == self._end:
@@ -195,7 +198,7 @@ class Parser:
         return self._view[self._end :]
 
     def received(self, count: int) -> list[Frame]:
-        """The frames that are complete now. Raises FrameRefused; then nothing more can be read."""
+        """The frames that are complete now. After it raises FrameRefused, nothing more can be read."""
         frames: list[Frame] = []
         if self._missing:
             target = self._missing.pop()
@@ -228,8 +231,9 @@ class Parser:
         kind, flags, count, described, body, metadata, number = HEAD.unpack_from(self._data, self._begin)
         limits = self.limits
         if body > limits.body_bytes or metadata > limits.metadata_bytes or count > limits.tensors:
-            raise FrameRefused(f"a frame with a body of {body} bytes, metadata of {metadata} and {count} tensors > "
-                               f"{limits.body_bytes}, {limits.metadata_bytes} and {limits.tensors}")  # fmt: skip
+            raise FrameRefused(f"a frame has a body of {body} bytes, metadata of {metadata} and {count} tensors, the "
+                               f"limits are {limits.body_bytes}, {limits.metadata_bytes} and {limits.tensors}"
+                                                  )  # fmt: skip
         if described > 3 * count * (DESCRIPTION.size + 16 * DIMENSIONS_MAX + SLOT.size):
             raise FrameRefused(f"{count} tensors cannot take {described} bytes to describe")
         front = HEAD.size + described + body + metadata
@@ -239,7 +243,7 @@ class Parser:
             return None
         at = self._begin + HEAD.size
         reader = _Reader(self, at, at + described)
-        tensors = reader.tensors(count)
+        tensors = [reader.tensor(index) for index in range(count)]
         if reader.at != reader.end:
             raise FrameRefused(
                 f"{described} bytes describe {count} tensors, but {reader.end - reader.at} are left over"
@@ -256,7 +260,7 @@ class Parser:
         return _whole(frame, reader.sparse) if reader.sparse else frame
 
     def _filled(self, targets: list[memoryview]) -> bool:
-        """Take the elements that are here already; whether none are still to come."""
+        """Take the elements that have come already; returns whether all have come."""
         targets.reverse()
         while targets and (here := min(self._end - self._begin, len(targets[-1]))):
             target = targets.pop()
@@ -269,7 +273,7 @@ class Parser:
 
 
 def _whole(frame: Frame, sparse: list[Sparse]) -> Frame:
-    """With its sparse tensors. Raises FrameRefused if the indices of one are not within its shape."""
+    """The frame with its sparse tensors. Raises FrameRefused if the indices of one are not within its shape."""
     for index, indices, values, shape, coalesced in sparse:
         try:
             frame.tensors[index] = torch.sparse_coo_tensor(
@@ -290,13 +294,10 @@ class _Reader:
         self.targets: list[memoryview] = []
         self.sparse: list[Sparse] = []
 
-    def tensors(self, count: int) -> list[Tensor | None]:
-        return [self.tensor(index) for index in range(count)]
-
     def tensor(self, index: int | None = None) -> Tensor | None:
-        """The next one; None if there is none, or if it is a sparse one, which is made when its parts are there."""
+        """The next tensor. None instead of a tensor, and for a sparse one, which is made when its parts have come."""
         place, code, dimensions, flags = self._read(DESCRIPTION)
-        if place == Place.NOWHERE:
+        if place == TensorPlace.NOWHERE:
             return None
         if code >= len(DTYPES) or dimensions > min(DIMENSIONS_MAX, self.limits.dimensions):
             raise FrameRefused(f"a tensor of dtype {code} with {dimensions} dimensions")
@@ -304,16 +305,16 @@ class _Reader:
         if dimensions and max(shape) > DIMENSION_MAX:
             raise FrameRefused(f"a tensor of shape {shape}")
         strides: tuple[int, ...] = ()
-        if flags & STRIDED and place != Place.SPARSE:
+        if flags & STRIDED and place != TensorPlace.SPARSE:
             strides = self._read(DIMENSIONS[dimensions])
             if max(strides, default=0) > DIMENSION_MAX or not are_dense(shape, strides):
                 raise FrameRefused(f"a tensor of shape {shape} and strides {strides}")
-        if place == Place.HERE:
+        if place == TensorPlace.HERE:
             return self._here(code, shape, strides)
-        if place == Place.SLOT and self.window is not None:
+        if place == TensorPlace.SLOT and self.window is not None:
             slot, offset = self._read(SLOT)
             return self.window.tensor(slot, offset, code, shape, strides)
-        if place == Place.SPARSE and index is not None:
+        if place == TensorPlace.SPARSE and index is not None:
             self._sparse(index, code, shape, bool(flags & COALESCED))
             return None
         raise FrameRefused(f"a tensor in place {place}")
@@ -322,7 +323,9 @@ class _Reader:
         nbytes = size(code, shape)
         self.bytes += nbytes
         if self.bytes > self.limits.tensor_bytes:
-            raise FrameRefused(f"tensors of {self.bytes} bytes in one frame > {self.limits.tensor_bytes}")
+            raise FrameRefused(
+                f"the tensors of one frame have {self.bytes} bytes, the limit is {self.limits.tensor_bytes}"
+            )
         raw = np.empty(nbytes, np.uint8)
         if nbytes:
             self.targets.append(raw.data)

@@ -1,9 +1,9 @@
-"""How two workers connect: the one of higher rank calls, both prove that they know the same key.
+"""How two workers connect: the worker with the higher rank calls, and both prove that they have the same key.
 
-The key is the token that worker 0 put into the store, with the secret of the options if there is one; the proofs are
-those of the stores. On one machine they meet at a socket without address or port, and give each other their arenas.
-Nobody listens any more when all are connected. Rule: each caller is greeted on a thread of its own, in a few seconds or
-not at all, so that no stranger holds up the others.
+The key is the token that worker 0 put into the store, followed by the secret of the options, if any. The stores
+use the same proofs (host/secret.py). On one machine two workers meet at a socket without address or port, and give
+each other their arenas. No worker listens any more when all are connected. Rule: each caller is greeted on its own
+thread within a few seconds, or not at all, so no stranger delays the others.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .options import Options
 
 MAGIC = b"trysRPC2"
 HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
-REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the other's, and its proof
+REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the callee's rank and challenge, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
 ACCEPTED = Struct("<?")  # whether an arena comes with it
-GREETING_SECONDS = 5.0  # for a caller to give its rank and its proof
-GREETINGS_MAX = 64  # at once
-BUFFER_BYTES = 1 << 22  # of a socket, as far as the system allows
+GREETING_SECONDS = 5.0  # time for a caller to send its rank and its proof
+GREETINGS_MAX = 64  # greetings at the same time
+BUFFER_BYTES = 1 << 22  # a socket's buffers, as far as the system allows
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Meeting:
         self.me, self.entries, self.options, self.deadline = me, entries, options, deadline
         self._key = bytes.fromhex(entries[0].token) + (options.secret or b"")
         self._failed = ""  # the error of the last refused caller
-        self._callers: set[socket.socket] = set()  # sockets whose handshake is under way
+        self._callers: set[socket.socket] = set()  # sockets with a handshake in progress
         self._room = threading.Semaphore(GREETINGS_MAX)
         self._bell = EventFd()  # rung when a greeting is over
 
@@ -108,23 +108,21 @@ class Meeting:
             sock = self._reach(peer)
         except OSError as error:
             place = peer_name((entry.host, entry.port))
-            remedy = "see whether it runs, and what `host` its options give"
-            if is_loopback(entry.host):  # it means this machine here, and that one there
+            remedy = "see whether it runs, and which `host` its options give"
+            if is_loopback(entry.host):  # a loopback address means this machine here, and the other machine there
                 remedy = "that address is each machine's own; give that worker its address: Options(host=...)"
             raise PeerLost(f"worker {entry.name!r} cannot be reached at {place} ({error}): {remedy}"
                            ) from error  # fmt: skip
         try:
             return self._introduce(sock, peer)
-        except TimeoutError:
+        except BaseException as error:
             sock.close()
-            raise RpcTimeout(f"worker {entry.name!r} did not answer in time: see what it does, or raise init_timeout"
-                             ) from None  # fmt: skip
-        except OSError as error:
-            sock.close()
-            raise PeerLost(f"worker {entry.name!r} closed the connection while it was made ({error}): see its error, "
-                           "and whether all have the same secret") from error  # fmt: skip
-        except BaseException:
-            sock.close()
+            if isinstance(error, TimeoutError):
+                raise RpcTimeout(f"worker {entry.name!r} did not answer in time: see what it waits for, or raise "
+                                 "init_timeout") from None  # fmt: skip
+            if isinstance(error, OSError):
+                raise PeerLost(f"worker {entry.name!r} closed the connection while it was made ({error}): see its "
+                               "error, and whether all have the same secret") from error  # fmt: skip
             raise
 
     def _reach(self, peer: int) -> socket.socket:
@@ -183,14 +181,14 @@ class Meeting:
                             self._callers.add(sock)
                             threads.submit(self._greet, sock, found)
             finally:
-                for sock in list(self._callers):  # strangers; their threads end
+                for sock in list(self._callers):  # strangers: their threads end now
                     with contextlib.suppress(OSError):
                         sock.shutdown(socket.SHUT_RDWR)
 
     def _greet(self, sock: socket.socket, found: dict[int, Connection]) -> None:
         try:
             peer, connection = self._receive(sock, found, min(self.deadline, monotonic() + GREETING_SECONDS))
-            # Before it counts as found: handshakes that are under way when all are found are cut off.
+            # Before it counts as found: handshakes in progress are cut off when all are found.
             self._callers.discard(sock)
             if found.setdefault(peer, connection) is not connection:
                 connection.release()
@@ -204,7 +202,7 @@ class Meeting:
 
     def _nobody(self, found: dict[int, Connection]) -> None:
         missing = [e.name for rank, e in enumerate(self.entries) if rank > self.me and rank not in found]
-        also = f"; the last who tried: {self._failed}" if self._failed else ""
+        also = f"; the last failed attempt: {self._failed}" if self._failed else ""
         many = "1 worker" if len(missing) == 1 else f"{len(missing)} workers"
         raise RpcTimeout(f"{many} did not connect in time ({', '.join(missing[:8])}): see their "
                          f"errors, or raise init_timeout{also}")  # fmt: skip
@@ -212,7 +210,7 @@ class Meeting:
     def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:
         magic, peer, theirs = HELLO.unpack(_exactly(sock, HELLO.size, deadline))
         if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
-            raise RpcError(f"a caller that says it is worker {peer}")
+            raise RpcError(f"a caller claims to be worker {peer}")
         mine = secrets.token_bytes(NONCE_BYTES)
         key = self._pair(peer, self.me)
         sock.sendall(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
@@ -229,7 +227,7 @@ class Meeting:
         return max(self.deadline - monotonic(), 0.001)
 
     def _beside(self, called: int, caller: int) -> bool:
-        """Whether they meet at the local socket of the first."""
+        """Whether they meet at the local socket of `called`."""
         return bool(self.entries[called].local) and self.entries[called].machine == self.entries[caller].machine
 
     def _pair(self, caller: int, called: int) -> bytes:
@@ -240,7 +238,7 @@ class Meeting:
             return None
         try:
             return Arena(self.options.arena_bytes)
-        except OSError:  # no descriptor, or not allowed here: the socket does it
+        except OSError:  # no descriptor, or not allowed here: tensors go through the socket
             return None
 
     def _connection(self, peer: int, sock: socket.socket, arena: Arena | None, window: int | None) -> Connection:
@@ -252,7 +250,7 @@ class Meeting:
 
 
 def _limit(sock: socket.socket, deadline: float) -> None:
-    """Have its next step end by then. Raises TimeoutError."""
+    """Limit the next operation of the socket to the deadline. Raises TimeoutError."""
     left = deadline - monotonic()
     if left <= 0:
         raise TimeoutError("timed out")
@@ -275,15 +273,15 @@ def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
         sock.sendall(data)
         return
     if socket.send_fds(sock, [data], [arena.fd]) != len(data):
-        raise FrameRefused("the socket took half of a greeting")
+        raise FrameRefused("the socket accepted only a part of a greeting")
     arena.close_descriptor()
 
 
 @contextlib.contextmanager
 def _taken(sock: socket.socket, what: Struct, deadline: float) -> Iterator[tuple[tuple[Any, ...], int | None]]:
-    """The values that were sent, and the descriptor that came with them. On TCP none can come.
+    """The values that were sent, and the descriptor that came with them. TCP carries no descriptors.
 
-    All descriptors are closed at the end: a stranger may have sent several.
+    All descriptors are closed at the end, since a stranger may have sent several.
     """
     if sock.family != socket.AF_UNIX:
         yield what.unpack(_exactly(sock, what.size, deadline)), None

@@ -1,13 +1,13 @@
 """Why a call is late: the worker at the end of its chain of calls, named in the caller's RpcTimeout.
 
-A call may wait for a call of its own, and that for another. If the last worker stands still, every caller before it has
-a deadline that ends, and only its own callee to name. So shortly before the deadline of a call its caller inquires: it
-asks the callee which calls the function waits for, then the callees of those, and so on. The answers come from threads
-that read connections, never from the one that runs the function. A worker that does not answer in the time that is left
-is the one that stands still. If all answer, the calls at the end of the chain still run.
+The function of a call may wait for another call, and so on. If the last worker of such a chain hangs, the deadlines of
+all its callers expire, and each caller could only name its own callee. So shortly before the deadline of a call its
+caller sends inquiries: which calls the function waits for, then the same to the callees of these calls, and so on.
+Threads that read connections answer them, never the thread that runs the function. A worker that does not answer in the
+time that is left is the one that hangs. If all answer, the calls at the end of the chain still run.
 
-Only calls that a function makes on its own thread are known to be its. The answers serve the text of an error alone:
-no call ends earlier, or later, for them.
+Only calls that a function makes on its own thread are attributed to it. The answers only serve the text of an error: no
+call ends earlier or later because of them.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int]  # a request: the worker that made it, and its number there
 QUESTION = Struct("<IQ")  # a Key
-QUESTIONS_MAX = 64  # of one inquiry: a function may wait for many calls, each of which waits for many
-WAITS_MAX = 8  # calls that one answer names
+QUESTIONS_MAX = 64  # the most questions of one inquiry: a function may wait for many calls, and each of them for many
+WAITS_MAX = 8  # the most calls that one answer names
 NAME_MAX = 200  # characters of a function's name in an answer
-FRACTION, SECONDS_MAX = 0.2, 1.0  # of a call's timeout, before its end, for the inquiry
+FRACTION, SECONDS_MAX = 0.2, 1.0  # the part of a call's timeout, at its end, for the inquiry
 
 
 def lead_time(timeout: float) -> float:
-    """How many seconds before its deadline a call with this timeout (seconds) is inquired after."""
+    """The seconds between the inquiry and the deadline of a call with this timeout in seconds."""
     return min(timeout * FRACTION, SECONDS_MAX)
 
 
-class Step(NamedTuple):
+class ChainedCall(NamedTuple):
     """One call of the chain: function `what` on worker `to`."""
 
     to: int
     what: str
 
 
-Path = tuple[Step, ...]
+Path = tuple[ChainedCall, ...]
 
 
 class Inquiries:
-    """One worker's inquiries, and its answers to those of others."""
+    """One worker's inquiries, and its answers to the inquiries of others."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -65,11 +65,11 @@ class Inquiries:
 
     def _inquire(self, number: int, request: Request, seconds: float) -> Callable[[], str]:
         inquiry = Inquiry(self._agent, seconds)
-        inquiry.ask((self._agent.me, number), (Step(request.to, request.what),))
+        inquiry.ask((self._agent.me, number), (ChainedCall(request.to, request.what),))
         return inquiry.result
 
     def _asked(self, incoming: Incoming) -> None:
-        """On a thread that reads a connection: must not block."""
+        """Answer an inquiry, on a thread that reads a connection; must not block."""
         key = QUESTION.unpack(incoming.body)
         call = self._running.get(key)
         causes = {key, call.waits_for} if call is not None else {key}
@@ -79,16 +79,16 @@ class Inquiries:
 
 
 class Inquiry:
-    """One inquiry: the calls that one late call waits for, as far as they are known."""
+    """One inquiry: the known calls that one late call waits for."""
 
     def __init__(self, agent: Agent, seconds: float) -> None:
         self._agent, self._deadline = agent, monotonic() + seconds
         self._questions = 0
-        self._silent: dict[int, Path] = {}  # by question: the last worker of the path has not answered
-        self._running: list[Path] = []  # the last call of the path runs, and waits for no other
+        self._silent: dict[int, Path] = {}  # paths whose last worker has not answered, by the number of the question
+        self._running: list[Path] = []  # paths whose last call runs and does not wait for another one
 
     def ask(self, key: Key, path: Path) -> None:
-        """Ask the worker at the end of a path which calls the request `key` waits for."""
+        """Send the worker at the end of a path the question which calls the request `key` waits for."""
         left = self._deadline - monotonic()
         if self._questions >= QUESTIONS_MAX or left <= 0:
             return
@@ -98,12 +98,12 @@ class Inquiry:
         self._agent.request(path[-1].to, Kind.INQUIRY, QUESTION.pack(*key), (), left, answered)
 
     def _answered(self, question: int, path: Path, answer: Answer | BaseException) -> None:
-        """On any thread; must not block."""
+        """Take an answer in, on any thread; must not block."""
         if isinstance(answer, BaseException):
-            return  # silent, as it was
+            return  # the path stays in `_silent`
         try:
             said = json.loads(answer.body)
-            waits = [(int(number), Step(int(to), str(what))) for number, to, what in said["waits"]]
+            waits = [(int(number), ChainedCall(int(to), str(what))) for number, to, what in said["waits"]]
             runs = bool(said["runs"])
         except (ValueError, KeyError, TypeError):
             return
@@ -118,7 +118,7 @@ class Inquiry:
         """The state of the call for the text of an error; "" if nothing is known."""
         silent, running = (max(list(paths), key=len, default=None) for paths in (self._silent.values(), self._running))
         if silent is not None:
-            return f"{self._shown(silent)}which answers nothing: see whether its process stands still"
+            return f"{self._shown(silent)}which does not answer: see whether its process hangs"
         if running is not None:
             return f"{self._shown(running)}where it still runs: see what it does there"
         return ""

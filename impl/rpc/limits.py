@@ -1,6 +1,6 @@
 """The limits of a worker, with their reasons: every number that a peer announces is first checked against one of them.
 
-Rule: each limit stands beside its reason, and is checked before memory is reserved.
+Rule: each limit has its reason next to it, and is checked before memory is reserved.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class Limits:
     Raises `UsageError` for a limit that is not positive.
     """
 
-    body_bytes: int = 64 * MIB  # of a frame beside its tensors: pickled arguments
+    body_bytes: int = 64 * MIB  # a frame without its tensors: pickled arguments
     metadata_bytes: int = MIB  # added by an interceptor
-    tensors: int = 16 * KIB  # in one frame; the head counts them in 16 bits
-    tensor_bytes: int = 16 * GIB  # of all tensors in one frame that travel in it
-    dimensions: int = 64  # of one tensor: torch's own limit
-    name_bytes: int = KIB  # of a function
-    unsent_bytes: int = 4 * GIB  # waiting for one slow peer; beyond, requests to it fail
-    unanswered: int = 64 * KIB  # requests of this worker without an answer, to all peers together: what it keeps
-    threads: int = 256  # for user functions that run, or wait for other workers, at the same time; one of them reads
-    queued: int = 16 * KIB  # calls that wait until one of the threads is free; no function waits for their results
-    workers: int = 4 * KIB  # each has a connection to each
+    tensors: int = 16 * KIB  # tensors in one frame; the head counts them in 16 bits
+    tensor_bytes: int = 16 * GIB  # all tensors of a frame that are not in shared memory
+    dimensions: int = 64  # dimensions of one tensor: torch's own limit
+    name_bytes: int = KIB  # the name of a function
+    unsent_bytes: int = 4 * GIB  # bytes that wait for one slow peer; beyond it, requests to the peer fail
+    unanswered: int = 64 * KIB  # requests of this worker to all peers that have no answer yet, and are kept in memory
+    threads: int = 256  # user functions that run or wait for other workers at the same time, and one thread that reads
+    queued: int = 16 * KIB  # calls that wait for a free thread; no function waits for their results
+    workers: int = 4 * KIB  # each worker has a connection to every other one
     rrefs: int = MIB  # values that one worker owns for others
 
     def __post_init__(self) -> None:

@@ -1,22 +1,21 @@
-"""The modes of torch that a thread is in, and how to be outside of them.
+"""Calls outside of the modes of torch that a thread is in.
 
 A thread reads frames for other threads too, and runs the functions of one caller after the other. A tensor that it
-makes in a mode of its program, or in one that an earlier function has left on, is not the tensor that was sent: it is
-an inference tensor, a fake one, or one of another device.
+makes in a mode of its program, or in a mode that an earlier function has left on, is not the tensor that was sent: it
+is an inference tensor, a fake tensor, or a tensor on another device.
 
 Rule: frames are read and written, and calls of others are run and answered, `outside` of the modes of the thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch.utils import _python_dispatch
 
-_NOTHING = nullcontext()
+T = TypeVar("T")
 _function_modes = torch._C._len_torch_function_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_any_autocast_on = torch._C._is_any_autocast_enabled
@@ -26,8 +25,8 @@ _no_dispatch_modes: Any = _python_dispatch._disable_current_modes
 _autocast: Any = torch.autocast
 
 
-def outside() -> AbstractContextManager[None]:
-    """A context in which a thread has torch's defaults: gradients are on, and no mode is."""
+def outside(call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """The result of a call that runs with torch's defaults: gradients are on, and all modes are off."""
     if (
         torch.is_grad_enabled()
         and not torch.is_inference_mode_enabled()
@@ -35,18 +34,13 @@ def outside() -> AbstractContextManager[None]:
         and not _dispatch_modes()
         and not _is_any_autocast_on()
     ):
-        return _NOTHING
-    return _outside()
-
-
-@contextmanager
-def _outside() -> Iterator[None]:
+        return call(*arguments, **named)
     left = []
     try:
         while _function_modes():
             left.append(_pop())
         with torch.inference_mode(False), _no_dispatch_modes(), _autocast("cpu", enabled=False):
-            yield
+            return call(*arguments, **named)
     finally:
         while left:
             _push(left.pop())

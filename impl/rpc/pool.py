@@ -1,12 +1,12 @@
 """The threads of an agent, as Leader/Followers: as a rule the thread that reads a request also runs it.
 
 Pattern: Leader/Followers (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2, 2000). The
-threads share one set of event sources. One of them takes the next event, another takes its place as leader, and the
-first processes the event itself, without a hand-over to a worker thread, which would cost a wake-up (5 to 50 µs) for
-each call.
+threads share one set of event sources. One thread takes the next event, and another one becomes the leader. The first
+processes the event itself. A hand-over to a worker thread would cost a wake-up (5 to 50 µs) for each call.
 
-A user's function always runs on a thread of the pool: on the one that read the request, if it is of the pool and that
-frame is the last that it read; otherwise on another. A caller that reads for itself (`connection.lead`) runs none.
+A user's function always runs on a thread of the pool. If a thread of the pool has read the request, and it was the
+first request of that reading, this thread also runs the function. Otherwise another thread of the pool runs it. A
+caller may read the connection for its own answer (`connection.lead`). It runs no functions meanwhile.
 
 Theory of operation. All threads block in one `epoll.poll`. A thread is in one of three states:
 
@@ -16,23 +16,26 @@ Theory of operation. All threads block in one `epoll.poll`. A thread is in one o
 
 A connection is registered with EPOLLONESHOT. The event that wakes one thread disarms the connection, and that thread
 arms it again when it has read. So one thread reads a connection at a time, and frames keep their order. A work is a
-callable without arguments. After a reading the thread itself runs the last of the works that it has collected; it puts
-the others into the queue and rings `_bell`, an EventFd that epoll watches, once for each: each ring wakes one thread.
+callable without arguments. After a reading the thread queues all collected works but the first. For each queued work it
+rings `_bell` (an EventFd that epoll watches), and each ring wakes one thread. Then the thread that has
+read runs the first work.
 
 A thread that waits for an answer may take a connection out of this pool and read it itself: `connection.lead`.
 
-Rule: at least one thread is left to read, whatever the others wait for. `_free` counts the threads outside of works.
+Rule: at least one thread can always read, whatever the others wait for. `_free` counts the threads outside of works.
 Before the last free thread begins a work, it starts another thread.
 
 Failures:
 
-- *All `threads_max` threads are working.* The last free one never begins a work. A work that no other work waits for
-  (`patient`) is kept, at most `kept_max` of them, until a thread has done its work: a program may send hundreds of
-  calls at once. Of any other the last free thread calls `refuse`, which answers the request with an error: if such
-  calls were kept, two workers that call each other would wait for ever.
-- *A handler or a work raises.* `guarded` reports the exception as `threading.excepthook` does; the thread goes on.
-- *The pool is closed while threads work.* `_ending` rings and is never heard, so that every poll returns at once. A
-  thread inside a user's function is waited for JOIN_SECONDS; works that were not begun are refused.
+- *`threads_max` threads exist, and only one is free.* This thread runs no work that may block, so it can always read. A
+  `patient` work (no other work waits for it) is kept, not refused, until another thread has finished its work: a
+  program may send hundreds of calls at once. At most `kept_max` works are kept. For any other work the last free thread
+  calls `refuse`, which answers the request with an error: if such calls were kept, two workers that call each other
+  would wait for ever.
+- *A handler or a work raises.* `guarded` reports the exception to `threading.excepthook`, and the thread continues.
+- *The pool is closed while threads work.* `close` sets the EventFd `_ending`, and nothing resets it. So every later
+  poll returns at once. `close` waits JOIN_SECONDS for threads inside users' functions, and refuses works that were not
+  begun.
 """
 
 from __future__ import annotations
@@ -50,11 +53,9 @@ from .events import EventFd
 from .modes import outside
 
 Work = Callable[[], object]
-Numbered = tuple[
-    int, Work, Work | None, bool
-]  # a number, a work, what is called instead when no thread is free: patient
-IDLE_MAX = 8  # idle threads that are kept; one that finds more of them ends
-JOIN_SECONDS = 2.0  # `close` waits so long for threads inside users' functions
+Numbered = tuple[int, Work, Work | None, bool]  # number, work, function to call instead when no thread is free, patient
+IDLE_MAX = 8  # the most idle threads; a thread that finds more of them ends
+JOIN_SECONDS = 2.0  # the time for which `close` waits for threads inside users' functions
 
 
 class _Collected(threading.local):
@@ -67,7 +68,7 @@ class Pool:
     """Threads that read descriptors and run works.
 
     Args:
-        name: of the threads.
+        name: the name of the threads.
         threads_max: the largest number of threads at the same time.
         kept_max: the largest number of works that wait for a thread.
     """
@@ -88,7 +89,7 @@ class Pool:
         self._working = 0  # threads inside of works
         self._threads: set[threading.Thread] = set()
         self._ended = False
-        # One thread hears each ring of `_bell`. `_ending` wakes them all, since no thread takes its ring away.
+        # Each ring of `_bell` wakes one thread. `_ending` wakes them all, since no thread takes its ring away.
         self._epoll.register(self._bell.fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         self._epoll.register(self._ending.fd, select.EPOLLIN)
 
@@ -103,8 +104,10 @@ class Pool:
 
     def arm(self, fd: int, events: int = select.EPOLLIN) -> None:
         """Watch `fd` for the next event; events=0 mutes it. Does nothing after `forget`."""
-        with contextlib.suppress(OSError, ValueError):
+        try:  # noqa: SIM105  # suppress() makes three more calls
             self._epoll.modify(fd, events | select.EPOLLONESHOT)
+        except (OSError, ValueError):
+            pass
 
     def forget(self, fd: int) -> None:
         self._ready.pop(fd, None)
@@ -116,8 +119,8 @@ class Pool:
 
         Args:
             work: may block if `refuse` is given.
-            refuse: called instead of `work` when `threads_max` threads are working. Without it the work runs all the
-                same, and must not block.
+            refuse: called instead of `work` when `threads_max` threads are working. Without it the work runs
+                nevertheless, and must not block.
             patient: no other work waits for this one, which may therefore wait for a thread instead of being refused.
         """
         number = next(self._numbers)
@@ -141,8 +144,8 @@ class Pool:
         self._ending.ring()
         deadline = monotonic() + JOIN_SECONDS
         here = threading.current_thread()
-        # The list is read again after each round: a work may start a thread. A thread inside of torch's C++ code when
-        # the process ends would abort the process.
+        # The list is read again after each round, since a work may start a thread. A thread inside of torch's C++ code
+        # at the end of the process would abort the process.
         while (others := [thread for thread in list(self._threads) if thread is not here]) and monotonic() < deadline:
             for thread in others:
                 with contextlib.suppress(RuntimeError):  # the thread is not started yet
@@ -190,13 +193,12 @@ class Pool:
                         self._do(*self._queue.popleft())
                     continue
                 works = collected.works = []
-                with outside():  # of what a function has left on in this thread
-                    guarded(ready.get(fd, _nothing))
+                outside(guarded, ready.get(fd, _nothing))  # outside of modes that a function left on
                 collected.works = None
                 if works:
                     while len(works) > 1:
                         self._hand_on(works.pop(1))
-                    self._do(*works.pop())  # popped: this frame must not keep the tensors of a call that is over
+                    self._do(*works.pop())  # popped, since this stack frame must not keep a finished call's tensors
             if self._free > IDLE_MAX and self._one_too_many():
                 return
 
@@ -210,17 +212,16 @@ class Pool:
     def _do(self, number: int, work: Work, refuse: Work | None, patient: bool) -> None:
         with self._lock:
             if self._free == 1 and len(self._threads) < self.threads_max:
-                with contextlib.suppress(RuntimeError):  # the system refuses another thread: as at the limit
+                with contextlib.suppress(RuntimeError):  # the system refuses another thread: like at the limit
                     self._add()
             alone = self._free == 1
             if alone and patient and self._working and len(self._kept) < self.kept_max and not self._ended:
-                self._kept.append((number, work, refuse, patient))  # one of those that work takes it, below
+                self._kept.append((number, work, refuse, patient))  # a working thread takes it, below
                 return
             if not alone:
                 self._free -= 1
                 self._working += 1
-        with outside():
-            guarded(work if not alone or refuse is None else refuse)
+        outside(guarded, work if not alone or refuse is None else refuse)
         self._open.discard(number)
         if not alone:
             with self._lock:
@@ -247,4 +248,4 @@ def guarded(call: Work) -> None:
 
 
 def _nothing() -> None:
-    """For an event of a descriptor that was forgotten meanwhile."""
+    """Ignore an event of a descriptor that was forgotten in the meantime."""

@@ -1,17 +1,22 @@
 """Distributed reference counts: the values that this worker owns for others, and its handles of values elsewhere.
 
-Source: torch's Remote Reference Protocol (docs/source/rpc/rref.rst, rref_context.cpp), whose words are used.
+Source: torch's Remote Reference Protocol (docs/source/rpc/rref.rst, rref_context.cpp). The words are torch's.
 
-Theory of operation. Each handle on another worker is a *fork*, which the owner knows by its id. The owner keeps a value
-while it has forks, or while the owner itself holds it. A worker that passes a handle on keeps its own until the owner
-knows the new fork (FORKED to the owner, then ACCEPTED to the worker that passed it on): so the count never falls to 0
-in between. Frames of two workers arrive in order: the end of a fork (DELETED) never overtakes its beginning, nor a call
+Theory of operation. Each handle on another worker is a *fork*. The owner of the value registers the id of the fork. The
+owner keeps a value while the value has forks, or while the owner itself holds it. A worker that passes a handle on
+keeps its own handle until the owner has registered the new fork: the receiver sends FORKED to the owner, and the owner
+sends ACCEPTED to the worker that passed the handle on. So the count does not fall to 0 in between. Frames from one
+worker to another arrive in order, so the end of a fork (DELETED) never overtakes the beginning of the fork or a call
 that uses it.
 
-Failures: frames of three workers have no order. A reference may reach its owner by another worker before the
-call that makes its value: `_awaited` keeps a place for it, for a limited time. Calls of one worker that make values
-here come in the order of their references' ids (`making`), so that a reference is waited for only while no call with a
-larger id has come. A notice may meet a limit, and is sent again. A worker may be lost: its forks end.
+Failures:
+
+- *A reference reaches its owner before the call that makes its value*, because another worker has sent it. The owner
+  keeps a place for the value in `_awaited`, for a limited time. Calls of one worker that make values here come in the
+  order of their references' ids (`making`). So no place is kept if a call of the same worker with a larger id has come
+  already: the value does not exist any more (RRefGone).
+- *A notice exceeds a limit.* It is sent again.
+- *A worker is lost.* Its forks end.
 """
 
 from __future__ import annotations
@@ -24,33 +29,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch.futures import Future
 
 from . import remote_errors
+from .agent import Agent
 from .errors import FrameRefused, LimitExceeded, RpcError, RRefGone
 from .frames import Kind
+from .requests import Answer, Incoming
 
-if TYPE_CHECKING:
-    from .agent import Agent
-    from .requests import Answer, Incoming
-
-Id = tuple[int, int]  # the worker that made it, and its counter
+Id = tuple[int, int]  # the worker that made the id, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
 NOTICE = Struct("<BIQIQ")  # the notice, a reference's id, the fork's id
-AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
+AGAIN_SECONDS = 1.0  # the time until a notice that a limit has stopped is sent again
 
 
 class Happened(enum.IntEnum):
     """The notices about a fork."""
 
     FORKED = 1  # to the owner: this worker has the fork
-    ACCEPTED = 2  # to the worker that passed the handle on: the owner knows the fork
+    ACCEPTED = 2  # to the worker that passed the handle on: the owner has registered the fork
     DELETED = 3  # to the owner: the fork has ended
 
 
-Notice = tuple[int, Happened, Id, Id]  # to whom, and of which reference and fork
+Notice = tuple[int, Happened, Id, Id]  # the receiver, the notice, the reference and the fork
 
 
 class Fork(NamedTuple):
@@ -76,22 +79,22 @@ class Owned:
 
     def __init__(self, reference: Id, worker: str) -> None:
         self.reference, self._worker = reference, worker
-        self.made: Future[None] = Future()  # set when there is a value, or an error instead
+        self.made: Future[None] = Future()  # set when the value is made, or has failed
         self._value: Any = None
         self._failure: bytes | None = None
-        self.forks: dict[Id, int] = {}  # forks, and the worker that holds each
-        self.maker: tuple[int, int] | None = None  # the call whose function makes the value: its worker, its number
+        self.forks: dict[Id, int] = {}  # the worker that holds each fork
+        self.maker: tuple[int, int] | None = None  # the call whose function makes the value: its worker and number
 
     def set(self, value: Any) -> None:
         self._value = value
         self.made.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        self._failure = remote_errors.encoded(error, self._worker)  # without the frames that it was raised in
+        self._failure = remote_errors.encoded(error, self._worker)  # bytes do not keep the frames of the error
         self.made.set_result(None)
 
     def get(self) -> Any:
-        """The value that was made. Raises the error that there was instead."""
+        """The value. Raises the error if it could not be made."""
         if self._failure is not None:
             raise remote_errors.decoded(self._failure, self._worker)
         return self._value
@@ -103,12 +106,12 @@ class Held:
     def __init__(self, references: References, fork: Fork) -> None:
         self.reference, self.fork, self.owner = fork
         self.confirmed = False
-        self.failed: BaseException | None = None  # why the value was never made, as far as is known here
+        self.failed: BaseException | None = None  # why the value was not made, if this worker has that error
         self._references = references
         self._taking_in: Future[Any] | None = None
 
     def taking_in(self) -> Future[Any]:
-        """Set when the owner has taken in the call that makes the value, or with the error that there was instead."""
+        """A future that is set when the owner has taken in the call that makes the value, or fails with its error."""
         with self._references.lock:
             if self._taking_in is None:
                 self._taking_in = Future()
@@ -117,7 +120,7 @@ class Held:
             return self._taking_in
 
     def end_taking_in(self) -> None:
-        """`confirmed` or `failed` has just been set."""
+        """Set the future of `taking_in`, after `confirmed` or `failed` was set."""
         with self._references.lock:
             future = self._taking_in
         if future is not None and not future.done():
@@ -135,10 +138,6 @@ class Held:
         self._references.dropped(self.owner, self.reference, self.fork)
 
 
-def _nothing() -> None:
-    """No wait has to end."""
-
-
 class References:
     """The tables of one worker."""
 
@@ -148,22 +147,22 @@ class References:
         self.lock = threading.RLock()  # reentrant for handlers of signals
         self._shared: dict[Id, Owned] = {}  # values that other workers hold references to
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
-        # Places of values that others speak of, and nothing has made yet; with what ends the wait for each.
+        # Places for values that others refer to before they are made, each with a function that ends its wait.
         self._awaited: dict[Id, tuple[Owned, Callable[[], object]]] = {}
-        self._latest: dict[int, int] = {}  # by worker, the last that it has had made here
+        self._latest: dict[int, int] = {}  # the counter of the last value that each worker has made here
         self._making = {worker: threading.RLock() for worker in agent.workers}
-        self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
+        self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner has not registered, and their receivers
         self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
-        self._untold: list[Notice] = []  # too many requests were not answered, or too much was not sent
+        self._untold: list[Notice] = []  # notices that a limit has stopped
         agent.serve(Kind.RREF, self._happened)
         agent.on_peer_lost(self._peer_lost)
 
     def counts(self) -> dict[str, int]:
-        """How many values others hold here, handles this worker has, and forks are being passed on."""
+        """The numbers of values that others hold here, of this worker's handles, and of forks that are passed on."""
         return {"owned": len(self._shared), "held": len(self._handles), "passed": len(self._passed)}
 
     def forks(self) -> int:
-        """How many handles others have of this worker's values."""
+        """The number of handles that others have of this worker's values."""
         with self.lock:
             return sum(len(owned.forks) for owned in self._shared.values())
 
@@ -178,9 +177,9 @@ class References:
         return owned
 
     def owned(self, reference: Id) -> Owned:
-        """The value, or the place for it if it is still to be made.
+        """The value, or the place for a value that is not made yet.
 
-        Raises RRefGone if this worker has it no more, LimitExceeded.
+        Raises RRefGone if this worker does not have the value any more, and LimitExceeded.
         """
         found = self._known.get(reference)
         if found is not None:
@@ -191,19 +190,21 @@ class References:
         with self.lock:
             if (found := self._known.get(reference)) is not None:
                 return found
-            if number <= self._latest.get(maker, -1):  # the call that makes it has come, and none comes again
+            if number <= self._latest.get(maker, -1):  # the call that makes it has come and gone
                 raise self._gone(reference)
             if len(self._awaited) >= self.agent.options.limits.rrefs:
-                raise LimitExceeded(f"{len(self._awaited)} values that others speak of were never made here")
+                raise LimitExceeded(
+                    f"{len(self._awaited)} values to which others refer were never made here: raise the limit `rrefs`"
+                )
             owned = self._known[reference] = Owned(reference, self.agent.name)
             wait = self.agent.after(self.agent.timeout, partial(self._in_vain, reference))
             self._awaited[reference] = owned, wait
         return owned
 
     def _in_vain(self, reference: Id) -> None:
-        """Nothing will make it."""
+        """End the wait for a value that no call will make."""
         with self.lock:
-            owned, end_of_wait = self._awaited.pop(reference, (None, _nothing))
+            owned, end_of_wait = self._awaited.pop(reference, (None, lambda: None))
         end_of_wait()
         if owned is not None:
             owned.fail(self._gone(reference))
@@ -213,13 +214,17 @@ class References:
                         "RRef to it as long as it is used")  # fmt: skip
 
     def created(self, fork: Fork, peer: int) -> Owned:
-        """The value that `peer` has this worker make, and holds. Raises LimitExceeded."""
+        """The place for the value that `peer` lets this worker make, and holds. Raises LimitExceeded."""
         maker, number = fork.reference
-        if maker != peer or (fork.reference in self._known and fork.reference not in self._awaited):
-            raise FrameRefused(f"worker {peer} makes RRef {fork.reference}, which is not its to make")
         with self.lock:
+            # Checked under the lock: `owned` may run on the thread that reads another worker's notice of this
+            # reference, and enters it in `_known` before `_awaited`.
+            if maker != peer or (fork.reference in self._known and fork.reference not in self._awaited):
+                raise FrameRefused(
+                    f"worker {peer} makes RRef {fork.reference}, which exists or belongs to another worker"
+                )
             self._latest[peer] = max(number, self._latest.get(peer, -1))
-            awaited, end_of_wait = self._awaited.pop(fork.reference, (None, _nothing))
+            awaited, end_of_wait = self._awaited.pop(fork.reference, (None, lambda: None))
             owned = self._known[fork.reference] = awaited or Owned(fork.reference, self.agent.name)
         end_of_wait()
         self._share(owned, fork.fork, peer)
@@ -227,9 +232,9 @@ class References:
 
     @contextmanager
     def making(self, to: int) -> Iterator[Fork]:
-        """A new reference and its fork, for a call that is to make a value on worker `to` and is sent inside.
+        """A new reference and its fork, for a call that makes a value on worker `to` and is sent inside the block.
 
-        Calls are so sent in the order of their references' ids.
+        So calls are sent in the order of their references' ids.
         """
         with self._making[to]:
             yield Fork(self.new_id(), self.new_id(), to)
@@ -252,20 +257,20 @@ class References:
         return Fork(ref.reference, fork, ref.owner)
 
     def withdraw(self, forks: Sequence[Fork]) -> None:
-        """They were not sent."""
+        """End forks that were not sent."""
         for fork in forks:
             with self.lock:
                 self._passed.pop(fork.fork, None)
             self._unshare(fork.reference, fork.fork)
 
     def join(self, fork: Fork, peer: int) -> Owned | Held:
-        """Take what `peer` has passed. Raises RRefGone."""
+        """Take a fork that `peer` has passed on. Raises RRefGone."""
         me = self.agent.me
         if fork.owner == me:
-            if peer != me or fork.fork in self._passed:  # also if the value is gone: `peer` would keep its handle
+            if peer != me or fork.fork in self._passed:  # even without the value, else `peer` would keep its handle
                 self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
             owned = self.owned(fork.reference)
-            self._unshare(fork.reference, fork.fork, me)  # it is at home
+            self._unshare(fork.reference, fork.fork, me)  # the owner needs no fork
             return owned
         held = self.hold(fork)
         held.confirmed = peer == fork.owner
@@ -282,7 +287,7 @@ class References:
         self._tell(parent, Happened.ACCEPTED, held.reference, held.fork)
 
     def dropped(self, owner: int, reference: Id, fork: Id) -> None:
-        """A handle died, on any thread, in the middle of anything."""
+        """Notify the owner of a handle's end. The garbage collector calls it on any thread, at any place."""
         if self.agent.closed is None:
             self.agent.later(partial(self._tell, owner, Happened.DELETED, reference, fork))
 
@@ -294,14 +299,13 @@ class References:
         self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done, what="a notice of an RRef")
 
     def _told(self, notice: Notice, result: Answer | BaseException) -> None:
-        """A notice over a limit is sent again. After any other error the worker is lost, with its references and
-        values."""
+        """Send a notice over a limit again. After another error the worker is lost, with its references and values."""
         if not isinstance(result, LimitExceeded):
             return
         with self.lock:
             self._untold.append(notice)
             if len(self._untold) > 1:
-                return  # for the first of them it is under way
+                return  # the timer of the first one runs
         self.agent.after(AGAIN_SECONDS, self._tell_again)
 
     def _tell_again(self) -> None:
@@ -317,7 +321,7 @@ class References:
         if what == Happened.FORKED:
             owned = self.owned(reference)
             if owned.forks.get(fork, peer) != peer:
-                raise FrameRefused(f"worker {peer} takes fork {fork}, which another worker has")
+                raise FrameRefused(f"worker {peer} takes fork {fork}, which belongs to another worker")
             self._share(owned, fork, peer)
         elif what == Happened.ACCEPTED:
             with self.lock:
@@ -332,20 +336,21 @@ class References:
         with self.lock:
             if len(self._shared) >= limit and owned.reference not in self._shared:
                 raise LimitExceeded(
-                    f"worker {self.agent.name!r} owns {limit} values that others hold: let go of some RRefs"
+                    f"worker {self.agent.name!r} owns {limit} values that others hold: drop some RRefs, or raise "
+                    "the limit `rrefs`"
                 )
             owned.forks[fork] = holder
             self._shared[owned.reference] = owned
 
     def _unshare(self, reference: Id, fork: Id, by: int | None = None) -> None:
-        """A fork has ended. `by`: the worker that says so, which ends no fork of another."""
+        """End a fork. `by` is the worker that reports its end; it cannot end a fork of another worker."""
         with self.lock:
             owned = self._shared.get(reference)
             if owned is not None and by in (None, owned.forks.get(fork)):
                 owned.forks.pop(fork, None)
                 if not owned.forks:
                     del self._shared[reference]
-        # Outside of the lock the value may die, and do anything.
+        # The value may die here, outside of the lock: its destructor may do anything.
 
     def _peer_lost(self, peer: int, reason: str) -> None:
         with self.lock:

@@ -1,4 +1,4 @@
-"""Exceptions on the wire: raised again at the caller, of their own type where that is possible, with their origin.
+"""Exceptions on the wire: the caller raises them again, with their original type if possible, and with their origin.
 
 Rule: no code of an exception runs: its type is looked up among the loaded classes, and its arguments are not sent.
 """
@@ -14,31 +14,31 @@ from typing import Any
 from .errors import RpcError
 
 TEXT_MAX = 1 << 14  # characters of an exception's text
-TRACE_MAX = 1 << 16  # of its traceback: the end of it
+TRACE_MAX = 1 << 16  # characters of its traceback, from the end
 WORKERS_MAX = 64
 
 
 class RemoteError(RpcError):
-    """A function raised on another worker; where that can be, it is of the type that was raised there as well.
+    """An exception of a function on another worker. If possible, it also has the type that was raised there.
 
-    `workers`: the names of those it came through, the one where it was raised last; `original`: the qualified name of
-    its type there; `remote_traceback`: as it was printed there.
+    `workers` are the names of the workers that it came through, beginning with the worker that raised it. `original` is
+    the qualified name of its type there, and `remote_traceback` is the traceback that was printed there.
     """
 
     workers: tuple[str, ...] = ()
     original: str = ""
     remote_traceback: str = ""
-    said: str = ""  # its text there
+    said: str = ""  # its text where it was raised
     text: str = ""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)
         self.text = text
 
-    def __str__(self) -> str:  # not that of the original type, which may show fields that were never set
+    def __str__(self) -> str:  # the original type's may use fields that were never set
         return self.text
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the class may be one that was made for it
+    def __reduce__(self) -> tuple[Any, ...]:  # its class may be made by `_class`, which pickle cannot find
         return made, (self.original, self.said, self.remote_traceback, self.workers)
 
 
@@ -59,7 +59,7 @@ def encoded(error: BaseException, worker: str) -> bytes:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception, also of one whose `str()` raises."""
+    """The text of an exception, even if its `str()` raises."""
     try:
         return str(error)
     except Exception as fault:
@@ -72,15 +72,15 @@ def decoded(data: bytes, worker: str) -> RemoteError:
         said = json.loads(data)
         workers = tuple(str(name) for name in said["workers"])
         return made(str(said["original"]), str(said["text"]), str(said["traceback"]), workers)
-    except Exception:  # of any kind: the caller gets an error in any case
-        return made("", "it answered with an error that cannot be read", "", (worker,))
+    except Exception:  # the caller must get an error in any case
+        return made("", "the error that it answered cannot be read", "", (worker,))
 
 
 def made(original: str, text: str, trace: str, workers: tuple[str, ...]) -> RemoteError:
-    """The exception, of its own type if that lets itself be made and filled in like this."""
+    """The exception, of its original type if that can be constructed from a text and filled in."""
     try:
         return _filled(_class(original), original, text, trace, workers)
-    except Exception:  # its constructor or its attributes are of its own making
+    except Exception:  # the type has another constructor, or read-only attributes
         return _filled(RemoteError, original, text, trace, workers)
 
 
@@ -92,7 +92,7 @@ def _filled(kind: type[RemoteError], original: str, text: str, trace: str, worke
 
 
 def fresh(error: BaseException) -> BaseException:
-    """The same error, to be raised once more: one that is kept must not also keep the frames that it was raised in."""
+    """A copy of the error, to be raised again: a stored error must not keep the frames that it was raised in."""
     if isinstance(error, RemoteError):
         return made(error.original, error.said, error.remote_traceback, error.workers)
     return type(error)(*error.args) if isinstance(error, RpcError) else error
@@ -100,7 +100,7 @@ def fresh(error: BaseException) -> BaseException:
 
 @functools.lru_cache(maxsize=1024)
 def _class(original: str) -> type[RemoteError]:
-    """RemoteError, and the original type too if this process has it and the two go together."""
+    """RemoteError, combined with the original type if this process has it and Python can combine the two."""
     home, _, path = original.partition(":")
     found: object = sys.modules.get(home)
     for step in path.split("."):
@@ -109,5 +109,5 @@ def _class(original: str) -> type[RemoteError]:
         return RemoteError
     try:
         return type(f"Remote{found.__name__}", (RemoteError, found), {"__module__": __name__})
-    except TypeError:  # their memory has not one layout
+    except TypeError:  # their memory layouts conflict
         return RemoteError

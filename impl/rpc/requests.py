@@ -8,9 +8,11 @@ Theory of operation. A request is open at both ends, and ends once at each:
     at the callee   `Incoming`, from the frame that a reading thread has taken until the first `answer` or `fail`, on
                     any thread.
 
-Failures: the answer cannot be sent (it is too large, or of a kind that is not allowed: `answer` raises, and the request
-is still open, so that `fail` can end it); the caller is lost (the answer is dropped: the caller's agent has ended the
-request with PeerLost).
+Failures:
+
+- *The answer cannot be sent*: it is too large, or its type is not allowed. `answer` raises, and the request is still
+  open, so `fail` can end it.
+- *The caller is lost.* The answer is dropped: the caller's agent has ended the request with PeerLost.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """The answer to a request: its bytes, and the tensors beside them; None stands where a tensor was None."""
+    """The answer to a request: its bytes and its tensors; None where a tensor was None."""
 
     body: bytes
     tensors: list[Tensor | None]
@@ -46,25 +48,25 @@ class Interceptor(Protocol):
     """Sees the tensors of each call (not of other requests) where they leave and where they arrive."""
 
     def outgoing(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
-        """Metadata for a call of function `what`; b"" if there is nothing to say."""
+        """Return metadata for a call of function `what`; b"" for none."""
 
     def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
-        """In frame order, for each call; may replace elements of the list.
+        """Return the scope of a call. Called for each call in the order of frames; may replace elements of the list.
 
-        The scope is entered by the thread that runs the body and makes the answer; for a function that answers later,
-        once more then: it must allow to be entered several times, one after the other.
+        The thread that runs the function and makes the answer enters the scope. A function that answers later enters it
+        again then, so it must allow several entries, one after the other.
         """
 
     def answer_metadata(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
-        """As `outgoing`, for an answer; called inside the scope."""
+        """Like `outgoing`, but for an answer; called inside the scope."""
 
     def unsent(self, metadata: bytes) -> None:
-        """A message with metadata of `outgoing` or `answer_metadata` could not be sent; not called for b""."""
+        """Called when a message with metadata of `outgoing` or `answer_metadata` could not be sent; not for b""."""
 
     def answered(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> None:
-        """At the caller, before the result is made of the tensors; may replace elements.
+        """Called at the caller before the result is made from the tensors; may replace elements.
 
-        Only for metadata other than b"", and not for an answer that comes too late.
+        Only called for metadata other than b"", and not for an answer that comes too late.
         """
 
     def peer_lost(self, peer: int, reason: str) -> None: ...
@@ -85,7 +87,7 @@ class Incoming:
         self._agent, self._connection, self.peer = agent, connection, connection.peer
         self.kind, self.flags, self.number, self.body, self.metadata, self.tensors = frame
         self._answered = False
-        self.waits_for: Key | None = None  # the call that makes the value that this one asks for
+        self.waits_for: Key | None = None  # the call that makes the value which this request fetches
 
     def answer(self, body: bytes, tensors: Tensors = (), metadata: bytes = b"", flags: int = 0) -> None:
         """Answer the request, from any thread.
@@ -102,7 +104,7 @@ class Incoming:
             self._reply(Kind.FAILED, remote_errors.encoded(error, self._agent.name), (), b"", 0)
 
     def _reply(self, kind: Kind, body: bytes, tensors: Tensors, metadata: bytes, flags: int) -> None:
-        with suppress(PeerLost):  # the caller has ended with PeerLost as well
+        with suppress(PeerLost):  # the caller's request has ended with PeerLost too
             self._agent.transmit(self._connection, kind, self.number, body, tensors, metadata, flags)
         self._answered = True
 
@@ -117,7 +119,7 @@ class Outcome(OneShotEvent):
 
     def __init__(self) -> None:
         super().__init__()
-        self.result: Answer | BaseException = RpcTimeout("the answer was being delivered, and never was")
+        self.result: Answer | BaseException = RpcTimeout("a thread began to deliver the answer, and did not finish")
 
     def done(self, result: Answer | BaseException) -> None:
         self.result = result

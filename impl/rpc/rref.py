@@ -1,4 +1,4 @@
-"""`RRef`: a value on the worker that owns it, as any worker may hold it."""
+"""`RRef`: a reference, which any worker may hold, to a value on the worker that owns it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 class RRef(Generic[T]):
-    """A reference to a value on its owner; the value lives as long as anybody has one.
+    """A reference to a value on its owner; the value lives as long as any worker has a reference.
 
-    `RRef(value)` makes one of this worker's own; `remote()` makes one on another. It may be an argument or a result of
-    calls, and be passed on.
+    `RRef(value)` makes a reference to a value of this worker, and `remote()` to a value on another one. A reference may
+    be an argument or a result of calls, and be passed on.
     """
 
     _ref: Owned | Held
     _calls: Invocations
-    _type: Any = None  # the future of its first `get_type`, of a handle
+    _type: Any = None  # a handle's future of the first `get_type`
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         self._calls = invocations.current()
@@ -43,7 +43,7 @@ class RRef(Generic[T]):
 
     @property
     def id(self) -> Id:
-        """The same for all RRefs to one value: the worker that made it, and its counter there."""
+        """The id, which all RRefs to one value share: the worker that made it, and a counter of that worker."""
         return self._ref.reference
 
     def is_owner(self) -> bool:
@@ -57,13 +57,13 @@ class RRef(Generic[T]):
         return self.owner().name
 
     def confirmed_by_owner(self) -> bool:
-        """Whether the owner is known to know of this RRef."""
+        """Whether the owner has confirmed this RRef to this worker."""
         return isinstance(self._ref, Owned) or self._ref.confirmed
 
     def to_here(self, timeout: float | None = None) -> T:
-        """A copy of the value (the value itself, at its owner), as soon as there is one.
+        """A copy of the value (at its owner, the value itself), as soon as it is made.
 
-        Raises what the function raised that was to make it; RpcTimeout; PeerLost if the owner is lost.
+        Raises the error of the function that makes it; RpcTimeout; PeerLost if the owner is lost.
         """
         if isinstance(self._ref, Owned):
             return self._value(timeout)
@@ -74,7 +74,7 @@ class RRef(Generic[T]):
         return self._calls.sync(self._ref.owner, FETCH, self._ref.reference, None, timeout)  # type: ignore[no-any-return]
 
     def local_value(self) -> T:
-        """The value, at its owner; it waits until there is one, for as long as a call may take."""
+        """The value, at its owner. Waits until it is made, at most for the default timeout of calls."""
         if isinstance(self._ref, Held):
             ids = f"rref_id={_written(self._ref.reference)}, fork_id={_written(self._ref.fork)}"
             agent = self._calls.agent
@@ -92,13 +92,13 @@ class RRef(Generic[T]):
             flag = OneShotEvent()
             self._ref.made.add_done_callback(lambda _: flag.set())
             if not agent.wait(flag, seconds):
-                raise RpcTimeout(f"there was no value for {self!r} within {seconds:g} s: see what its function does")
+                raise RpcTimeout(f"the value of {self!r} was not made within {seconds:g} s: see what its function does")
         return self._ref.get()  # type: ignore[no-any-return]
 
     def get_type(self, timeout: float | None = None, *, blocking: bool = True) -> Any:
-        """The type of the value, as soon as there is one; with `blocking=False` a future of it.
+        """The type of the value, as soon as the value is made; with `blocking=False` a future of the type.
 
-        A handle asks its owner once, and keeps the answer. Raises as `to_here()`.
+        A handle sends its owner one request, and keeps the answer. Raises like `to_here()`.
         """
         if isinstance(self._ref, Owned):
             return type(self._value(timeout)) if blocking else self._ref.made.then(lambda _: type(self._value(None)))
@@ -111,18 +111,18 @@ class RRef(Generic[T]):
     def get_future(self) -> Future[Any]:
         """A future that is set when the owner has taken in the call that makes the value; the function may still run.
 
-        Its error is that of the call: RpcTimeout, PeerLost, LimitExceeded.
+        Its error is the error of the call: RpcTimeout, PeerLost, LimitExceeded.
         """
         return self._ref.made if isinstance(self._ref, Owned) else self._ref.taking_in()
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
-        """A backward pass from the value, which is a tensor of one element, at its owner.
+        """Run a backward pass from the value, a tensor of one element, at its owner.
 
-        With the id of a context, as `autograd.backward` at the owner; without one, at the owner itself, as
-        `Tensor.backward`. As torch's RRef.backward.
+        With the id of a context, this is `autograd.backward` at the owner. Without an id it is `Tensor.backward`, and
+        only possible at the owner itself. Like torch's RRef.backward.
 
-        Raises RpcError: the value is no tensor, or no context is given for a value of another worker; and what
-        `autograd.backward` raises.
+        Raises RpcError if the value is not a tensor, or if no context is given for a value of another worker, and the
+        errors of `autograd.backward`.
         """
         if isinstance(self._ref, Held):
             if dist_autograd_ctx_id == -1:
@@ -141,18 +141,18 @@ class RRef(Generic[T]):
         return Proxy(self, self._calls.sync, timeout)
 
     def rpc_async(self, timeout: float | None = None) -> Any:
-        """The same, but each method returns a future."""
+        """Like `rpc_sync`, but each method returns a future."""
         return Proxy(self, partial(self._calls.begin, keep=self), timeout)
 
     def remote(self, timeout: float | None = None) -> Any:
-        """The same, but each method returns an RRef to its result."""
+        """Like `rpc_sync`, but each method returns an RRef to its result."""
         return Proxy(self, partial(self._calls.remote, keep=self), timeout)
 
     def __reduce__(self) -> Any:
         if self._calls.agent.closed is not None:
             raise AgentClosed(f"Cannot call fork an UserRRef after deletion. {self._calls.agent.closed}")
-        raise RpcError("Can not pickle rref in python pickler: it can only be an argument or a result of a call, which "
-                       "count it")  # fmt: skip
+        raise RpcError("Can not pickle rref in python pickler: it can only be an argument or a result of a call, since "
+                       "calls count it")  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<RRef {self.id[0]}.{self.id[1]} on {self.owner_name()}>"

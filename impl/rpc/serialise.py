@@ -1,7 +1,7 @@
-"""Arguments and results as bytes, beside the tensors and RRefs in them, which go their own way.
+"""Arguments and results as bytes; tensors and RRefs in them are sent outside of the pickle.
 
-Rule: a value that a restricted worker would not take is refused where it is sent, by name; and again where it arrives,
-since who sends may be another one. A call whose arguments are only tensors has no pickle at all.
+Rule: a value that a restricted worker would not take is refused, with its type, where it is sent. The receiver refuses
+it too, since the sender may be any process. A call whose arguments are only tensors has no pickle at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import pickle
 import types
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from .functions import find, name_of
 from .options import Options, Pickles
 
 PROTOCOL = 5
-# None of them makes more of what it is given than was sent: so no range, and no bytes of a length.
+# None of these types makes a large object from a few bytes, as range or bytes(length) would.
 _HOMES: dict[Any, tuple[str, ...]] = {
     builtins: (
         "bool", "complex", "dict", "float", "frozenset", "int", "list", "set", "slice", "str", "tuple",
@@ -37,35 +37,30 @@ _HOMES: dict[Any, tuple[str, ...]] = {
 PLAIN_TYPES = {home.__name__: {name: getattr(home, name) for name in names} for home, names in _HOMES.items()}
 PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # a torch.layout is pickled as a call of this
 PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
-# Functions go by name, as those that are called do: which ones are taken is for the same option to say.
+# Functions are sent by name, like called functions, and the same option decides which ones are taken.
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
-class References(Protocol):
-    """RRefs, which are sent beside the pickle as tensors are."""
-
-    def is_reference(self, value: object) -> bool: ...
-
-
 class Serialiser:
-    """For one worker: the values that it takes, and how it takes them."""
+    """Pickles and unpickles the values that one worker sends and takes."""
 
-    def __init__(self, options: Options, references: References) -> None:
-        self.references = references
+    def __init__(self, options: Options, reference_type: type) -> None:
+        """`reference_type` is RRef: RRefs are sent outside of the pickle, like tensors."""
+        self.reference_type = reference_type
         self.restricted = options.pickles is Pickles.RESTRICTED
         self.allowed = {(kind.__module__, kind.__qualname__): kind for kind in options.allowed}
         self.classes = PLAIN_CLASSES | set(options.allowed)
         self.modules, self.name_bytes = options.modules, options.limits.name_bytes
 
     def packed(self, value: object) -> tuple[bytes, list[Tensor], list[Any]]:
-        """The pickle, the tensors, the references. Raises NotAllowed for what pickle, or the restriction, refuses."""
+        """The pickle, the tensors, the references. Raises NotAllowed for a value that pickle or `Options` refuses."""
         stream = io.BytesIO()
         pickler = _Pickler(stream, self)
         try:
             pickler.dump(value)
         except RecursionError as error:
-            raise NotAllowed("the arguments are nested too deeply to be pickled: send something flatter") from error
+            raise NotAllowed("the arguments are nested too deeply to be pickled: flatten them") from error
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             if isinstance(error, RpcError):
                 raise
@@ -73,16 +68,16 @@ class Serialiser:
         return stream.getvalue(), pickler.tensors, pickler.references
 
     def unpacked(self, data: bytes, tensors: Sequence[Tensor | None], references: Sequence[Any]) -> Any:
-        """The value. Raises NotAllowed if it has something in it that is not taken, or is no pickle."""
+        """The value. Raises NotAllowed if a part of it is not taken, or if the bytes are not a pickle."""
         unpickler = _Unpickler(io.BytesIO(data), self, tensors, references)
         try:
             return unpickler.load()
         except RpcError:
             raise
-        except Exception as error:  # pickle raises anything at all for bytes that are none
+        except Exception as error:  # pickle raises any exception for bytes that are not a pickle
             if not self.restricted and not isinstance(error, (pickle.UnpicklingError, EOFError)):
                 raise
-            raise NotAllowed(f"{len(data)} bytes are no pickle that can be read: {error!r}") from error
+            raise NotAllowed(f"{len(data)} bytes are not a readable pickle: {error!r}") from error
 
 
 class _Pickler(pickle.Pickler):
@@ -91,7 +86,7 @@ class _Pickler(pickle.Pickler):
         self.tensors: list[Tensor] = []
         self.references: list[Any] = []
         self._known: dict[int, int] = {}  # a tensor that occurs twice arrives as one
-        self._serialiser, self._is_reference = serialiser, serialiser.references.is_reference
+        self._serialiser, self._reference_type = serialiser, serialiser.reference_type
 
     def persistent_id(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -100,7 +95,7 @@ class _Pickler(pickle.Pickler):
                 index = self._known[id(value)] = len(self.tensors)
                 self.tensors.append(value)
             return (index, value.requires_grad) if isinstance(value, Parameter) else index
-        if self._is_reference(value):
+        if isinstance(value, self._reference_type):
             self.references.append(value)
             return (len(self.references) - 1,)
         if isinstance(value, FUNCTIONS) and self._serialiser.restricted and value is not _get_layout:
@@ -108,7 +103,7 @@ class _Pickler(pickle.Pickler):
         return None
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for all that is no plain data."""
+        """Called for every object that is not plain data."""
         serialiser = self._serialiser
         if not serialiser.restricted or isinstance(value, TORCH_VALUES) or type(value) in serialiser.classes:
             return NotImplemented
@@ -137,11 +132,11 @@ class _Unpickler(pickle.Unpickler):
         if type(what) is str:
             return find(what, self._serialiser.modules, self._serialiser.name_bytes)
         if type(what) is not tuple or not 1 <= len(what) <= 2:
-            raise NotAllowed(f"a reference {what!r}: the peer is no worker of this version")
+            raise NotAllowed(f"the reference {what!r} cannot be read: does the peer run the same version?")
         if len(what) == 1:
             return _of(self._references, what[0])
         tensor = _of(self._tensors, what[0])
-        # In a graph it stands for the sender's parameter; else it is one of ours.
+        # A tensor in a graph represents the sender's parameter; any other becomes a parameter of this worker.
         return tensor if tensor.grad_fn is not None else Parameter(tensor, bool(what[1]))
 
     def find_class(self, module: str, name: str) -> Any:
@@ -158,5 +153,5 @@ class _Unpickler(pickle.Unpickler):
 
 def _of(things: Sequence[Any], index: Any) -> Any:
     if type(index) is not int or not 0 <= index < len(things) or things[index] is None:
-        raise NotAllowed(f"number {index!r} of {len(things)}: the peer is no worker of this version")
+        raise NotAllowed(f"the pickle refers to number {index!r} of {len(things)}: does the peer run the same version?")
     return things[index]

@@ -1,8 +1,8 @@
 """Tensors as bytes and back, without a copy where their memory allows it.
 
-Rule: a tensor that is not dense or not in this machine's main memory is either taken apart into such, or refused by
-name. A tensor arrives with the strides that its `clone()` has: its own, unless its elements overlap or have gaps
-between them.
+Rule: a tensor that is not dense, or not in this machine's main memory, is either split into dense ones or refused. A
+tensor arrives with the strides of its `clone()`: its own strides, unless its elements overlap or have gaps between
+them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import LimitExceeded, NotAllowed
+from .errors import NotAllowed
 
-# The code of a dtype is its place: only append.
+# The code of a dtype is its index: only append.
 DTYPES: tuple[torch.dtype, ...] = (
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
     torch.complex32, torch.complex64, torch.complex128, torch.bool, torch.bfloat16, torch.uint16, torch.uint32,
     torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
 )  # fmt: skip
 CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
-# numpy's type of the same code; where it has none, an integer of that size, and torch's name for that.
+# numpy's type of the same code. For a dtype that numpy does not have: an integer type of that size, also in torch.
 NUMPY: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(name)
     for name in (
@@ -38,13 +38,13 @@ STAND_INS: dict[torch.dtype, torch.dtype] = {
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """The tensor without its graph, its memory as its elements say. Raises NotAllowed if it is none that can travel."""
+    """The tensor without its graph, with conj and neg applied. Raises NotAllowed if it cannot be sent."""
     if tensor.device.type != "cpu":
         raise NotAllowed(f"a tensor on {tensor.device} cannot be sent: move it with .cpu() first")
     if tensor.layout is torch.sparse_coo:
         return tensor.detach()
     if tensor.layout is not torch.strided or tensor.dtype not in CODES:
-        raise NotAllowed(f"a tensor of {tensor.layout} and {tensor.dtype} cannot be sent: send what it is made of")
+        raise NotAllowed(f"a tensor of {tensor.layout} and {tensor.dtype} cannot be sent: send dense tensors")
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.is_conj():
@@ -59,12 +59,12 @@ def elements(tensor: Tensor) -> np.ndarray[Any, Any]:
 
 
 def strides_of(tensor: Tensor) -> tuple[int, ...]:
-    """The strides, in elements, with which a `plain`, dense tensor travels; none for those of a contiguous one."""
+    """The strides, in elements, with which a `plain`, dense tensor is sent; () for a contiguous tensor."""
     return () if tensor.is_contiguous() else torch.empty_like(tensor, device="meta").stride()
 
 
 def flat(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """A contiguous tensor of the elements, in the order of `strides_of` the tensor; without a copy if they lie so."""
+    """A contiguous tensor of the elements in the order of `strides`; a view if the tensor has these strides."""
     if not strides:
         return tensor
     if tensor.stride() != strides:
@@ -86,7 +86,7 @@ def are_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def array(
     buffer: Any, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = (), offset: int = 0
 ) -> np.ndarray[Any, Any]:
-    """The memory of a tensor in a buffer."""
+    """The memory of a tensor in a buffer, as an array."""
     if not strides:
         return np.ndarray(shape, NUMPY[code], buffer, offset)
     itemsize = NUMPY[code].itemsize
@@ -94,19 +94,14 @@ def array(
 
 
 def tensor_on(memory: np.ndarray[Any, Any], code: int) -> Tensor:
-    """The tensor in an `array`, which it keeps alive."""
+    """The tensor in an `array`; it keeps the array alive."""
     tensor, dtype = torch.from_numpy(memory), DTYPES[code]
     return tensor.view(dtype) if dtype in STAND_INS else tensor
 
 
 def size(code: int, shape: tuple[int, ...]) -> int:
-    """In bytes."""
+    """The size of a tensor in bytes."""
     count: int = DTYPES[code].itemsize
     for dimension in shape:
         count *= dimension
     return count
-
-
-def check_count(tensors: int, limit: int) -> None:
-    if tensors > limit:
-        raise LimitExceeded(f"{tensors} tensors in one frame > {limit}: send them in several calls, or stack them")

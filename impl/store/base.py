@@ -5,22 +5,23 @@ value of `operations`; a store implements two hooks, `_do` and `_await` (blockin
 
 The common semantics:
 
-- Keys are `str`, and travel as UTF-8; values are `str` (UTF-8) or `bytes`, and are read as `bytes`. The empty key and
-  the empty value are a key and a value.
+- Keys are `str` and are sent as UTF-8. Values are `str` (UTF-8) or `bytes` and are read as `bytes`. The empty key is
+  a valid key, and the empty value is a valid value.
 - Every operation is atomic, `multi_set` and `multi_get` included.
-- A key is *present* when it has a value, or names a queue that is not empty. Queues and values have separate tables:
+- A key is *present* when it has a value or names a queue that is not empty. Queues and values have separate tables:
   `get`, `delete_key`, `num_keys` and `list_keys` are about values, `queue_*` about queues, `check` and `wait` see both.
 - `get`, `multi_get` and `wait` return when all their keys are present together, and no later than their timeout.
-  `delete_key` wakes nobody; neither does a `compare_set` that changes nothing.
-- A timeout of zero looks once. A negative one is refused.
-- A barrier has its own table. It releases its callers when `world_size` of them have arrived, each once, and is then
-  ready for the next round; a caller that times out has not arrived.
-- A failed operation changes nothing, except where its error says that the outcome is unknown.
+  `delete_key` wakes no waiter. Neither does a `compare_set` that changes nothing.
+- A timeout of zero looks once. A negative timeout is refused.
+- A barrier has its own table. It releases its callers when `world_size` callers have arrived, each once, and is then
+  ready for the next round. A caller that times out does not count as arrived.
+- A failed operation changes nothing, unless its error states that the outcome is unknown.
 
 A store lives until `close()`, the end of its `with` block, or the exit of the process, even if nothing in Python refers
-to it: `torch.distributed.PrefixStore`, in which `init_process_group` wraps every store, keeps only its C++ half, and
-calls into an object that is gone end in an assertion (pytorch issue 120843). Python cannot ask whether C++ has it, so
-this is true of a PrefixStore too, though it holds nothing: a program that makes many closes each.
+to it. `torch.distributed.PrefixStore`, in which `init_process_group` wraps every store, keeps only the C++ half of the
+store, and a call into a Python object that was deleted ends in an assertion (pytorch issue 120843). Python cannot find
+out whether C++ holds the store, so a PrefixStore also lives that long, though it owns no resources. A program that
+makes many of them closes each.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 
 from trystate.model.store.vocabulary import Change
 
+from ..host.visible import some
 from . import group_ranks
 from .errors import (
     ConnectionLost,
@@ -72,13 +74,13 @@ from .operations import (
 T = TypeVar("T")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-SHOWN_KEYS_MAX = 8  # of the keys in an error's text: enough to recognise the call, short enough to read
+SHOWN_KEYS_MAX = 8  # the keys in an error's text: enough to recognise the call, short enough to read
 DEFAULT_TIMEOUT = timedelta(seconds=300)  # torch's (Store.hpp: kDefaultTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of a watched key: its value before (None: it was absent) and after (None: it is)."""
+    """One change of a watched key: its value before and after the change (None: the key is absent)."""
 
     kind: Change
     key: str
@@ -87,10 +89,10 @@ class Event:
 
 
 class Watch:
-    """An interest in the changes of a key, from the moment when `watch_key` returned it until `cancel()`.
+    """The registration of a callback for a key, from the moment when `watch_key` returned it until `cancel()`.
 
-    `lost` is True when changes may have been missed (the connection broke, the process is a fork of the one that
-    watched, a file was rewritten twice between two looks): look at the key, and watch it again.
+    `lost` is True when changes may have been missed: the connection broke, the process is a fork of the process that
+    watched, or a file was rewritten twice between two looks. Then read the key and watch it again.
     """
 
     def __init__(self, key: str, callback: Callable[[Event], None], withdraw: Callable[[Watch], None]) -> None:
@@ -100,7 +102,7 @@ class Watch:
         self._withdraw = withdraw
 
     def cancel(self) -> None:
-        """End it; no callback is begun after this. May be called twice, and from the callback."""
+        """End the watch. No callback starts after this. May be called twice, and from the callback."""
         if not self.cancelled:
             self.cancelled = True
             self._withdraw(self)
@@ -114,9 +116,9 @@ OnLost = Callable[[StoreError | ConnectionLost], None]
 
 
 class Store(TorchStore):
-    """The base of every store here; see the module for what the operations mean."""
+    """The base of every store here. The module describes what the operations mean."""
 
-    _has_barrier_tokens = True  # a barrier that is asked for again with the same token counts it once
+    _has_barrier_tokens = True  # a barrier request that is repeated with the same token counts once
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class Store(TorchStore):
         value_bytes: int | None = None,
         keys_in_request: int | None = None,
     ) -> None:
-        """`None` for a size means that only memory limits it; a subclass may set the attributes later."""
+        """`None` for a size means that only memory limits it. A subclass may set the attributes later."""
         super().__init__()
         self.key_bytes, self.value_bytes, self.keys_in_request = key_bytes, value_bytes, keys_in_request
         self._closed = False
@@ -137,7 +139,7 @@ class Store(TorchStore):
     # Values.
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Give a key a value. GroupsDiffer: torch makes a group, whose name a group of other ranks has here."""
+        """Give a key a value. Raises GroupsDiffer if torch makes a group whose name belongs to other ranks here."""
         if isinstance(key, str) and group_ranks.BELOW_PREFIXES in key:
             group_ranks.compare(key, self.compare_set)
         self._do(Set(self._key("set", key), self._value("set", value)))
@@ -147,14 +149,14 @@ class Store(TorchStore):
         return self._values("get", [key])[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values that all keys had at one moment, in the order of the keys."""
+        """The values of all keys at one moment, in the order of the keys."""
         return self._values("multi_get", keys)
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Give each key its value, all at one moment; of a repeated key the last value counts."""
+        """Give each key its value, all at one moment. The last value of a repeated key counts."""
         names = self._keys("multi_set", keys)
         if isinstance(values, str | bytes):
-            raise InvalidType(f"multi_set: values is one {type(values).__name__}; pass a list, a value for each key")
+            raise InvalidType(f"multi_set: values is one {type(values).__name__}; pass a list, one value for each key")
         blobs = [self._value("multi_set", v) for v in values]
         if len(names) != len(blobs):
             raise InvalidArgument(f"multi_set: {len(names)} keys but {len(blobs)} values; give each key one value")
@@ -163,31 +165,32 @@ class Store(TorchStore):
         self._do(MultiSet(pairs))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the decimal number that a key holds (absent: 0), and return the sum.
+        """Add to the decimal number that a key holds (absent: 0) and return the sum.
 
-        Raises NotANumber or CounterOverflow, and leaves the value as it was.
+        Raises NotANumber or CounterOverflow; the value then stays as it was.
         """
         return self._do(Add(self._key("add", key), _int64("add", "amount", amount)))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        """Set a key to `desired_value` if it holds `expected_value`, and return what it holds afterwards.
+        """Set a key to `desired_value` if it holds `expected_value`, and return its value afterwards.
 
-        An absent key is created if `expected_value` is empty; else nothing changes, and `expected_value` is returned.
+        An absent key is created if `expected_value` is empty. Otherwise an absent key stays absent, and the method
+        returns `expected_value`.
         """
         name = self._key("compare_set", key)
         expected, desired = self._value("compare_set", expected_value), self._value("compare_set", desired_value)
         return self._do(CompareSet(name, expected, desired))
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Put `value` at the end of what a key holds; an absent key holds nothing."""
+        """Put `value` at the end of a key's value. An absent key counts as empty."""
         self._do(Append(self._key("append", key), self._value("append", value)))
 
     def delete_key(self, key: str) -> bool:
-        """Take a key's value away; False if it had none."""
+        """Delete a key's value; returns False if it had none."""
         return self._do(DeleteKey(self._key("delete_key", key)))
 
     def take(self, key: str) -> bytes | None:
-        """Delete a key and return the value it had, in one step; None if it had none."""
+        """Delete a key and return its value, in one step; None if it had no value."""
         return self._do(Take(self._key("take", key)))
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -195,18 +198,18 @@ class Store(TorchStore):
         return self._do(Check(self._keys("check", keys)))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Return when all keys are present together; StoreTimeout if they are not in time."""
+        """Return when all keys are present together. Raises StoreTimeout if they are not in time."""
         names, seconds = self._keys("wait", keys), self._seconds("wait", timeout)
         if not self._await(Wait(names), seconds):
             raise self._late("wait", names, seconds)
 
     def num_keys(self) -> int:
-        """How many keys have a value."""
+        """The number of keys that have a value."""
         self._alive("num_keys")
         return self._do(NumKeys())
 
     def list_keys(self, prefix: str = "") -> list[str]:
-        """The keys that have a value and begin with `prefix`, sorted by their code points."""
+        """The keys that have a value and begin with `prefix`, sorted by code points."""
         self._alive("list_keys")
         names = self._do(ListKeys(_utf8("list_keys", "prefix", prefix)))
         return sorted(name.decode("utf-8", "replace") for name in names)
@@ -218,7 +221,7 @@ class Store(TorchStore):
         self._do(QueuePush(self._key("queue_push", key), self._value("queue_push", value)))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        """Take the first value of a queue; if it is empty wait for one (StoreTimeout), or raise QueueEmpty."""
+        """Take the first value of a queue. If the queue is empty, wait (StoreTimeout) or raise QueueEmpty."""
         name = self._key("queue_pop", key)
         seconds = self._seconds("queue_pop", None) if block else 0.0
         value = self._await(QueuePop(name), seconds)
@@ -229,13 +232,13 @@ class Store(TorchStore):
         raise QueueEmpty(f"queue_pop({key!r}): the queue is empty ({self._where()}); push first, or use block=True")
 
     def queue_len(self, key: str) -> int:
-        """How many values a queue holds."""
+        """The number of values in a queue."""
         return self._do(QueueLen(self._key("queue_len", key)))
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
-        """Return when `world_size` callers have arrived; StoreTimeout withdraws the arrival.
+        """Return when `world_size` callers have arrived. StoreTimeout withdraws the arrival.
 
-        Raises WrongWorld if those who wait in this barrier named another world_size.
+        Raises WrongWorld if the callers that already wait in this barrier named another world_size.
         """
         name, seconds = self._key("barrier", key), self._seconds("barrier", timeout)
         if _int64("barrier", "world_size", world_size) < 1:
@@ -244,11 +247,12 @@ class Store(TorchStore):
             raise self._late("barrier", [name], seconds)
 
     def watch_key(self, key: str, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
-        """Call `callback` for every change of a key from now on, by whomever, and `on_lost` if changes may be missed.
+        """Call `callback` for every change of a key from now on, and `on_lost` if changes may be missed.
 
-        Registered when this returns. Both run on one thread of the store, in the order of the changes, and may use
-        the store. When `Watch.lost` becomes True `on_lost` is called once, with the reason; without one, a warning is
-        logged, except in a forked child. Raises NotSupported on what is torch's.
+        The watch is registered when this returns. It reports the changes of all clients. Both callbacks run on one
+        thread of the store, in the order of the changes, and may use the store. When `Watch.lost` becomes True,
+        `on_lost` is called once with the reason. Without `on_lost` a warning is logged, except in a forked child.
+        Raises NotSupported on a store or a server of torch.
         """
         name = self._key("watch_key", key)
         if not callable(callback) or not (on_lost is None or callable(on_lost)):
@@ -261,15 +265,15 @@ class Store(TorchStore):
 
     @property
     def timeout(self) -> timedelta:
-        """How long `get`, `wait`, `queue_pop` and `barrier` wait unless told otherwise."""
+        """How long `get`, `wait`, `queue_pop` and `barrier` wait if the call has no timeout."""
         value: timedelta = super().timeout  # type: ignore[misc]
         return value
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Change `timeout`; rounded up to whole milliseconds."""
+        """Change `timeout`, rounded up to whole milliseconds."""
         _refuse_negative("set_timeout", timeout)
-        # Kept in the C++ half, so that C++ (torch's PrefixStore) and Python read and write one value. It cuts off
-        # fractions of a millisecond, which would turn a short timeout into none.
+        # Kept in the C++ half, so C++ (torch's PrefixStore) and Python read and write one value. The C++ half cuts off
+        # fractions of a millisecond, which would turn a short timeout into zero.
         ms = -(-min(timeout, _TIMEOUT_MAX) // timedelta(milliseconds=1))
         super().set_timeout(timedelta(milliseconds=ms))
 
@@ -278,17 +282,17 @@ class Store(TorchStore):
         return True
 
     def clone(self) -> Store:
-        """Another store on the same data, with its own timeout (at first this one's) and its own `close()`."""
+        """Another store on the same data, with its own timeout (a copy of this store's) and its own `close()`."""
         self._alive("clone")
         return self._clone()
 
     def close(self) -> None:
-        """Give back what the store holds; operations then raise StoreClosed. May be called twice."""
+        """Release the store's resources. Later operations raise StoreClosed. May be called twice."""
         if self._forget():
             self._close()
 
     def _forget(self) -> bool:
-        """Be closed without giving anything back, as after a constructor that failed; False if it was already."""
+        """Mark the store closed without releasing anything, as after a failed constructor; False if it was closed."""
         with _LIVING_LOCK:
             first = not self._closed
             self._closed = True
@@ -316,13 +320,13 @@ class Store(TorchStore):
         raise NotImplementedError
 
     def _await(self, operation: Operation[T], seconds: float) -> T | None:
-        """Do an operation that blocks, for at most `seconds` (0 looks once); None or False: not in time."""
+        """Do an operation that blocks, for at most `seconds` (0 looks once). None or False: not in time."""
         raise NotImplementedError
 
     def _keep(self, barrier: Barrier, *, look: bool = False) -> bool:
-        """Keep an arrival at a barrier until `close()`; False: others are there, who have named another size.
+        """Keep an arrival at a barrier until `close()`; False if the present arrivals named another world_size.
 
-        `look`: only say so. A store in memory, in a file or of torch's keeps none.
+        With `look` nothing is kept, only compared. Stores in memory and in files and torch's stores keep no arrivals.
         """
         return True
 
@@ -333,10 +337,10 @@ class Store(TorchStore):
         raise NotImplementedError
 
     def _close(self) -> None:
-        """Give back threads, sockets, files; called once."""
+        """Release threads, sockets and files. Called once."""
 
     def _where(self) -> str:
-        """Where the data is, for the texts of errors: "server 127.0.0.1:29500", "file /x/y"."""
+        """The place of the data, for the texts of errors: "server 127.0.0.1:29500", "file /x/y"."""
         return type(self).__name__
 
     # Checks.
@@ -349,7 +353,7 @@ class Store(TorchStore):
         self._alive(operation)
         name = _utf8(operation, "key", key)
         if self.key_bytes is not None and len(name) > self.key_bytes:
-            raise LimitExceeded(f"{operation}({key[:40]!r}...): the key has {len(name)} bytes, the limit is "
+            raise LimitExceeded(f"{operation}({key[:40]!r}...): the key has {len(name)} bytes, but the limit is "
                                 f"{self.key_bytes} ({self._where()}); use a shorter key")  # fmt: skip
         return name
 
@@ -361,8 +365,8 @@ class Store(TorchStore):
             raise InvalidType(f"{operation}: keys is a {type(keys).__name__} ({keys!r:.60}); pass a list of str")
         names = [self._key(operation, key) for key in keys]
         if self.keys_in_request is not None and len(names) > self.keys_in_request:
-            raise LimitExceeded(f"{operation}: {len(names)} keys, the limit is {self.keys_in_request} in one request "
-                                f"({self._where()}); ask in several")  # fmt: skip
+            raise LimitExceeded(f"{operation}: {len(names)} keys, but the limit of one request is "
+                                f"{self.keys_in_request} ({self._where()}); use several requests")  # fmt: skip
         return names
 
     def _value(self, operation: str, value: str | bytes) -> bytes:
@@ -373,13 +377,13 @@ class Store(TorchStore):
         else:
             blob = _utf8(operation, "value", value)
         if self.value_bytes is not None and len(blob) > self.value_bytes:
-            raise LimitExceeded(f"{operation}: the value has {len(blob)} bytes, the limit is {self.value_bytes} "
-                                f"({self._where()}); split it, or raise the limit")  # fmt: skip
+            raise LimitExceeded(f"{operation}: the value has {len(blob)} bytes, but the limit is {self.value_bytes} "
+                                f"({self._where()}); split it, or use a store with more value_bytes")  # fmt: skip
         return blob
 
     def _seconds(self, operation: str, timeout: timedelta | None) -> float:
         if timeout is None:
-            timeout = self.timeout  # refused here if C++ has set a negative one
+            timeout = self.timeout  # C++ may have set a negative timeout, which is refused here
         _refuse_negative(operation, timeout)
         return min(timeout.total_seconds(), threading.TIMEOUT_MAX)
 
@@ -391,11 +395,10 @@ class Store(TorchStore):
         return values
 
     def _late(self, operation: str, names: Sequence[bytes], seconds: float) -> StoreTimeout:
-        shown = ", ".join(repr(name.decode()) for name in names[:SHOWN_KEYS_MAX])
-        more = f" and {len(names) - SHOWN_KEYS_MAX} more" if len(names) > SHOWN_KEYS_MAX else ""
-        what = "not everybody arrived" if operation == "barrier" else "not there"
-        return StoreTimeout(f"{operation}({shown}{more}): timed out after {round(seconds * 1000)}ms, {what} "
-                            f"({self._where()}); find out who should have come, or raise the timeout")  # fmt: skip
+        shown = some([repr(name.decode()) for name in names], SHOWN_KEYS_MAX)
+        what = "not all callers arrived" if operation == "barrier" else "not present"
+        return StoreTimeout(f"{operation}({shown}): timed out after {round(seconds * 1000)}ms, {what} "
+                            f"({self._where()}); see whether the others run, or raise the timeout")  # fmt: skip
 
 
 _TIMEOUT_MAX = timedelta(seconds=int(threading.TIMEOUT_MAX))
@@ -405,13 +408,17 @@ _LIVING_LOCK = threading.Lock()
 
 @atexit.register
 def _close_all() -> None:
-    """Processes of multiprocessing end without it: the kernel closes what they hold, and a FileStore sees them gone."""
+    """Close every store at exit.
+
+    Processes of multiprocessing end without calling this. The kernel then closes their sockets and files, and a
+    FileStore notices that they have ended.
+    """
     for store in list(_LIVING.values()):
         store.close()
 
 
 def _after_fork() -> None:
-    """The child keeps the parent's stores alive, but does not end them: their peers belong to the parent."""
+    """Keep the parent's stores alive in the child without closing them: their peers belong to the parent."""
     global _LIVING_LOCK
     _LIVING_LOCK = threading.Lock()
     _INHERITED.append(dict(_LIVING))
@@ -426,7 +433,7 @@ def _refuse_negative(operation: str, timeout: timedelta) -> None:
     if not isinstance(timeout, timedelta):
         raise InvalidType(f"{operation}: the timeout is a {type(timeout).__name__} ({timeout!r}); pass a timedelta")
     if timeout < timedelta(0):
-        raise InvalidArgument(f"{operation}: the timeout is {timeout.total_seconds()} s; 0 looks once, more waits")
+        raise InvalidArgument(f"{operation}: the timeout is {timeout.total_seconds()} s; pass 0 to look once, or more")
 
 
 def _int64(operation: str, what: str, number: int) -> int:
@@ -446,5 +453,5 @@ def _utf8(operation: str, what: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{operation}: the {what} {text!r:.60} is no Unicode text ({error.reason}); "
+        raise InvalidArgument(f"{operation}: the {what} {text!r:.60} is not Unicode text ({error.reason}); "
                               f"pass {'bytes' if what == 'value' else 'another key'}") from None  # fmt: skip

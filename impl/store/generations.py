@@ -1,39 +1,41 @@
-"""The groups that meet one after the other at one URL: each has keys of its own, and its members agree on them.
+"""The groups that meet one after the other at one URL: each has its own keys, and its members agree on them.
 
 Theory of operation. `destroy_process_group` and then `init_process_group` at the same URL make a new group, and gloo
-must not read the addresses of the old one. Nothing orders the processes: a rank may come while the old server still
-runs, while other ranks still use the old group, or after it was killed and started again; the next group may have
-another size. So groups of one world size are numbered, and each call of `meet` has a random token:
+must not read the addresses of the old group. The processes are not ordered: a rank may come while the old server still
+runs, while other ranks still use the old group, or after it was killed and restarted. The next group may have another
+size. So groups of one world size are numbered, and each call of `meet` has a random token:
 
-1. Every rank writes its token at its place in the group that forms, and arrives at a barrier, with a
-   barrier token that is its rank's. A rank that comes again, in a new process or not, overwrites the token of its
-   earlier call, and withdraws that call's arrival, also if its process is frozen.
-2. The barrier is released when all ranks are there and alive: the stores withdraw the arrival of a process that died.
-   Rank 0 reads all places at one moment, and writes the list of tokens by compare-and-set: the group is formed. A rank
-   0 that has come again meanwhile finds another token than its own, and leaves the list to its later call. A rank that
-   comes again after the release arrives alone: it withdraws now and then, and looks for the list.
-3. Every rank reads the list. Its own token is there: it is a member. Another one is there: an earlier call of this rank
-   was taken for a member; the rank goes on to the next number.
+1. Every rank writes its token at its place in the group that forms, and arrives at a barrier with the barrier token of
+   its rank. A rank that comes again, in a new process or not, overwrites the token of its earlier call and withdraws
+   that call's arrival, even if the earlier process is frozen.
+2. The barrier is released when all ranks have arrived and live: the stores withdraw the arrival of a process that died.
+   Rank 0 reads all places at one moment and writes the list of tokens by compare-and-set. The group is formed. If rank
+   0 has come again meanwhile, its earlier call finds another token than its own and leaves the list to the later call.
+   A rank that comes again after the release arrives alone. It withdraws now and then, and looks for the list.
+3. Every rank reads the list. If the list has the rank's token, the rank is a member. If it has another token of this
+   rank, an earlier call of the rank counts as the member, and the rank continues with the next number.
 
-torch names a group after a count of the process, and a failed `init_process_group` advances the count. A token contains
-that number too, and the store of the group replaces each rank's name by the highest one (`Group`).
+torch names a group after a count of the process, and a failed `init_process_group` increments the count. A token also
+contains that number, and the store of the group replaces each rank's name by the highest name (`Group`).
 
 Without a prefix, two jobs at one URL would get groups with ranks of both. A token contains the job, if an agent has
 named it, and the ranks of two jobs raise. A member keeps its rank while it has the group: it arrives at a barrier that
-never opens, with a size that no other process uses. Another process that comes as this rank names another size, and is
-refused. A call that waits for its group, and finds that another process has overwritten its token, raises: its rank was
-started twice, or started again while this process still ran.
+is never released, with a size that no other process uses. Another process that comes as this rank names another size
+and is refused. A call that waits for its group raises if another process has overwritten its token: its rank was
+started twice, or restarted while this process still ran.
 
-Three things can go wrong. A rank that dies before the barrier is released is missing until it comes again: the others
-wait. A rank that dies later was a member: its group fails like every group one of whose members dies, and the next one
-forms without its keys. A server that ends takes all of this with it: `meet` begins again at the next one, in what is
-left of its time.
+Failures:
 
-torch's servers have no barrier tokens, and withdraw no arrival of a process that died: there such a rank counts as a
-member, and a rank that comes again before the group is formed is counted twice. Such a group may fail at its timeout.
-There, and in a file, no member keeps its rank.
+- A rank dies before the barrier is released: it is missing until it comes again, and the others wait.
+- A rank dies later: it was a member, so its group fails like every group that loses a member. The next group has other
+  keys.
+- The server ends, and all of this with it: `meet` starts again at the next server in the rest of its time.
 
-Rule: each step is one request, so that a process may be killed between any two of them.
+torch's servers have no barrier tokens and do not withdraw the arrival of a process that died. Such a rank counts as a
+member there, and a rank that comes again before the group is formed counts twice. Such a group may fail at its timeout.
+With torch's servers and with a file, no member keeps its rank.
+
+Rule: each step is one request, so a process may be killed between any two steps.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ from urllib.parse import quote, unquote
 from trystate.model.errors import UsageError
 
 from ..host.deadlines import rounded
+from ..host.visible import some
 from .base import Store
 from .errors import ConnectionLost, FileLost, StoreError, StoreTimeout
 from .operations import Barrier
@@ -61,34 +64,35 @@ from .server.driver import LINGER_SECONDS
 from .wire import TOKEN_BYTES
 
 Make = Callable[[timedelta], Store]  # a store whose constructor keeps this timeout
-HANDOVER_SECONDS = LINGER_SECONDS + 1.0  # from the death of rank 0 to the end of its server
+HANDOVER_SECONDS = LINGER_SECONDS + 1.0  # between the death of rank 0 and the end of its server
 RETRY_SECONDS = 0.05
 SHOWN_RANKS_MAX = 8
-LOOK_SECONDS, LOOK_SECONDS_MAX = 0.5, 60.0  # for the list, from the barrier: the second time after twice as long, ...
-# The wait for a rank that another process keeps: the server learns late that a machine has lost its power.
+LOOK_SECONDS, LOOK_SECONDS_MAX = 0.5, 60.0  # time between the barrier and a look for the list; doubled after each look
+# The wait for a rank that another process keeps: the server notices late that a machine has lost its power.
 HELD_SECONDS = 15.0
 HELD_POLL_SECONDS = 0.1
-TELL_SECONDS = 1.0  # at the end of the time: to withdraw, and to find out who is missing
+TELL_SECONDS = 1.0  # time after the timeout to withdraw, and to find the missing ranks
 TWO_JOBS = (
-    "two jobs cannot share a URL: give each its own port, or its own prefix in the URL (?prefix=NAME); or end what is "
-    "left of an earlier run"
+    "two jobs cannot share a URL: give each its own port, or its own prefix in the URL (?prefix=NAME); or end the "
+    "processes of an earlier run"
 )
-NEXT = "next"  # a lower bound of the number of the group that forms, so that nobody counts from 0
+_RANDOM = secrets.randbits(60)
+NEXT = "next"  # a lower bound of the number of the group that forms, so no rank counts from 0
 
 
 class TwoJobs(StoreError):
-    """Processes of two jobs have come to one place, or two processes as one rank."""
+    """Processes of two jobs meet at one place, or two processes come as one rank."""
 
 
 class Group(PrefixStore):
-    """The keys of a group; torch's name of it in this process stands for the highest name that any rank has for it."""
+    """The keys of a group. torch's name of the group in this process is replaced by the highest name of any rank."""
 
-    members: Sequence[str] = ()  # their tokens
+    members: Sequence[str] = ()  # the tokens of the members
     own = highest = ""
 
     def agree(self, number: int | None) -> int | None:
-        """The highest number that a rank has for the group; this process has `number`, or none."""
-        numbers = [int(found) for found in map(_number, self.members) if found]
+        """The highest number that a rank has for the group; None if this process (`number`) or no rank has one."""
+        numbers = [int(found) for token in self.members if (found := _parts(token)[1])]
         if number is None or not numbers:
             return None
         self.own, self.highest = f"default_pg/{number}/", f"default_pg/{max(numbers)}/"
@@ -101,16 +105,16 @@ class Group(PrefixStore):
 
 
 def meet(make: Make, rank: int, world_size: int, timeout: timedelta, number: int | None = None, job: str = "") -> Group:
-    """The store of a group whose ranks are all there; closing it closes what `make` made.
+    """The store of a group whose ranks have all come. Closing it also closes the store that `make` made.
 
     Args:
-        number: of the group, as torch counts the groups of this process; None: it does not.
-        job: the name of this process's job; empty: it has none.
+        number: torch's number of the group in this process; None if torch does not count it.
+        job: the name of this process's job; empty if it has no name.
 
     Raises:
         StoreTimeout: not all ranks came in time.
-        TwoJobs: the ranks are of two jobs, or another process is a member of a group as this rank.
-        StoreError, ConnectionLost, UsageError: of `make`.
+        TwoJobs: the ranks belong to two jobs, or another process is a member of a group as this rank.
+        StoreError, ConnectionLost, UsageError: raised by `make`.
     """
     host = socket.gethostname()
     token = ",".join([secrets.token_hex(8), "" if number is None else str(number), quote(job), host, str(os.getpid())])
@@ -130,19 +134,19 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta, number: int
     met = Group.owning(prefix, store)
     met.members = members
     below: Any = met
-    while below is not None:  # each was made with what was left of the time
+    while below is not None:  # each of these stores was made with the rest of the time as its timeout
         below.set_timeout(timeout)
         below = getattr(below, "underlying_store", None)
     return met
 
 
 def _passes(error: BaseException, waited: float, seconds: float, connected: bool) -> bool:
-    """Whether the store of the group before is in the way, and will not be for long."""
+    """Whether the store of the previous group causes the error, and will end soon."""
     if waited >= seconds:
         return False
     if connected:  # its server ended, or its file was deleted, while this rank waited for the others
         return isinstance(error, ConnectionLost | FileLost)
-    # Rank 0 was killed and started again: the server that it had takes a moment to notice and to end.
+    # Rank 0 was killed and restarted: its old server takes a moment to notice and to end.
     taken = isinstance(error, UsageError) and getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
     return taken and waited < HANDOVER_SECONDS
 
@@ -150,14 +154,14 @@ def _passes(error: BaseException, waited: float, seconds: float, connected: bool
 def _agreed(
     store: Store, rank: int, world_size: int, token: str, deadline: float, seconds: float, placed: set[int]
 ) -> tuple[str, list[str]]:
-    """The prefix of the keys of a group whose members are all there, and their tokens; texts say `seconds`.
+    """The prefix of the keys of a group whose members have all come, and their tokens. Error texts name `seconds`.
 
     `placed` has the numbers of the groups in which this call has written its token.
     """
     with PrefixStore(f"groups-of-{world_size}", store) as groups:
         known = int(groups.get(NEXT)) if groups.check([NEXT]) else 0
         _refuse_if_kept(groups, rank, world_size, min(deadline, time.monotonic() + HELD_SECONDS))
-        # The one before it may have this call's token, if the connection was lost when it had been formed.
+        # The group before it may have this call's token, if the connection was lost after that group was formed.
         for number in count(max(known - 1, 0)):
             groups.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 0.0)))
             try:
@@ -168,7 +172,7 @@ def _agreed(
                 members = _formed(groups, number, rank, world_size, token, deadline)
             except (StoreTimeout, KeyboardInterrupt) as error:
                 groups.set_timeout(timedelta(seconds=TELL_SECONDS))
-                with contextlib.suppress(StoreError, ConnectionLost):  # of a server that is frozen
+                with contextlib.suppress(StoreError, ConnectionLost):  # the server may be frozen
                     if isinstance(error, StoreTimeout):
                         error.args = (_late(groups, number, world_size, seconds, store._where()),)
                     _withdraw(groups, number, rank, token)
@@ -190,7 +194,7 @@ def _formed(groups: Store, number: int, rank: int, world_size: int, token: str, 
     groups.set(_place(number, rank), token)
     if _released(groups, number, rank, world_size, token, deadline) and rank == 0:
         tokens = groups.multi_get([_place(number, other) for other in range(world_size)])
-        if tokens[0] == token.encode():  # else its arrival was withdrawn, not released
+        if tokens[0] == token.encode():  # else a later call of rank 0 has withdrawn this arrival, and forms the group
             groups.compare_set(formed, "", b" ".join(tokens))
     members = groups.get(formed).decode().split()
     if members[rank : rank + 1] != [token]:
@@ -199,9 +203,9 @@ def _formed(groups: Store, number: int, rank: int, world_size: int, token: str, 
 
 
 def _released(groups: Store, number: int, rank: int, world_size: int, token: str, deadline: float) -> bool:
-    """Arrive at a group's barrier until it is released, or the group is found formed (False).
+    """Arrive at a group's barrier until it is released; False if the group was formed without this arrival.
 
-    Raises StoreTimeout, and TwoJobs if another process has come as this rank.
+    Raises StoreTimeout, or TwoJobs if another process has come as this rank.
     """
     name, look = groups._key("barrier", f"all/{number}"), LOOK_SECONDS
     while not groups.check([f"formed/{number}"]):
@@ -217,24 +221,13 @@ def _released(groups: Store, number: int, rank: int, world_size: int, token: str
 
 
 def _kept(groups: Store, rank: int) -> Barrier:
-    """The barrier at which a member keeps its rank: it never opens, and its size is of this process alone."""
-    pid, size = _process
-    if pid != os.getpid():  # in a forked child
-        size = _new_process()[1]
+    """The barrier at which a member keeps its rank: it is never released, and no other process uses its size."""
+    size = (1 << 40) + _RANDOM + os.getpid()  # a forked child has the same random number and another pid
     return Barrier(groups._key("barrier", f"kept/{rank}"), size, secrets.token_bytes(TOKEN_BYTES))
 
 
-def _new_process() -> tuple[int, int]:
-    global _process
-    _process = os.getpid(), (1 << 40) + secrets.randbits(60)
-    return _process
-
-
-_process = _new_process()
-
-
 def _refuse_if_kept(groups: Store, rank: int, world_size: int, deadline: float) -> None:
-    """Raise TwoJobs if another process is a member of a group as this rank, and still is at the deadline."""
+    """Raise TwoJobs if another process is a member of a group as this rank and remains one until the deadline."""
     while not groups._keep(_kept(groups, rank), look=True):
         if time.monotonic() >= deadline:
             raise _taken(groups, rank, world_size)
@@ -244,12 +237,12 @@ def _refuse_if_kept(groups: Store, rank: int, world_size: int, deadline: float) 
 def _taken(groups: Store, rank: int, world_size: int) -> TwoJobs:
     kept = f"kept/{rank}"
     who = _process_of(groups.get(kept).decode()) if groups.check([kept]) else "another process"
-    return TwoJobs(f"{who} is rank {rank} of a group of {world_size} that meets here, and lives or stands still "
+    return TwoJobs(f"{who} is rank {rank} of a group of {world_size} that meets here, and still lives or is frozen "
                    f"({groups._where()}); {TWO_JOBS}")  # fmt: skip
 
 
 def _refuse_if_overtaken(groups: Store, number: int, rank: int, world_size: int, token: str) -> None:
-    """Raise TwoJobs if another process has written its token over this one, of a group that forms."""
+    """Raise TwoJobs if another process has overwritten this token in a group that forms."""
     place = _place(number, rank)
     there = groups.get(place).decode() if groups.check([place]) else token  # a call that gave up deletes its token
     process = _parts(there)[3:]
@@ -265,17 +258,13 @@ def _refuse_two_jobs(groups: Store, members: Sequence[str]) -> None:
     named = {job: rank for rank, token in enumerate(members) if (job := _parts(token)[2])}
     if len(named) > 1:
         (one, rank), (other, more), *_ = named.items()
-        raise TwoJobs(f"rank {rank} is of job {unquote(one)!r}, and rank {more} of job {unquote(other)!r} "
+        raise TwoJobs(f"rank {rank} belongs to job {unquote(one)!r}, but rank {more} to job {unquote(other)!r} "
                       f"({groups._where()}); {TWO_JOBS}")  # fmt: skip
 
 
 def _parts(token: str) -> list[str]:
-    """The token, and its number, its job, its host and its process; each may be empty."""
+    """The parts of a token: its random part, number, job, host and process. Each may be empty."""
     return [*token.split(","), "", "", "", ""][:5]
-
-
-def _number(token: str) -> str:
-    return _parts(token)[1]
 
 
 def _process_of(token: str) -> str:
@@ -287,7 +276,7 @@ def _place(number: int, rank: int) -> str:
 
 
 def _withdraw(groups: Store, number: int, rank: int, token: str) -> None:
-    """Do not be taken for a member later on. Another process of this rank may have overwritten the token: its stays."""
+    """Delete this call's token, so it cannot become a member later. Another process's token at this rank stays."""
     place = _place(number, rank)
     if groups.check([place]) and groups.get(place) == token.encode():
         groups.delete_key(place)
@@ -296,8 +285,7 @@ def _withdraw(groups: Store, number: int, rank: int, token: str) -> None:
 def _late(groups: Store, number: int, world_size: int, seconds: float, where: str) -> str:
     here = {int(key.rpartition("/")[2]) for key in groups.list_keys(f"here/{number}/")}
     missing = [str(rank) for rank in range(world_size) if rank not in here]
-    more = f" and {len(missing) - SHOWN_RANKS_MAX} more" if len(missing) > SHOWN_RANKS_MAX else ""
-    shown = f"missing: rank {', '.join(missing[:SHOWN_RANKS_MAX])}{more}" if missing else "one came and died"
-    return (f"after {rounded(seconds)} s the group of {world_size} is not complete, {shown} ({where}); see why it did "
-            "not start, whether it reaches this address with the same URL and world_size, or raise the "
+    shown = f"missing: rank {some(missing, SHOWN_RANKS_MAX)}" if missing else "a rank came and died"
+    return (f"after {rounded(seconds)} s the group of {world_size} is not complete, {shown} ({where}); see whether it "
+            "started and reaches this address with the same URL and world_size, or raise the "
             "timeout")  # fmt: skip

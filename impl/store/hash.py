@@ -1,6 +1,6 @@
 """`HashStore`: a store in the memory of one process, for its threads.
 
-Rule: it adds nothing to the meanings in `contents`, `waiting` and `barriers`; it only lets threads in, one at a time.
+Rule: it adds nothing to the meanings in `contents`, `waiting` and `barriers`. It only lets in one thread at a time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ T = TypeVar("T")
 
 
 class HashStore(Store):
-    """A store in memory. Clones share the data, which lives as long as one of them does.
+    """A store in memory. Clones share the data, which lives as long as one of them.
 
-    A forked child has a copy, as it was at that moment, for itself. The watches are the parent's: `lost` in the child.
+    A forked child has its own copy of the data at the moment of the fork. Its parent's watches are `lost` in the child.
     """
 
     def __init__(self, timeout: timedelta = DEFAULT_TIMEOUT, *, limits: Limits = LOCAL) -> None:
         sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
         super().__init__(timeout, key_bytes=sizes[0], value_bytes=sizes[1], keys_in_request=sizes[2])
         self._memory = Memory(limits)
-        self._blocked: set[Blocked[Any] | BlockedArrival] = set()  # threads of this store, which close() sends home
+        self._blocked: set[Blocked[Any] | BlockedArrival] = set()  # threads of this store, which close() wakes
         self._watchers: set[KeyWatcher] = set()
         self._callbacks = Callbacks()
         let_go_after_fork(self)
 
     def forked(self) -> None:
-        """The threads stayed in the parent."""
+        """End the watches and waits in the child: their threads stayed in the parent."""
         self._callbacks.forked()
         for watcher in self._watchers:
             watcher.forked()
@@ -68,6 +68,8 @@ class HashStore(Store):
         arrival = BlockedArrival(barrier.key, barrier.token)
         memory = self._memory
         with memory.lock:
+            # A rank that comes again (`generations`) arrives with the token of its earlier call. The earlier thread is
+            # woken as if it was released; it then finds another token at its rank's place.
             if (earlier := memory.barriers.arrived_with(barrier.key, barrier.token)) is not None:
                 memory.barriers.withdraw(earlier)
                 earlier.released()
@@ -80,12 +82,13 @@ class HashStore(Store):
         return self._sleep(barrier, arrival, seconds)
 
     def _sleep(self, operation: Operation[Any], blocked: Blocked[Any] | BlockedArrival, seconds: float) -> bool:
-        """Until its bell rings or time is over. An exception (an interrupt) withdraws it like the end of its time."""
+        """Wait until the bell rings or the time is over. An interrupt withdraws the request, as a timeout does."""
         try:
             if not blocked.done and seconds > 0:
                 blocked.bell.acquire(timeout=seconds)
         finally:
             with self._memory.lock:
+                # another thread has called `close()`, which has withdrawn the request and rung the bell.
                 sent_home = blocked not in self._blocked and not blocked.done
                 self._blocked.discard(blocked)
                 if not blocked.done and not sent_home:
@@ -102,7 +105,7 @@ class HashStore(Store):
         else:
             self._memory.barriers.withdraw(blocked)
 
-    # Watches, clones, the end.
+    # Watches, clones, end.
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         watcher = KeyWatcher(self._callbacks, name.decode(), callback, on_lost, self._unwatch)

@@ -1,12 +1,12 @@
-"""A process that destroys its group and makes another one: each life has keys of its own at the agent's store.
+"""A process that destroys its group and makes another one: each life has its own keys at the agent's store.
 
-torch's `env://` and `tcp://` give each life the same keys, so that gloo may read the addresses of the life before. Our
-agent names the store of its round in the environment of its workers. In such a worker, the groups that it makes there
-are counted, as torch's RPC counts its own, and all but the first have a prefix with their number: all workers of a
-round have begun together, and make their groups in one order.
+torch's `env://` and `tcp://` give each life the same keys, so gloo may read the addresses of the previous life. Our
+agent names the store of its round in the environment of its workers. In such a worker this module counts the groups
+that the worker makes there, as torch's RPC counts its own. All groups except the first get a prefix with their number.
+The numbers agree, because all workers of a round start together and make their groups in one order.
 
-Rule: standard library only until a worker of our agent makes a group: each `import torch` loads this (entry point
-`torch.backends`), and it must not fail.
+Rule: only the standard library is imported until a worker of our agent makes a group. Each `import torch` loads this
+module (entry point `torch.backends`), and it must not fail.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from itertools import count
 from types import CodeType, FrameType
 from typing import Any
 
-VARIABLE = "TRYSTATE_ROUND_STORE"  # of a worker: HOST:PORT of its round's store
+VARIABLE = "TRYSTATE_ROUND_STORE"  # set in a worker: HOST:PORT of its round's store
 SCHEMES = ("env", "tcp")
 
-_groups = count()  # that this process has made at its round's store
+_groups = count()  # counts the groups that this process has made at its round's store
 
 
 def autoload() -> None:
-    """Called at the end of `import torch`: in a worker of our agent, torch's URLs give each life its own keys."""
+    """Install the counting in a worker of our agent. Called at the end of `import torch`."""
     if VARIABLE in os.environ:
         install()
 
 
 def install() -> None:
-    """Have torch's URLs give each life its own keys at the round's store; a second time does nothing."""
+    """Make torch's URLs give each life its own keys at the round's store. A second call does nothing."""
     try:
-        # `torch.distributed.rendezvous` is its function; the module is below the same name.
+        # `torch.distributed` replaces the name `rendezvous` by a function, so the module is imported by its name.
         handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
         for scheme in SCHEMES:
             if not hasattr(handlers[scheme], "counts_lives"):
                 handlers[scheme] = _counting(handlers[scheme])
-    except (ImportError, AttributeError, KeyError):  # a torch without `distributed`, or one that we do not know
+    except (ImportError, AttributeError, KeyError):  # a torch without `distributed`, or an unknown release of torch
         return
 
 
@@ -58,8 +58,8 @@ def _counting(handler: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[A
     return counted
 
 
-def call_of(code: CodeType) -> FrameType | None:
-    """The call of a function that the caller is part of; None: it is not."""
+def call_of(code: CodeType | None) -> FrameType | None:
+    """The frame of the function with this code if the caller runs in a call of it, None otherwise or without code."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back

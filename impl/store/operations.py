@@ -1,7 +1,7 @@
 """The operations of a store, each written once: its request, its bytes in both protocols, and its effect.
 
-Theory of operation. An operation is a value: a call with checked arguments, keys and values as bytes. Its `SPEC` says
-how it is called, how each protocol asks for it, and how the result travels. `apply` is its meaning: its effect on the
+Theory of operation. An operation is a value: a call with checked arguments, keys and values as bytes. Its `SPEC`
+contains its name, its request in each protocol, and the form of the result. `apply` is its meaning: its effect on the
 contents of a store, in one step. The rest follows from these two:
 
 - the public method (`base`) checks the arguments and makes the value;
@@ -9,22 +9,30 @@ contents of a store, in one step. The rest follows from these two:
 - `HashStore` applies it under a lock; `FileStore` appends it to the file, and each process applies it;
 - the client encodes it by its `SPEC`, and decodes the result (`client/calls`, `client/torch_calls`);
 - the server's handler of a plain operation is compiled from `SPEC` and the method of `Contents` that `apply` calls, and
-  makes no value (`server/fast_path`); handlers of those that block are written out (`server/promises`,
+  makes no value (`server/fast_path`); handlers of operations that block are written by hand (`server/promises`,
   `server/extended`).
 
-An operation that blocks waits for its keys, in the sense of `reads` and `takes`, and is applied at the moment when they
-are there. A barrier waits for callers and not for keys: it has a table of its own (`contents/barriers`), and is not
-applied.
+An operation that blocks waits for its keys as `reads` and `takes` define, and is applied at the moment when they are
+present. A barrier waits for callers and not for keys. It has its own table (`contents/barriers`) and is not applied.
 
-Three things can go wrong. `apply` refuses (`Refused`): then nothing has changed. The wait is over before the keys are
-there: the result is None, and nothing has changed. The connection breaks: if `SPEC.writes` the outcome is unknown.
+Failures:
 
-A new operation also needs: a query number in `model/store/vocabulary`, a method of `Contents`, a public method in
-`base`, a place in `OPERATIONS`; if it writes, its record in `file/records` and `file/replica`; if it blocks, a handler
-in `server/extended`; for the tests, its meaning in `model/store/reference` and its arguments in
-`harness/stores/operations`; and its row in docs/store-semantics.md.
+- `apply` refuses (`Refused`): nothing has changed.
+- The wait ends before the keys are present: the result is None, and nothing has changed.
+- The connection breaks: if `SPEC.writes` the outcome is unknown.
 
-Nothing here knows of a socket, a lock or a clock. Values are made by any thread, and never change.
+A new operation also needs:
+
+- a query number in `model/store/vocabulary`, a method of `Contents`, a public method in `base`, and a place in
+  `OPERATIONS`;
+- if it writes, its record in `file/records`, `file/replica` and `durable/contents`;
+- if it blocks, a handler in `server/extended`;
+- for records of a store, its lines in `server/recording`, `record/passage`, `monitor/keys` and `monitor/histories`;
+- for the tests, its table in `model/store/operations`, its meaning in `model/store/reference`, its arguments in
+  `harness/stores/operations` and `harness/stores/handles`, and its cases in `adapters/stores/cases`;
+- its row in docs/store-semantics.md.
+
+This module uses no socket, no lock and no clock. Any thread may make a value, and values never change.
 
 Sources: torch 2.13, TCPStoreBackend.hpp (QueryType), TCPStore.cpp and TCPStoreLibUvBackend.cpp.
 """
@@ -56,25 +64,26 @@ class Field(enum.IntEnum):
 
 
 class Result(enum.IntEnum):
-    """How a result travels. Our server sends a status byte before it."""
+    """The form of a result in a reply. Our server sends a status byte before it."""
 
     NOTHING = enum.auto()
     READY = enum.auto()  # u8: 0 for yes, 1 for no
     FLAG = enum.auto()  # u8: 0 for no, 1 for yes
     NUMBER = enum.auto()  # i64
     BLOB = enum.auto()
-    OPTIONAL_BLOB = enum.auto()  # u8 whether there is one, then the blob (empty if not)
-    BLOBS = enum.auto()  # as many as keys were named
+    OPTIONAL_BLOB = enum.auto()  # u8: 0 if the blob is absent, then the blob (empty if absent)
+    BLOBS = enum.auto()  # one blob for each key of the request
     COUNTED_BLOBS = enum.auto()  # i64 count, then the blobs
     POPPED = enum.auto()  # i64 length of the queue before, then the blob if there was one
 
 
 KEY, VALUE, INTEGER, WORD, KEYS, PAIRS = Field
+NOTHING, READY, FLAG, NUMBER, BLOB, OPTIONAL_BLOB, BLOBS, COUNTED_BLOBS, POPPED = Result
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How one protocol asks for an operation: the number of the request, its body, and the form of the reply."""
+    """The request of an operation in one protocol: its number, its body, and the form of the reply."""
 
     number: Query | Extension
     body: tuple[Field, ...]
@@ -86,12 +95,12 @@ class Spec:
     """The specification of an operation.
 
     Args:
-        name: of the public method, for the texts of errors.
+        name: the name of the public method, for the texts of errors.
         body: the fields of the value, in their order.
-        torch: the request of torch's protocol; None if it has none.
-        ours: the request of the extensions. If the operation blocks its body begins with the milliseconds to wait.
+        torch: the request of torch's protocol; None if that has no such request.
+        ours: the request of the extensions. If the operation blocks, its body begins with the milliseconds to wait.
         writes: after a lost connection the operation may have happened.
-        blocks: the caller waits until it can be done.
+        blocks: the caller waits until the operation can be done.
     """
 
     name: str
@@ -112,29 +121,29 @@ def _spec(
     writes: bool = False,
     blocks: bool = False,
 ) -> Spec:
-    """A specification of which the bodies of both requests follow from the body, as nearly always."""
+    """A specification. The bodies of both requests follow from `body`, except for a given `torch_body`."""
     plain = None if torch is None else Request(torch[0], body if torch_body is None else torch_body, torch[1])
     extended = Request(ours[0], (INTEGER, *body) if blocks else body, ours[1])
     return Spec(name, body, plain, extended, writes, blocks)
 
 
 class Operation(Generic[T_co]):
-    """A call with its arguments; a subclass is a dataclass whose fields are those of `SPEC.body`, in that order."""
+    """A call with its arguments. A subclass is a dataclass with the fields of `SPEC.body`, in that order."""
 
     __slots__ = ()
     SPEC: ClassVar[Spec]
-    reads: ClassVar[bool] = False  # it waits for values, which a queue is not
+    reads: ClassVar[bool] = False  # it waits for values, so a queue does not count
     takes: ClassVar[bool] = False  # it waits for an element of the queue of its only key
 
-    MEANING: ClassVar[Callable[..., Any]]  # the method of `Contents` that does it; else `apply` is written out
+    MEANING: ClassVar[Callable[..., Any]]  # the method of `Contents` that `apply` calls; else `apply` is overridden
 
     def apply(self, contents: Contents) -> T_co:
-        """Do it, in one step, and return the result. Raises `Refused`, and has then changed nothing."""
+        """Do the operation in one step, and return the result. Raises `Refused`; then nothing has changed."""
         result: T_co = getattr(contents, self.MEANING.__name__)(*self.fields)
         return result
 
     def changes(self, contents: Contents) -> bool:
-        """Whether `apply` may change anything now; if not it need not be recorded."""
+        """Whether `apply` may change anything now. If not, it need not be recorded."""
         return self.SPEC.writes
 
     @property
@@ -145,23 +154,23 @@ class Operation(Generic[T_co]):
 
     @property
     def keys(self) -> Sequence[bytes]:
-        """The keys that it names; they are the first field, if there are any."""
-        return tuple(self.fields[:1])  # the operations of several keys have a property of their own
+        """The keys of the operation: the first field, if it has one."""
+        return tuple(self.fields[:1])  # operations on several keys override this
 
     def guarded(self) -> Sequence[bytes]:
-        """The keys that it changes, none of which may be the counter of the workers."""
+        """The keys that the operation changes. None of them may be the counter of the workers."""
         return self.keys if self.SPEC.writes and not self.SPEC.blocks else ()
 
     def under(self, prefix: bytes) -> Self:
-        """The same operation on the keys that begin with `prefix`."""
+        """The same operation with `prefix` before each key."""
         if not self.SPEC.body:
             return self
         first, *rest = self.fields
-        kind: Any = type(self)  # the operations of several keys have a method of their own
+        kind: Any = type(self)  # operations on several keys override this
         return kind(prefix + first, *rest)  # type: ignore[no-any-return]
 
     def above(self, result: T, prefix: bytes) -> T:
-        """The result of `under(prefix)`, as it is without the prefix."""
+        """The result of `under(prefix)` without the prefix."""
         return result
 
 
@@ -189,7 +198,7 @@ class Set(Operation[None]):
 
     key: bytes
     value: bytes
-    SPEC = _spec("set", (KEY, VALUE), (Query.SET, Result.NOTHING), (Extension.SET, Result.NOTHING), writes=True)
+    SPEC = _spec("set", (KEY, VALUE), (Query.SET, NOTHING), (Extension.SET, NOTHING), writes=True)
 
     MEANING = staticmethod(Contents.set)
 
@@ -204,13 +213,7 @@ class MultiSet(Operation[None]):
     def keys(self) -> Sequence[bytes]:
         return self.pairs[::2]
 
-    SPEC = _spec(
-        "multi_set", (PAIRS,), (Query.MULTI_SET, Result.NOTHING), (Extension.MULTI_SET, Result.NOTHING), writes=True
-    )
-
-    @property
-    def fields(self) -> list[Any]:
-        return [self.pairs]
+    SPEC = _spec("multi_set", (PAIRS,), (Query.MULTI_SET, NOTHING), (Extension.MULTI_SET, NOTHING), writes=True)
 
     def under(self, prefix: bytes) -> Self:
         pairs = [*self.pairs]
@@ -225,24 +228,22 @@ class MultiSet(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class Append(Operation[None]):
-    """Put a value at the end of what a key holds."""
+    """Put a value at the end of a key's value."""
 
     key: bytes
     value: bytes
-    SPEC = _spec(
-        "append", (KEY, VALUE), (Query.APPEND, Result.NOTHING), (Extension.APPEND, Result.NOTHING), writes=True
-    )
+    SPEC = _spec("append", (KEY, VALUE), (Query.APPEND, NOTHING), (Extension.APPEND, NOTHING), writes=True)
 
     MEANING = staticmethod(Contents.append)
 
 
 @dataclass(frozen=True, slots=True)
 class Add(Operation[int]):
-    """Add to the decimal number that a key holds; the sum."""
+    """Add to the decimal number that a key holds; returns the sum."""
 
     key: bytes
     amount: int
-    SPEC = _spec("add", (KEY, INTEGER), (Query.ADD, Result.NUMBER), (Extension.ADD, Result.NUMBER), writes=True)
+    SPEC = _spec("add", (KEY, INTEGER), (Query.ADD, NUMBER), (Extension.ADD, NUMBER), writes=True)
 
     MEANING = staticmethod(Contents.add)
 
@@ -258,11 +259,7 @@ class CompareSet(Operation[bytes]):
     expected: bytes
     desired: bytes
     SPEC = _spec(
-        "compare_set",
-        (KEY, VALUE, VALUE),
-        (Query.COMPARE_SET, Result.BLOB),
-        (Extension.COMPARE_SET, Result.BLOB),
-        writes=True,
+        "compare_set", (KEY, VALUE, VALUE), (Query.COMPARE_SET, BLOB), (Extension.COMPARE_SET, BLOB), writes=True
     )
 
     MEANING = staticmethod(Contents.compare_set)
@@ -273,10 +270,10 @@ class CompareSet(Operation[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteKey(Operation[bool]):
-    """Take a key's value away; whether it had one."""
+    """Delete a key's value; returns whether it had one."""
 
     key: bytes
-    SPEC = _spec("delete_key", (KEY,), (Query.DELETE_KEY, Result.NUMBER), (Extension.DELETE, Result.FLAG), writes=True)
+    SPEC = _spec("delete_key", (KEY,), (Query.DELETE_KEY, NUMBER), (Extension.DELETE, FLAG), writes=True)
 
     MEANING = staticmethod(Contents.delete)
 
@@ -286,10 +283,10 @@ class DeleteKey(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Take(Operation[bytes | None]):
-    """Take a key's value away; the value, None if it had none."""
+    """Delete a key's value; returns the value, or None if it had none."""
 
     key: bytes
-    SPEC = _spec("take", (KEY,), None, (Extension.TAKE, Result.OPTIONAL_BLOB), writes=True)
+    SPEC = _spec("take", (KEY,), None, (Extension.TAKE, OPTIONAL_BLOB), writes=True)
 
     MEANING = staticmethod(Contents.take)
 
@@ -301,16 +298,16 @@ class Take(Operation[bytes | None]):
 class Check(OfKeys[bool]):
     """Whether all keys are present now."""
 
-    SPEC = _spec("check", (KEYS,), (Query.CHECK, Result.READY), (Extension.CHECK, Result.FLAG))
+    SPEC = _spec("check", (KEYS,), (Query.CHECK, READY), (Extension.CHECK, FLAG))
 
     MEANING = staticmethod(Contents.all_present)
 
 
 @dataclass(frozen=True, slots=True)
 class NumKeys(Operation[int]):
-    """How many keys have a value."""
+    """The number of keys that have a value."""
 
-    SPEC = _spec("num_keys", (), (Query.GETNUMKEYS, Result.NUMBER), (Extension.NUM_KEYS, Result.NUMBER))
+    SPEC = _spec("num_keys", (), (Query.GETNUMKEYS, NUMBER), (Extension.NUM_KEYS, NUMBER))
 
     MEANING = staticmethod(Contents.count)
 
@@ -321,11 +318,7 @@ class ListKeys(Operation[list[bytes]]):
 
     prefix: bytes = b""
     SPEC = _spec(
-        "list_keys",
-        (KEY,),
-        (Query.LIST_KEYS, Result.COUNTED_BLOBS),
-        (Extension.LIST_KEYS, Result.COUNTED_BLOBS),
-        torch_body=(),
+        "list_keys", (KEY,), (Query.LIST_KEYS, COUNTED_BLOBS), (Extension.LIST_KEYS, COUNTED_BLOBS), torch_body=()
     )
 
     MEANING = staticmethod(Contents.keys)
@@ -336,27 +329,21 @@ class ListKeys(Operation[list[bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class QueuePush(Operation[int]):
-    """Put a value at the end of a queue; the queue's length with it."""
+    """Put a value at the end of a queue; returns the queue's length with it."""
 
     key: bytes
     value: bytes
-    SPEC = _spec(
-        "queue_push",
-        (KEY, VALUE),
-        (Query.QUEUE_PUSH, Result.NOTHING),
-        (Extension.QUEUE_PUSH, Result.NUMBER),
-        writes=True,
-    )
+    SPEC = _spec("queue_push", (KEY, VALUE), (Query.QUEUE_PUSH, NOTHING), (Extension.QUEUE_PUSH, NUMBER), writes=True)
 
     MEANING = staticmethod(Contents.push)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLen(Operation[int]):
-    """How many values a queue holds."""
+    """The number of values in a queue."""
 
     key: bytes
-    SPEC = _spec("queue_len", (KEY,), (Query.QUEUE_LEN, Result.NUMBER), (Extension.QUEUE_LEN, Result.NUMBER))
+    SPEC = _spec("queue_len", (KEY,), (Query.QUEUE_LEN, NUMBER), (Extension.QUEUE_LEN, NUMBER))
 
     MEANING = staticmethod(Contents.length)
 
@@ -366,9 +353,9 @@ class QueueLen(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class Get(OfKeys[list[bytes]]):
-    """The values that all keys have at one moment. torch's client asks with WAIT, and then with GET or MULTI_GET."""
+    """The values that all keys have at one moment. torch's client sends WAIT, and then GET or MULTI_GET."""
 
-    SPEC = _spec("get", (KEYS,), (Query.MULTI_GET, Result.BLOBS), (Extension.GET, Result.BLOBS), blocks=True)
+    SPEC = _spec("get", (KEYS,), (Query.MULTI_GET, BLOBS), (Extension.GET, BLOBS), blocks=True)
     reads = True
 
     def apply(self, contents: Contents) -> list[bytes]:
@@ -380,7 +367,7 @@ class Get(OfKeys[list[bytes]]):
 class Wait(OfKeys[bool]):
     """True when all keys are present together."""
 
-    SPEC = _spec("wait", (KEYS,), (Query.WAIT, Result.NOTHING), (Extension.WAIT, Result.NOTHING), blocks=True)
+    SPEC = _spec("wait", (KEYS,), (Query.WAIT, NOTHING), (Extension.WAIT, NOTHING), blocks=True)
 
     def apply(self, contents: Contents) -> bool:
         return True
@@ -388,16 +375,11 @@ class Wait(OfKeys[bool]):
 
 @dataclass(frozen=True, slots=True)
 class QueuePop(Operation[bytes | None]):
-    """The first value of a queue, which leaves it; None if it is empty. torch's client asks with WAIT before."""
+    """Take the first value of a queue; None if the queue is empty. torch's client sends WAIT before."""
 
     key: bytes
     SPEC = _spec(
-        "queue_pop",
-        (KEY,),
-        (Query.QUEUE_POP, Result.POPPED),
-        (Extension.QUEUE_POP, Result.POPPED),
-        writes=True,
-        blocks=True,
+        "queue_pop", (KEY,), (Query.QUEUE_POP, POPPED), (Extension.QUEUE_POP, POPPED), writes=True, blocks=True
     )
     takes = True
 
@@ -417,8 +399,8 @@ class Barrier(Operation[bool]):
     SPEC = _spec(
         "barrier",
         (KEY, INTEGER, VALUE),
-        (Query.BARRIER, Result.NOTHING),
-        (Extension.BARRIER, Result.NOTHING),
+        (Query.BARRIER, NOTHING),
+        (Extension.BARRIER, NOTHING),
         torch_body=(KEY, INTEGER),
         writes=True,
         blocks=True,
@@ -433,7 +415,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     Get, Wait, QueuePop, Barrier,
 )  # fmt: skip
 
-# The requests that are about a connection and not about the contents.
+# The requests about a connection, not about the contents.
 OTHER_BODIES: dict[int, tuple[Field, ...]] = {
     Query.VALIDATE:    (WORD,),
     Query.PING:        (WORD,),
@@ -445,9 +427,11 @@ OTHER_BODIES: dict[int, tuple[Field, ...]] = {
     Extension.UNWATCH: (KEY,),
 }  # fmt: skip
 
-BODIES: dict[int, tuple[Field, ...]] = OTHER_BODIES | {
-    int(request.number): request.body
+# The requests of each operation, in both protocols.
+REQUESTS: dict[int, tuple[type[Operation[Any]], Request]] = {
+    int(request.number): (operation, request)
     for operation in OPERATIONS
     for request in (operation.SPEC.torch, operation.SPEC.ours)
     if request is not None
 }
+BODIES = OTHER_BODIES | {number: request.body for number, (_, request) in REQUESTS.items()}

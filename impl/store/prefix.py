@@ -1,13 +1,13 @@
 """`PrefixStore`: a part of another store, under a prefix.
 
-Rule: the key `k` is the key `escaped(prefix) + "/" + k` of the store below, and the first "/" ends the prefix: two
+Rule: the key `k` is the key `escaped(prefix) + "/" + k` of the store below, and the first "/" ends the prefix. So two
 prefixes never name one key, and only keys of this part are listed and counted. "job/" is the same prefix as "job", so
-that `list_keys("job/")` of the store below lists the keys of either.
+`list_keys("job/")` of the store below lists the keys of both.
 
-torch's PrefixStore writes prefix + "/" + k as it is. A prefix without "/" and "%" is escaped to itself: then ours and
-torch's name the same keys, and ranks may use either. With "/" in it torch's "a/b" + "c" and "a" + "b/c" are one key,
-and ours are two: then all ranks must use the same class. (`init_process_group` wraps the store that it is given in
-torch's own; ours is below it, and is not concerned.)
+torch's PrefixStore writes prefix + "/" + k without escaping. A prefix without "/" and "%" is escaped to itself. Then
+our class and torch's name the same keys, and ranks may use either. If a prefix has "/", torch's "a/b" + "c" and "a" +
+"b/c" are one key, and ours are two keys. Then all ranks must use the same class. (`init_process_group` wraps a given
+store in torch's PrefixStore. A PrefixStore of ours is then the store below and not affected.)
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ R = TypeVar("R")
 
 
 def escaped(prefix: str) -> str:
-    """A prefix without "/", and still different from every other; a "/" at its end stands for the one that follows."""
+    """The prefix without "/", still different for different prefixes. A "/" at its end is dropped."""
     return prefix.removesuffix("/").replace("%", "%25").replace("/", "%2F")
 
 
 class PrefixStore(Store):
-    """The keys, queues and barriers of a store that begin with a prefix; nests.
+    """The keys, queues and barriers of a store that begin with a prefix. Prefixes may be nested.
 
-    It has its own timeout, at first that of the store below. `close()` leaves the store below open.
+    It has its own timeout, which is at first the timeout of the store below. `close()` leaves the store below open.
 
-    Like every store it is kept until `close()`: nobody but C++ can tell whether C++ still has it. A program that makes
-    many closes each, best with `with`.
+    Like every store it is kept until `close()`, because Python cannot find out whether C++ still holds it. A program
+    that makes many of them closes each, best with `with`.
     """
 
     def __init__(self, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> None:
@@ -55,12 +55,12 @@ class PrefixStore(Store):
             self._prefix = escaped(prefix).encode() + b"/"
         except UnicodeEncodeError as error:
             raise InvalidArgument(
-                f"PrefixStore: the prefix {prefix!r:.60} is no Unicode text ({error.reason})"
+                f"PrefixStore: the prefix {prefix!r:.60} is not Unicode text ({error.reason}); pass another prefix"
             ) from None
         self._below = store if isinstance(store, Store) else Borrowed(store)
         super().__init__(self._below.timeout if timeout is None else timeout)
         self.prefix, self.underlying_store = prefix, store
-        self._owns_below = isinstance(self._below, Borrowed)  # it was made for this store alone
+        self._owns_below = isinstance(self._below, Borrowed)  # made above, for this store only
         self._has_barrier_tokens = self._below._has_barrier_tokens
         self.value_bytes, self.keys_in_request = self._below.value_bytes, self._below.keys_in_request
         limit = self._below.key_bytes
@@ -68,13 +68,13 @@ class PrefixStore(Store):
 
     @classmethod
     def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> Self:
-        """One that closes the store below with itself."""
+        """A PrefixStore that also closes the store below when it is closed."""
         made = cls(prefix, store, timeout)
         made._owns_below = True
         return made
 
     def _do(self, operation: Operation[T]) -> T:
-        if isinstance(operation, NumKeys):  # the store below counts the keys of others too
+        if isinstance(operation, NumKeys):  # the store below would also count keys without this prefix
             return len(self._do(ListKeys(b"")))  # type: ignore[return-value]
         return operation.above(self._below_do(operation, self._below._do), self._prefix)
 
@@ -82,9 +82,9 @@ class PrefixStore(Store):
         return self._below_do(operation, lambda full: self._below._await(full, seconds))
 
     def _below_do(self, operation: Operation[T], do: Callable[[Operation[T]], R]) -> R:
-        """Do an operation on the full keys; an error of the store below names the keys and the place as ours does.
+        """Do an operation on the full keys. The text of an error has the keys without prefix and this store's place.
 
-        Raises the exception of the store below itself, with all that it carries.
+        Raises the same exception object as the store below, with all its attributes.
         """
         with self._in_our_words(operation.SPEC.name, operation.keys):
             return do(operation.under(self._prefix))
@@ -107,7 +107,7 @@ class PrefixStore(Store):
         return text.replace(self._below._where(), self._where())
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
-        """The watch of the store below, with the key's name here, as in the events."""
+        """The watch of the store below. The watch and its events have the key without the prefix."""
         key = name.decode()
 
         def told(event: Event) -> None:

@@ -1,6 +1,6 @@
-"""`TCPStore`: a store on a server, with torch's constructor; it works on our server and on torch's.
+"""`TCPStore`: a store on a server, with torch's constructor. It works on our server and on torch's.
 
-Rule: every operation honours the store's timeout, whatever the server does; one that returns has happened.
+Rule: every operation keeps the store's timeout, whatever the server does. An operation that returns has happened.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NoReturn, TypeVar
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from .client.calls import ASKING, Calls, ExtendedCalls
-from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
+from .client.calls import ASKING, ExtendedCalls
+from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, CallText, Client, Kind
 from .client.codec import Garbled, Refusal
 from .client.connection import Connection, HungUp
 from .client.fast_path import FastPaths
@@ -30,35 +30,36 @@ T = TypeVar("T")
 
 
 class TCPStore(FastPaths):
-    """A store on the server at `host_name` and `port`; the first nine arguments are torch's.
+    """A store on the server at `host_name` and `port`. The first nine arguments are torch's.
 
-    Several threads may use it at once: each operation has a connection of its own while it runs. On our server a
-    waiting operation ends as the server says, on torch's it looks again each second; torch's servers have no
-    `watch_key` and no `take`, its legacy one has no queues. A store used in a forked child connects anew there.
+    Several threads may use it at once: each operation has its own connection while it runs. On our server a waiting
+    operation is woken by the server. On torch's it also looks again each second. torch's servers have no `watch_key`
+    and no `take`, its legacy server has no queues. A store that is used in a forked child connects again there.
 
     Args:
-        world_size: with `wait_for_workers`, each store counts itself in, and the master's constructor returns when so
-            many have. None or negative: nobody counts.
-        is_master: bring the server along, in a child process that ends with this one or with `close()`. It listens on
-            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one). In a worker
+        world_size: with `wait_for_workers`, each store counts itself in, and the master's constructor returns when
+            `world_size` stores have done so. None or negative: no store counts.
+        is_master: start the server in a child process that ends with this process or with `close()`. It listens on
+            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free port). In a worker
             whose agent serves at that port (TORCHELASTIC_USE_AGENT_STORE is "True", and MASTER_PORT is the port) it
             uses the agent's server.
-        timeout: of this constructor, and of each operation; see `set_timeout`.
-        multi_tenant: masters of this process on the same port share one server, if they want the same one.
-        master_listen_fd: the number of a bound socket that the master's server takes over, and listens on.
-        use_libuv: accepted for torch's sake; the client finds out which kind of server answers.
-        secret: prove to the server that we know it, and have it prove the same; of a master, its server's.
-        limits: of a master's server.
+        timeout: the timeout of this constructor and of each operation; see `set_timeout`.
+        multi_tenant: masters of this process on the same port share one server, if their options agree.
+        master_listen_fd: the number of a bound socket that the master's server takes over and listens on.
+        use_libuv: accepted as in torch and ignored; the client finds out which kind of server answers.
+        secret: the client proves to the server that it has the secret, and the server proves the same. A master's
+            server gets this secret.
+        limits: the limits of a master's server.
 
     Raises:
-        StoreTimeout: there is no answer, or not all workers came, in time.
-        ConnectionLost: there is no server, or it is none of a store.
-        SecretRefused: server and client have not the same secret, or only one has.
-        AddressRefused: a master cannot listen there: the port is taken, or the host unknown.
-        UsageError: a wrong argument.
+        StoreTimeout: the server did not answer, or not all workers came, in time.
+        ConnectionLost: no server answers, or it is not the server of a store.
+        SecretRefused: server and client have different secrets, or only one of them has a secret.
+        AddressRefused: a master cannot listen there: the port is in use, or the host unknown.
+        UsageError: an argument is wrong.
     """
 
-    _calls: Calls
+    _calls: ExtendedCalls | TorchCalls
     _master: Master | None
     _watcher: Watcher | None
 
@@ -104,7 +105,7 @@ class TCPStore(FastPaths):
         let_go_after_fork(self)
 
     def forked(self) -> None:
-        """A thread that began to watch stayed in the parent, and so did what it keeps."""
+        """Close the copies of kept connections in the child, and make a new lock: its holder may be in the parent."""
         for connection in self._kept_connections:
             connection.close()
         self._kept_connections = []
@@ -116,7 +117,7 @@ class TCPStore(FastPaths):
         client.start(seconds, monotonic() + (seconds or LOOK_SECONDS) if deadline is None else deadline)
         self._has_barrier_tokens = client.kind is Kind.EXTENDED
         self._calls = ExtendedCalls(client) if self._has_barrier_tokens else TorchCalls(client)
-        # The "/" before each key counts.
+        # The "/" before each key counts for the server's limit.
         self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
         self.keys_in_request = client.terms.keys_in_request
         self._use_fast_paths()
@@ -128,17 +129,17 @@ class TCPStore(FastPaths):
 
     @property
     def port(self) -> int:
-        """The server's port, the one that was found free if the master asked for any."""
+        """The server's port. If the master was given 0, the free port that was found."""
         return self._client.port
 
     @property
     def secret(self) -> bytes | None:
-        """The secret that the store proves to its server; None: it proves none."""
+        """The secret that the store proves to its server; None if it has no secret."""
         return self._client.secret
 
     @property
     def libuvBackend(self) -> bool:
-        """False if the server is torch's legacy one, which has no queues."""
+        """False if the server is torch's legacy server, which has no queues."""
         return self._client.kind is not Kind.LEGACY
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
@@ -150,20 +151,21 @@ class TCPStore(FastPaths):
         seconds = self._timeout_seconds("watch_key")
         deadline = monotonic() + (seconds or LOOK_SECONDS)
         if not self._watching.acquire(timeout=min(seconds or LOOK_SECONDS, threading.TIMEOUT_MAX)):
-            raise StoreTimeout(f"watch_key({key!r}): another thread of this process has connected for its watch for "
+            raise StoreTimeout(f"watch_key({key!r}): another thread of this process tries to connect for its watch for "
                                f"{rounded(seconds)} s ({self._where()}); see whether the server hangs")  # fmt: skip
         try:
             if self._watcher is None or self._watcher.lost:
-                connection = self._client.dedicated(Call("watch_key", [b"/" + name], seconds), deadline - monotonic())
+                call = CallText("watch_key", [b"/" + name], seconds)
+                connection = self._client.dedicated(call, deadline - monotonic())
                 self._watcher = Watcher(connection, seconds, self._where())
             watcher = self._watcher
         finally:
             self._watching.release()
-        return watcher.watch(b"/" + name, key, callback, on_lost, max(deadline - monotonic(), 0.0))
+        return watcher.watch(key, callback, on_lost, max(deadline - monotonic(), 0.0))
 
     def __reduce__(self) -> NoReturn:
-        raise InvalidType(f"a TCPStore cannot be pickled: its connections are this process's; make another one there, "
-                          f"with TCPStore({self.host!r}, {self.port})")  # fmt: skip
+        raise InvalidType(f"a TCPStore cannot be pickled: its connections belong to this process; make another one "
+                          f"there with TCPStore({self.host!r}, {self.port})")  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<TCPStore on {self._where()}{', closed' if self._closed else ''}>"
@@ -185,9 +187,10 @@ class TCPStore(FastPaths):
         seconds = self._timeout_seconds("barrier") or LOOK_SECONDS
         full, reply = barrier.under(b"/"), asking.reply
         assert reply is not None
-        # In one write: the answer to the first says whether the second, which is never answered, was let in.
+        # Both requests are sent in one write. The second is never answered. The answer to the first shows whether the
+        # barrier accepted the second.
         arrive, stay = (asking.encode([ms, *full.fields]) for ms in (0, -1))
-        call = Call.of(full, seconds)
+        call = CallText.of(full, seconds)
         connection = client.dedicated(call, seconds)
         try:
             connection.ask(arrive if look else arrive + stay, reply, seconds)
@@ -207,7 +210,7 @@ class TCPStore(FastPaths):
         other = TCPStore.__new__(TCPStore)
         Store.__init__(other, self.timeout)
         other._begin(self.host, self.port, self._client.secret)
-        other._client.terms = self._client.terms  # the same data, or none
+        other._client.terms = self._client.terms  # the clone fails if the server has other contents now
         try:
             other._connect("clone")
         except BaseException:
@@ -232,7 +235,7 @@ class TCPStore(FastPaths):
         return self._client.where
 
     def _timeout_seconds(self, operation: str) -> float:
-        """The store's timeout in seconds, as C++ or Python has set it last."""
+        """The store's timeout in seconds, last set by C++ or Python."""
         seconds: float = self.timeout.total_seconds()
         return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else self._seconds(operation, None)
 
@@ -241,10 +244,10 @@ def _check(host: str, port: int, world_size: int | None, is_master: bool, secret
     if not isinstance(host, str) or not host:
         raise InvalidArgument(f'the host is {host!r}; pass a name or an address, such as "127.0.0.1"')
     if not isinstance(port, int) or not 0 <= port <= 65535:
-        raise InvalidArgument(f"the port is {port!r}; it is a number from 1 to 65535, for a master 0 too")
+        raise InvalidArgument(f"the port is {port!r}; pass a number from 1 to 65535, or 0 for a master")
     if not port and not is_master:
-        raise InvalidArgument("the port is 0, which only a master may ask for: any free one; pass the master's `port`")
+        raise InvalidArgument("the port is 0 (any free port), which only a master may use; pass the master's `port`")
     if world_size == 0:
-        raise InvalidArgument("the world_size is 0; pass how many stores to wait for, or None not to count")
+        raise InvalidArgument("the world_size is 0; pass the number of stores to wait for, or None to wait for none")
     if secret is not None and (not isinstance(secret, bytes) or not secret):
         raise InvalidArgument("the secret must be bytes, and not empty; pass None for no secret")

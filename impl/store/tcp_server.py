@@ -1,6 +1,6 @@
-"""The server of a store, as a program embeds it: `with TCPStoreServer() as server: ... server.port`.
+"""The server of a store for use in a program: `with TCPStoreServer() as server: ... server.port`.
 
-Rule: it listens on the address that it is told and on no other; when it is closed, nothing of it is left.
+Rule: it listens only on the given address. After it is closed no process, thread or socket of it is left.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from trystate.model.errors import UsageError
 from ..host.listening import adopt, listen
 from .limits import Limits
 from .record.writer import check_free
-from .server.embedding import START_SECONDS, Embedded, ServerProcess, ServerThread
+from .server.embedding import START_SECONDS, ServerProcess, ServerThread
 
 
 class TCPStoreServer:
     """A server of TCPStore's protocol, for torch's own clients and for ours.
 
-    It listens on `host` (default 127.0.0.1; "0.0.0.0" or "::" for all interfaces) and `port` (0: any free one), or on
-    `listen_fd`, a bound socket of the caller's that it takes over. With a `secret` only clients that prove to
-    know it are served, and torch's own cannot. `run_in` is "process", a child process that ends with this one, or
-    "thread": then `log` gets a line for each connection that broke a rule, in a thread of its own where it may wait
-    and raise, and torch's client must not be used in this process, as it would deadlock (see `embedding`). A process
-    writes these lines to stderr, like a thread without a `log`.
+    It listens on `host` (default 127.0.0.1; "0.0.0.0" or "::" for all interfaces) and `port` (0: any free port), or on
+    `listen_fd`, a bound socket of the caller that it takes over. With a `secret` it serves only clients that prove that
+    they have it, which torch's own clients cannot. `run_in` is "process" or "thread". A process is a child that ends
+    with this process and writes its log to stderr. With "thread", `log` gets a line for each connection that broke a
+    rule (default: stderr). It is called in its own thread, where it may wait and raise. torch's client must then not be
+    used in this process, because it would deadlock (see `embedding`).
 
-    With `record` the operations on keys of rendezvous are recorded in that file, for `trystate explain`: of a process.
+    With `record` a process records the operations on keys of rendezvous in that file, for `trystate explain`.
 
-    Raises UsageError for an address that cannot be listened on, or a record that is there already, and UnavailableError
-    if the server does not start within `start_seconds`.
+    Raises UsageError if the server cannot listen on the address or the record exists already, and UnavailableError if
+    the server does not start within `start_seconds`.
     """
 
     def __init__(
@@ -48,39 +48,39 @@ class TCPStoreServer:
         record: str | None = None,
     ) -> None:
         if record is not None and run_in == "thread":
-            raise UsageError('record= is for run_in="process": a thread has no time for it')
+            raise UsageError('record= needs run_in="process", because a thread has no time for it')
         if record is not None:
             check_free(Path(record))
         if run_in not in ("process", "thread"):
-            raise UsageError(f'run_in={run_in!r}: it is "process" or "thread"')
+            raise UsageError(f'run_in={run_in!r}; pass "process" or "thread"')
         if log is not None and run_in == "process":
-            raise UsageError('log= is for run_in="thread": a process writes its lines to stderr')
+            raise UsageError('log= needs run_in="thread", because a process writes its lines to stderr')
         if secret is not None and not isinstance(secret, bytes):
-            raise UsageError(f"the secret is a {type(secret).__name__}: give bytes, or None for no secret")
+            raise UsageError(f"the secret is a {type(secret).__name__}; give bytes, or None for no secret")
         if secret is not None and not secret:
-            raise UsageError("an empty secret protects nothing: give some bytes, or None for no secret")
+            raise UsageError("an empty secret protects nothing; give some bytes, or None for no secret")
         listener = listen(host, port) if listen_fd is None else adopt(listen_fd)
         self.host: str = host if listen_fd is None else listener.getsockname()[0]
         self.port: int = listener.getsockname()[1]
-        self._embedded: Embedded
+        self._embedded: ServerProcess | ServerThread
         if run_in == "thread":
             self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds)
             return
-        with listener:  # the child has its own; with this one closed, clients notice when it ends
+        with listener:  # the child has a copy; after this one is closed, clients notice the end of the child
             self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds, record)
 
     @property
     def pid(self) -> int:
-        """The process that serves."""
+        """The pid of the process that serves."""
         return self._embedded.pid
 
     @property
     def running(self) -> bool:
-        """Whether it serves."""
+        """Whether the server still runs."""
         return self._embedded.running
 
     def close(self) -> None:
-        """Stop serving; returns when the port is free and the process or thread has ended. May be called twice."""
+        """Stop the server. Returns when the port is free and the process or thread has ended. May be called twice."""
         self._embedded.close()
 
     def __enter__(self) -> Self:

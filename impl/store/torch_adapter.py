@@ -1,6 +1,6 @@
-"""Any torch store, with the hooks of ours, so that programs for our stores run on torch's as well.
+"""Any torch store with the hooks of our stores, so programs for our stores also run on torch's.
 
-Rule: it adds no guarantee. Where torch takes two requests this takes two, and operations that torch lacks are refused.
+Rule: it adds no guarantee. If torch needs two requests, this also sends two. Operations that torch lacks are refused.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ T = TypeVar("T")
 
 _QueueEmptyError = torch_release.queue_empty_error()
 BUILT_IN: Any = (dist.FileStore, dist.HashStore, dist.PrefixStore, dist.TCPStore)  # type: ignore[attr-defined]
-RETRY_SECONDS = 0.005  # of a pop that found nothing; a value of the queue's name would make it spin
+RETRY_SECONDS = 0.005  # the pause of a pop that found nothing; without it a value with the queue's name makes it spin
 
 
 class Borrowed(Store):
-    """A view of somebody else's store, which stays theirs to end."""
+    """A view of another owner's store, which this view never closes."""
 
     _has_barrier_tokens = False
 
-    def __init__(self, store: Any) -> None:  # torch's stub lacks half of the methods, and bytes as values
+    def __init__(self, store: Any) -> None:  # Any: torch's stub lacks half of the methods, and bytes as values
         self._store = store
-        # A store that somebody wrote in Python may have no `wait`: then its `get` waits, or raises, as it likes.
+        # A user's store in Python may have no `wait`. Then its own `get` decides whether to wait or to raise.
         self._waits = isinstance(store, BUILT_IN) or type(store).wait is not TorchStore.wait
         super().__init__(store.timeout)
 
@@ -51,7 +51,7 @@ class Borrowed(Store):
             case ListKeys(prefix):
                 names = [key.encode() for key in self.method("list_keys")()]
                 return [name for name in names if name.startswith(prefix)]
-            case NumKeys():  # torch's PrefixStore counts the keys of all others too
+            case NumKeys():  # torch's PrefixStore would also count the keys of all other prefixes
                 return len(self.method("list_keys")())
             case MultiSet(pairs):
                 return store.multi_set([name.decode() for name in pairs[::2]], list(pairs[1::2]))
@@ -64,14 +64,14 @@ class Borrowed(Store):
     def method(self, name: str) -> Callable[..., Any]:
         """A method of torch's store. Raises NotSupported if the installed torch has none of this name."""
         if lacking := torch_release.lacks(self._store, name):
-            raise NotSupported(f"{name}: {self._where()} cannot: {lacking}; use a store of this package")
+            raise NotSupported(f"{name}: {self._where()} does not support this: {lacking}; use a store of this package")
         found: Callable[..., Any] = getattr(self._store, name)
         return found
 
     def _await(self, operation: Operation[T], seconds: float) -> T | None:
         result: Any = None
         match operation:
-            case Get(names) if not self._waits:
+            case Get(names) if not self._waits:  # a user's store without `wait`: its `get` waits as it likes
                 result = _or_none_in_time(lambda: self._read([name.decode() for name in names]))
             case Get(names):
                 result = self._read([name.decode() for name in names]) if self._present(names, seconds) else None
@@ -91,7 +91,7 @@ class Borrowed(Store):
         return [self._store.get(key) for key in keys]
 
     def _present(self, names: Sequence[bytes], seconds: float) -> bool:
-        if seconds <= 0:  # which is for ever to torch's HashStore and FileStore
+        if seconds <= 0:  # torch's HashStore and FileStore would wait forever with a timeout of 0
             return self._do(Check(names))
         return _in_time(seconds, lambda left: self._store.wait([name.decode() for name in names], left))
 
@@ -100,21 +100,21 @@ class Borrowed(Store):
         while True:
             try:
                 return bytes(pop(key.decode(), False))
-            except _QueueEmptyError:  # or another one was faster
+            except _QueueEmptyError:  # the queue is empty, or another client took the element first
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._present([key], left):
                     return None
                 time.sleep(min(left, RETRY_SECONDS))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
-        raise NotSupported(f"watch_key: {self._where()} cannot; use a store of this package")
+        raise NotSupported(f"watch_key: {self._where()} has no watches; use a store of this package")
 
     def _where(self) -> str:
         return f"torch's {type(self._store).__name__}"
 
 
 def _or_none_in_time(call: Callable[[], T]) -> T | None:
-    """The result of torch's call; None if its time is over: a RuntimeError whose text alone tells it from others."""
+    """The result of torch's call; None after a timeout, which is a RuntimeError with "timeout" in its text."""
     try:
         return call()
     except RuntimeError as error:

@@ -4,18 +4,17 @@
     trystate-env://                                     MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
     trystate-file:///shared/job-17?rank=0&world_size=4
 
-torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 brings the server
-along, unless the query says `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is not another one than
-the agent's, MASTER_PORT: then all are clients of one that runs already (`trystate store serve`). Importing this module
-registers the schemes. Rule: the error names each part that is missing or wrong, with where it may be given.
+torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 starts the server,
+with two exceptions: the query has `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is the agent's,
+MASTER_PORT (or MASTER_PORT is not set). Then all ranks are clients of a running server (`trystate store serve`).
+Importing this module registers the schemes. Rule: an error names each missing or wrong part and where it may be given.
 
-A rendezvous returns when all ranks are there, with a store that nobody but their group has (see `generations`). It ends
-when torch drops the group: `destroy_process_group` closes it, and on rank 0 the server with it, as torch's does.
+A rendezvous returns when all ranks have come, with a store that only their group uses (see `generations`). The store
+ends when torch drops the group: `destroy_process_group` closes it, and on rank 0 also the server, as with torch's.
 
-More in the query, none of it torch's: `prefix` (keys go below it: groups of different jobs may share a server), `bind`
-(where rank 0's server listens: by default on its own host's address, "0.0.0.0" for all), `secret_file` (a file with
-the server's secret).
-`use_libuv` is accepted and means nothing here.
+The query may also have these names, which torch does not have: `prefix` (keys go below it, so groups of different jobs
+may share a server), `bind` (the address on which rank 0's server listens, by default its host's; "0.0.0.0" for all),
+`secret_file` (a file with the server's secret). `use_libuv` is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .prefix import PrefixStore
 from .tcp import TCPStore
 
 Triplet = tuple[Store, int, int]
-DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
+DYNAMIC = -1  # the world size of a group that any process may join (torch.distributed.rpc without a world size)
 
 INITIALISE = inspect.unwrap(distributed_c10d.init_process_group).__code__
 COMMON = ("prefix", "rank", "world_size")
@@ -64,7 +63,7 @@ def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     host, port = given.place()
     rank, world_size = given.rank_and_world_size({})
     make = _client_or_server(given, host, port, rank)
-    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+    yield from _met(given, make, rank, world_size, timeout)
 
 
 def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -78,7 +77,7 @@ def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     host = given.host(given.variable("MASTER_ADDR", "the host of the server, rank 0's unless one runs already"))
     port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
     make = _client_or_server(given, host, port, rank)
-    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+    yield from _met(given, make, rank, world_size, timeout)
 
 
 def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -93,18 +92,18 @@ def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any)
     rank, world_size = given.rank_and_world_size({})
 
     def make(within: timedelta) -> base.Store:
-        # As if of one user: the last one to leave deletes it. It is of no use later, and the next group may be of
-        # another size.
+        # A world_size of 1 makes the last user that leaves delete the file. The file is not needed later, and the next
+        # group may have another size.
         return FileStore(given.parts.path, min(world_size, 1), within)
 
-    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+    yield from _met(given, make, rank, world_size, timeout)
 
 
 def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
-    """Makes a client of the group's server, and on rank 0 the server."""
+    """A function that makes a client of the group's server, and on rank 0 the server."""
     hosted = given.query.get("hosted", "1")
     if hosted not in ("0", "1"):
-        given.refuse(f"hosted={hosted!r}", "1: rank 0 brings the server along; 0: it runs already")
+        given.refuse(f"hosted={hosted!r}", "give 1 if rank 0 starts the server, or 0 if it runs already")
     secret = given.secret()
 
     def make(within: timedelta) -> base.Store:
@@ -121,76 +120,68 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
     return make
 
 
-def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> base.Store:
-    """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys.
+def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> Iterator[Triplet]:
+    """Yield the store of a group whose ranks have all come. It ends with the group that torch makes with it.
 
-    torch counts the groups of a process, also one that could not be made, so that a rank that tries again would name
-    each group differently than the others. All ranks continue from the highest count.
+    A group of DYNAMIC size uses the server's keys directly.
+
+    torch counts the groups of a process, also a group that could not be made. A rank that tries again would therefore
+    name each group differently from the others. All ranks continue from the highest count.
+
+    `init_process_group` wraps the store in C++, which does not report when it drops it. torch's Python keeps that
+    wrapper as long as the group. The generator ends when `init_process_group` ends, with a group or without one. Any
+    other caller closes the store itself.
     """
 
     def begun(within: timedelta) -> base.Store:
         return given.below_prefix(make(within))
 
-    if world_size == DYNAMIC:
-        return begun(timeout)
     frame = call_of(INITIALISE)
-    name = "" if frame is None else str(frame.f_locals.get("group_name", ""))
-    number = int(name) if name.isdecimal() else None
-    store = meet(begun, rank, world_size, timeout, number, _job())
-    highest = store.agree(number)
-    if highest is not None:
-        distributed_c10d._world.group_count = highest + 1
-    return store
-
-
-def _job() -> str:
-    """This worker's job, by its agent's variables; jobs without an id of their own have another port each."""
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    return run_id and f"{run_id} at port {os.environ.get('MASTER_PORT', '')}"
-
-
-def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -> Iterator[Triplet]:
-    """Yield a store that ends with the group that torch makes of it.
-
-    `init_process_group` wraps it in C++, which does not say when it lets go; torch's Python keeps that wrapper as long
-    as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
-    caller asked for is that caller's to close.
-    """
-    groups = call_of(INITIALISE) is not None
+    groups, name = frame is not None, "" if frame is None else str(frame.f_locals.get("group_name", ""))
+    del frame  # it refers to this generator
+    if world_size == DYNAMIC:
+        store: base.Store = begun(timeout)
+    else:
+        number = int(name) if name.isdecimal() else None
+        store = group = meet(begun, rank, world_size, timeout, number, _job())
+        if (highest := group.agree(number)) is not None:
+            distributed_c10d._world.group_count = highest + 1
     try:
         yield store, rank, world_size
-        given.once()
+        raise NotSupported(f"{given.url!r} was used: a URL is good for one rendezvous; start another")
     finally:
         wrapper = distributed_c10d._get_default_store() if dist.is_initialized() else None
         if groups and getattr(wrapper, "_underlying_non_prefix_store", None) is store:
-            weakref.finalize(wrapper, store.close).atexit = False  # at the exit all stores are closed
+            weakref.finalize(wrapper, store.close).atexit = False  # `base` closes all stores at exit
         elif groups:
             store.close()
+
+
+def _job() -> str:
+    """This worker's job by its agent's variables. Jobs without their own id differ in the port."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return run_id and f"{run_id} at port {os.environ.get('MASTER_PORT', '')}"
 
 
 class _Given:
     """The parts of a URL, and the errors about them."""
 
     def __init__(self, form: str, url: str, known: tuple[str, ...], *read: str) -> None:
-        """`known`: the names that its query may have; `read`: the parts beside the query that mean something."""
+        """`known` are the names that the query may have. `read` are the other parts of the URL that are used."""
         self.form, self.url, self.parts = form, url, _parse(url)
         for part in ("netloc", "path", "fragment"):
             if part not in read and (said := getattr(self.parts, part).strip("/")):
-                self.refuse(f"{said!r} in it means nothing", f"write {form}, and all else in the query")
+                self.refuse(f"{said!r} in it has no meaning", f"write {form}, and everything else in the query")
         pairs = parse_qsl(self.parts.query, keep_blank_values=True)
         self.query = dict(pairs)
         unknown = sorted(self.query.keys() - set(known))
         if unknown:
-            self.refuse(f"the query has {', '.join(unknown)}", f"known are {', '.join(sorted(known))}")
+            self.refuse(f"the query has {', '.join(unknown)}", f"it may have {', '.join(sorted(known))}")
         if len(pairs) > len(self.query):
-            self.refuse("the query gives something twice", "give it once")
+            self.refuse("the query has a name twice", "give it once")
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         raise InvalidArgument(f"cannot meet at {self.url!r} ({self.form}): {what}; {remedy}")
-
-    def once(self) -> NoReturn:
-        """A generator that is asked for another triplet."""
-        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; begin another")
 
     def place(self) -> tuple[str, int]:
         """The host and the port of the URL."""
@@ -221,11 +212,11 @@ class _Given:
         except ValueError:
             self.refuse(f"{name}={text!r} is not a whole number", f"give {low} to {high}")
         if not low <= value <= high:
-            self.refuse(f"{name}={value} is outside {low} to {high}", "give another one")
+            self.refuse(f"{name}={value} is outside {low} to {high}", "give another number")
         return value
 
     def rank_and_world_size(self, variables: Mapping[str, str]) -> tuple[int, int]:
-        """From the query, or else from these variables; a group of DYNAMIC size has members of any rank."""
+        """Rank and world size from the query, else from these variables. A group of DYNAMIC size allows any rank."""
         dynamic = self.query.get("world_size") == str(DYNAMIC)
         size_variable = os.environ.get(variables.get("world_size", ""))
         if dynamic and not size_variable:
@@ -241,7 +232,7 @@ class _Given:
             return self.query[name]
         if name in variables:
             return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
-        self.refuse(f"{name} is missing", f"give {name}=... beside the URL, or ?{name}=... in it")
+        self.refuse(f"{name} is missing", f"give {name}=... with the URL, or ?{name}=... in it")
 
     def secret(self) -> bytes | None:
         path = self.query.get("secret_file")
@@ -261,7 +252,7 @@ def _parse(url: str) -> ParseResult:
     try:
         return urlparse(url)
     except ValueError as error:
-        raise InvalidArgument(f"{url!r} is not a URL: {error}; write for example trystate-tcp://HOST:PORT") from None
+        raise InvalidArgument(f"{url!r} is not a URL: {error}; write it like trystate-tcp://HOST:PORT") from None
 
 
 HANDLERS: Mapping[str, Callable[..., Iterator[Triplet]]] = {
@@ -273,7 +264,7 @@ _registered: set[str] = set()
 
 
 def register() -> None:
-    """Register the schemes with `torch.distributed`; a second time does nothing."""
+    """Register the schemes with `torch.distributed`. A second call does nothing."""
     for scheme, handler in HANDLERS.items():
         if scheme not in _registered:
             register_rendezvous_handler(scheme, handler)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """The bytes of TCPStore's protocol (torch 2.13, TCPStore.cpp and TCPStoreBackend.hpp) and of its extensions.
 
-Rule: integers are little endian, a blob is its u64 length and then its bytes, a list is its u64 count and then blobs.
+Rule: integers are little endian. A blob is its u64 length and then its bytes. A list is its u64 count and then blobs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ U64 = Struct("<Q")
 I64 = Struct("<q")
 
 MAGIC = 0x3C85F7CE  # sent with VALIDATE (TCPStoreBackend.hpp: validationMagicNumber)
-COUNTER_KEY = b"init/"  # the workers that have connected; the one key that torch sends without a leading "/"
-PROBE_KEY = b"trystate/extensions/1"  # READY to a CHECK of it: the server knows the extensions
-VERSION = 1  # of the extensions
-IDENTITY_BYTES = 16  # of a server's contents: another one's are others
-SECRET, KEPT = 1, 2  # flags of the answer to HELLO: it wants a proof; it is kept across restarts
+COUNTER_KEY = b"init/"  # counts the connected workers; the only key that torch sends without a leading "/"
+PROBE_KEY = b"trystate/extensions/1"  # a server that answers READY to a CHECK of it has the extensions
+VERSION = 1  # the version of the extensions
+IDENTITY_BYTES = 16  # the size of the identity of a server's contents, which differs for each store
+SECRET, KEPT = 1, 2  # flags of the answer to HELLO: the server requires a proof; its store is kept across restarts
 TOKEN_BYTES = 16  # identifies our client at a barrier
 
 READY, NOT_READY = b"\x00", b"\x01"  # the reply to CHECK
@@ -30,7 +30,7 @@ def blob(data: bytes) -> bytes:
 
 
 def blobs(items: Iterable[bytes]) -> bytes:
-    """Keys or values one after the other, with no count in front."""
+    """Keys or values one after the other, without a count."""
     pack = U64.pack
     return b"".join([pack(len(item)) + item for item in items])
 
@@ -41,5 +41,5 @@ def counted(keys: list[bytes]) -> bytes:
 
 
 def shown(data: bytes) -> str:
-    """Bytes of a peer as a line of a log can hold them."""
+    """Bytes of a peer as text for a line of a log."""
     return repr(data) if len(data) <= 80 else f"{data[:80]!r}... ({len(data)} bytes)"

@@ -1,14 +1,14 @@
 """Agents and workers that start, succeed and fail, and the faults that can be switched on: the same in every edition.
 
-Theory of operation. A step of the environment waits for no decision. `fair` steps happen at last if they stay possible;
-faults are off unless a run names them, and happen as often as their bound says. The editions differ in two places, each
-a method that an edition overrides: whether workers die with their agent, and what a new agent forgets. How a stopped
-agent goes on is the edition's own step (`resume`).
+Theory of operation. A step of the environment waits for no decision. `fair` steps happen eventually if they stay
+possible; faults are off unless a run names them, and happen at most as often as their bound allows. The editions differ
+in two places, each a method that an edition overrides: whether workers die with their agent, and what a new agent
+forgets. How a stopped agent continues is the edition's own step (`resume`).
 """
 
 from __future__ import annotations
 
-from ..language import Expr, SymbolicState, arc, environment, fault, ite, may, transition
+from ..language import *
 from ..rendezvous.vocabulary import Membership
 from .fields import KILLS, PROCESSES, UP, Fields
 from .vocabulary import Ending, Loop, Pace, Stopping, WorkerState
@@ -22,17 +22,17 @@ class Environment(Fields):
         raise NotImplementedError
 
     def forget_agent(self, s: SymbolicState, node: Expr) -> None:
-        """A new agent does not know all that the one before it knew."""
+        """A new agent does not have all that its predecessor remembered."""
 
     # ---- the life of workers
 
-    @environment(each="node", fair=True, moves=[arc(Loop.AWAY, Loop.JOINING)])
+    @environment(fair=True, moves=[arc(Loop.AWAY, Loop.JOINING)])
     def start_agent(self, s: SymbolicState, node: Expr) -> None:
         """An agent starts, early or late."""
         self.goes(s, node, Loop.AWAY)
         s.loop[node] = Loop.JOINING
 
-    @transition(each="node", moves=[arc(Loop.JOINING, Loop.STARTING)], cite="api.py:_rendezvous")
+    @transition(moves=[arc(Loop.JOINING, Loop.STARTING)], cite="api.py:_rendezvous")
     def return_with_a_round(self, s: SymbolicState, node: Expr) -> None:
         """The round is complete: next_rendezvous returns with its world."""
         self.acts(s, node, Loop.JOINING)
@@ -41,7 +41,6 @@ class Environment(Fields):
         s.loop[node] = Loop.STARTING
 
     @transition(
-        each="node",
         moves=[arc(Loop.STARTING, Loop.MONITORING), arc((WorkerState.INIT, WorkerState.STOPPED), WorkerState.HEALTHY)],
         cite="api.py:_initialize_workers",
     )
@@ -51,16 +50,14 @@ class Environment(Fields):
         s.workers[node] = WorkerState.HEALTHY
         s.loop[node] = Loop.MONITORING
 
-    @environment(each="node", fair=True, moves=[arc(WorkerState.HEALTHY, WorkerState.SUCCEEDED)])
+    @environment(fair=True, moves=[arc(WorkerState.HEALTHY, WorkerState.SUCCEEDED)])
     def workers_succeed(self, s: SymbolicState, node: Expr) -> None:
         """All workers of a node end with exit code 0; other nodes may need longer."""
-        s.when(s.pace[node] != Pace.NODE_STOPPED, s.workers[node] == WorkerState.HEALTHY)
+        move(s.workers, WorkerState.HEALTHY, WorkerState.SUCCEEDED, s.pace[node] != Pace.NODE_STOPPED, at=node)
         s.when(self.ends > 0)
-        s.workers[node] = WorkerState.SUCCEEDED
 
     @fault(
         "worker_failure",
-        each="node",
         bound=2,
         moves=[arc(WorkerState.HEALTHY, WorkerState.UNHEALTHY)],
         cite="elastic-node-change 3.3",
@@ -78,29 +75,26 @@ class Environment(Fields):
 
     # ---- workers that do not end: SIGTERM was sent by a step of the edition
 
-    @environment(each="node", moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="elastic-node-change 2.3.3.3")
+    @environment(moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="elastic-node-change 2.3.3.3")
     def end_in_time(self, s: SymbolicState, node: Expr) -> None:
-        """A worker that got SIGTERM ends after all, before the time-out."""
-        s.when(s.pace[node] != Pace.NODE_STOPPED, s.stopping[node] == Stopping.ASKED)
-        s.stopping[node] = Stopping.PROMPT
+        """A worker that got SIGTERM ends before the time-out."""
+        move(s.stopping, Stopping.ASKED, Stopping.PROMPT, s.pace[node] != Pace.NODE_STOPPED, at=node)
 
-    @transition(each="node", moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="multiprocessing/api.py:_close")
+    @transition(moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="multiprocessing/api.py:_close")
     def kill_workers(self, s: SymbolicState, node: Expr) -> None:
-        """The time-out of the wait (30 s) is over: SIGKILL."""
+        """The wait times out (30 s), and the agent sends SIGKILL."""
         s.when(s.pace[node] == Pace.GOES_ON, s.ending[node] != Ending.KILLED, s.stopping[node] == Stopping.ASKED)
         s.stopping[node] = Stopping.PROMPT
 
     # ---- faults
 
-    @fault("deaf", each="node", moves=[arc(Stopping.PROMPT, Stopping.DEAF)])
+    @fault("deaf", moves=[arc(Stopping.PROMPT, Stopping.DEAF)])
     def ignore_sigterm(self, s: SymbolicState, node: Expr) -> None:
-        """A worker ignores SIGTERM, or takes its time to end."""
-        s.when(s.stopping[node] == Stopping.PROMPT, s.workers[node] == WorkerState.HEALTHY)
-        s.stopping[node] = Stopping.DEAF
+        """A worker ignores SIGTERM or ends late."""
+        move(s.stopping, Stopping.PROMPT, Stopping.DEAF, s.workers[node] == WorkerState.HEALTHY, at=node)
 
     @fault(
         "crash",
-        each="node",
         moves=[
             arc((Loop.JOINING, Loop.STARTING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING), Loop.LEFT),
             may(Loop.LEAVING, Loop.LEFT),
@@ -110,8 +104,7 @@ class Environment(Fields):
     )
     def crash(self, s: SymbolicState, node: Expr) -> None:
         """An agent is killed."""
-        s.when(s.loop[node].isin((*UP, Loop.LEAVING)))
-        s.loop[node] = Loop.LEFT
+        move(s.loop, (*UP, Loop.LEAVING), Loop.LEFT, at=node)
         s.ending[node] = Ending.KILLED
         s.pace[node] = Pace.GOES_ON
         if self.workers_die_with_their_agent():
@@ -119,29 +112,24 @@ class Environment(Fields):
 
     @fault(
         "newcomer",
-        each="node",
         moves=[arc(Loop.LEFT, Loop.JOINING), *may(tuple(WorkerState)[1:], WorkerState.INIT), *KILLS],
         cite="elastic-node-change 2.1",
     )
     def start_newcomer(self, s: SymbolicState, node: Expr) -> None:
-        """A new agent starts where another has ended, once that one is off the lists."""
-        s.when(s.loop[node] == Loop.LEFT, self.is_dead(s, node), s.member[node] == Membership.OUTSIDE)
+        """A new agent starts where another has ended, after the earlier one is off the lists."""
+        move(s.loop, Loop.LEFT, Loop.JOINING, self.is_dead(s, node), s.member[node] == Membership.OUTSIDE, at=node)
         s.orphans[node] = self.runs(s, node)
         s.stopping[node] = ite(s.stopping[node] == Stopping.ASKED, Stopping.PROMPT, s.stopping[node])
-        s.loop[node] = Loop.JOINING
-        s.workers[node] = WorkerState.INIT
-        s.ending[node] = Ending.NONE
-        s.signalled[node] = False
-        s.current[node] = False
+        reset(s.workers, s.ending, s.signalled, s.current, at=node)
         self.forget_agent(s, node)
 
-    @fault("stall", each="node")
+    @fault("stall")
     def stall(self, s: SymbolicState, node: Expr) -> None:
-        """An agent alone stops for a while (SIGSTOP, Ctrl-Z, a debugger): its workers run on."""
+        """Only an agent stops for a while (SIGSTOP, Ctrl-Z, a debugger): its workers continue to run."""
         self.goes(s, node, *UP)
         s.pace[node] = Pace.AGENT_STOPPED
 
-    @fault("freeze", each="node")
+    @fault("freeze")
     def freeze(self, s: SymbolicState, node: Expr) -> None:
         """A node stops for a while, its workers included (swap, a frozen host)."""
         self.goes(s, node, *UP)

@@ -1,24 +1,25 @@
 """The elastic agent of the edition TRYSTATE: restarts, successes and the verdict are part of the shared state.
 
-Theory of operation. An agent writes each decision into the state of the rendezvous, and every agent that reads it there
-acts alike. The differences from torch's agent, each with the finding that it removes:
+Theory of operation. An agent writes each decision into the state of the rendezvous, and every agent that reads it acts
+on it. The differences from torch's agent, each with the findings that it removes:
 
-- A member reports its success, and waits until all members of its round have succeeded: that closes the rendezvous, and
-  says so. While it waits it looks at the round: when that is replaced, it stops waiting and runs again (A2, A13).
-- Only a verdict closes the rendezvous; an agent that leaves does not (A2). Each agent that is there, spares included,
-  ends with that verdict (A7).
-- Restarts are counted once for the job: a failure or a departure spends one, and where none is left it closes as failed
-  (A14). A node that waits, or an outage, spends none; after the first success no agent restarts for a node that waits.
-- For a node that waits the round is replaced before any worker is stopped: a worker whose peers stop may fail.
-- Without the store an agent goes on: it stops its workers when its lease ends, and joins again afterwards (A4).
+- A member reports its success and waits until all members of its round have succeeded: that closes the rendezvous with
+  the verdict. While it waits it monitors the round: when the round is replaced, it stops waiting and runs again (A2,
+  A13).
+- Only a verdict closes the rendezvous; an agent that leaves does not (A2). Every agent, spares included, ends with that
+  verdict (A7).
+- Restarts are counted once for the job: a failure or a departure spends one, and if none is left, it closes as failed
+  (A14). A waiting node or an outage spends none; after the first success no agent restarts for a waiting node.
+- For a waiting node, the round is replaced before any worker is stopped: a worker whose peers stop may fail.
+- Without the store an agent continues: it stops its workers when its lease ends, and joins again afterwards (A4).
 - A worker that ends with an exit code that is not restarted closes the rendezvous as failed, which spends nothing.
-- A signal ends an agent in every state; a member that leaves withdraws, one that has succeeded just goes (A11).
+- A signal ends an agent in every state; a member that leaves withdraws, unless it has succeeded (A11).
 - Workers die with their agent (A12).
 - Workers of an agent that is stopped are killed by a watchdog when its lease ends (A15).
 
-A node is expelled only when no worker of it runs. That stands for time, which the model leaves out: a lease is counted
-from before a heartbeat was written, and is shorter than the window, which the others count from when they have read it.
-So the watchdog, which has a clock and nothing to wait for, kills before any of them expels.
+A node is expelled only when no worker of it runs. This replaces time, which the model leaves out: a lease starts before
+its heartbeat is written and is shorter than the window, which starts when another node has read the heartbeat. So the
+watchdog, which has a clock and waits for nothing else, kills the workers before any other node expels.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Any
 
 from ..language import *
 from ..rendezvous.vocabulary import Membership
-from .fields import ASKS, KILLS, PROCESSES, UP, Condition
+from .fields import ASKS, KILLS, PROCESSES, UP
 from .properties import Agents
 from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
-SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
+SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or a seat is kept for it
 QUEUED = (Membership.WAITING, Membership.REDUNDANT)
 FAILS = may(Verdict.NONE, Verdict.FAILED)
 
@@ -44,10 +45,10 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         return True
 
     def forget_agent(self, s: SymbolicState, node: Expr) -> None:
-        """How the workers of the one before it failed."""
+        """A new agent forgets how the workers of its predecessor failed."""
         s.final[node] = False
 
-    @fault("final_failure", each="node", moves=[arc(WorkerState.HEALTHY, WorkerState.UNHEALTHY)])
+    @fault("final_failure", moves=[arc(WorkerState.HEALTHY, WorkerState.UNHEALTHY)])
     def worker_fails_for_good(self, s: SymbolicState, node: Expr) -> None:
         """A worker ends with an exit code that is not restarted."""
         self.goes_wrong(s, node)
@@ -56,20 +57,20 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     # ---- the rendezvous below
 
     def seats(self, s: SymbolicState) -> Condition:
-        """A seat is free, and kept for no expected node."""
+        """A seat is free and not kept for an expected node."""
         return s.member.count(*SEATED) < self.max_nodes
 
     def is_full(self, s: SymbolicState) -> Condition:
         return ~s.complete & (self.members(s) == self.max_nodes)
 
     def begin_new_round(self, s: SymbolicState, when: Any) -> None:
-        """A new round: the members of the old one are expected."""
+        """Replaces the round by a new one that expects the members of the old one."""
         for j in s.node:
             s.member[j] = ite((s.member[j] == Membership.PARTICIPANT) & when, Membership.EXPECTED, s.member[j])
         self.forget_round(s, when)
 
     def move_up(self, s: SymbolicState, when: Any) -> None:
-        """Waiting nodes first, then spares, each in the order of their names."""
+        """Waiting nodes become participants first, then spares, each in the order of their names."""
         before = s.fork()
         seats = self.max_nodes - before.member.count(*SEATED)
         waiting = before.member.count(Membership.WAITING)
@@ -81,15 +82,15 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         self.settle(s, self.is_full(s))
 
     def spend(self, s: SymbolicState, when: Any) -> Condition:
-        """A failure or departure spends a restart, or closes as failed; true: the round is replaced."""
+        """A failure or departure spends a restart or closes as failed; returns whether the round is replaced."""
         left = s.spent < self.max_restarts
         s.verdict = ite(when & ~left, Verdict.FAILED, s.verdict)
         s.spent = ite(when & left, s.spent + 1, s.spent)
         return when & left
 
-    @transition(each="node", cite="rendezvous-engine 4.1, 4.3")
+    @transition(cite="rendezvous-engine 4.1, 4.3")
     def join(self, s: SymbolicState, node: Expr) -> None:
-        """A node joins: as a participant, for the next round, or as a spare."""
+        """A node joins as a participant, on the wait list, or as a spare."""
         self.acts(s, node, Loop.JOINING)
         comes = (s.member[node] == Membership.EXPECTED) | (~s.complete & self.seats(s))
         listed = ite(comes, Membership.PARTICIPANT, ite(self.seats(s), Membership.WAITING, Membership.REDUNDANT))
@@ -97,15 +98,15 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         s.member[node] = listed
         self.settle(s, self.is_full(s))
 
-    @transition(each="node", cite="rendezvous-engine 4.5")
+    @transition(cite="rendezvous-engine 4.5")
     def mark_complete(self, s: SymbolicState, node: Expr) -> None:
-        """The last call is over, and no node is expected any more."""
+        """The last call is over and no node is expected any more: the round completes."""
         self.acts(s, node, Loop.JOINING)
         s.when(self.is_open(s), ~s.complete, s.member[node] == Membership.PARTICIPANT)
         s.when(self.members(s) >= self.min_nodes, s.member.count(Membership.EXPECTED) == 0)
         self.settle(s, True)
 
-    @environment(each="node", fair=True, moves=[arc(Loop.JOINING, Loop.LEFT)])
+    @environment(fair=True, moves=[arc(Loop.JOINING, Loop.LEFT)])
     def error_timeout(self, s: SymbolicState, node: Expr) -> None:
         """The join deadline passes: the node withdraws, closes nothing, and raises RendezvousTimeoutError."""
         self.acts(s, node, Loop.JOINING)
@@ -113,9 +114,9 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         self.unlist(s, node)
         self.end(s, node, Ending.TIMED_OUT)
 
-    @transition(each="node", moves=[*FAILS], cite="elastic-node-change 3.1")
+    @transition(moves=[*FAILS], cite="elastic-node-change 3.1")
     def expel(self, s: SymbolicState, node: Expr) -> None:
-        """A silent node is expelled; a round that loses a member that has not succeeded is replaced, or fails."""
+        """A silent node is expelled; a round that loses an unsuccessful member is replaced, or the job fails."""
         self.acts(s, node, *UP)
         s.when(self.is_open(s), s.member[node] != Membership.OUTSIDE)
         before = s.fork()
@@ -133,18 +134,17 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         return listed & self.is_dead(s, node) & ~s.succeeded[node] & ~self.is_leased(s, node)
 
     def is_leased(self, s: SymbolicState, node: Expr) -> Condition:
-        """The agent is stopped, and its watchdog has not found that the lease is over."""
+        """The agent is stopped, and its watchdog has not killed the workers yet."""
         return (s.pace[node] == Pace.AGENT_STOPPED) & self.runs(s, node)
 
     # ---- the monitor loop
 
     @transition(
-        each="node",
         moves=[arc(Loop.MONITORING, Loop.BARRIER), arc(Verdict.NONE, Verdict.SUCCEEDED)],
         cite="api.py:_invoke_run, _exit_barrier",
     )
     def mark_done(self, s: SymbolicState, node: Expr) -> None:
-        """The workers have succeeded: the agent reports it; the last one of the round closes as succeeded."""
+        """The workers have succeeded: the agent reports that; the last agent of the round closes as succeeded."""
         self.acts(s, node, Loop.MONITORING)
         s.when(self.is_open(s), s.workers[node] == WorkerState.SUCCEEDED, s.current[node])
         s.succeeded[node] = True
@@ -153,31 +153,29 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         s.verdict = ite(everybody, Verdict.SUCCEEDED, s.verdict)
 
     @transition(
-        each="node",
         moves=[arc(WorkerState.UNHEALTHY, WorkerState.FAILED), arc(Loop.MONITORING, Loop.RESTARTING), *ASKS],
         cite="elastic-node-change 3.3",
     )
     def find_failure(self, s: SymbolicState, node: Expr) -> None:
-        """A worker has failed: the agent stops the others."""
+        """A worker has failed: the agent stops the other workers."""
         self.goes(s, node, Loop.MONITORING)
         s.when(s.workers[node] == WorkerState.UNHEALTHY)
         self.terminate(s, node)
         s.workers[node] = WorkerState.FAILED
         s.loop[node] = Loop.RESTARTING
 
-    @transition(each="node", cite="elastic-node-change 2.3.1")
+    @transition(cite="elastic-node-change 2.3.1")
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A node waits for a seat, no member is done: an agent whose workers run replaces the round for free."""
+        """A node waits, a seat is free and no member is done: a running member replaces the round for free."""
         self.acts(s, node, Loop.MONITORING)
         s.when(self.is_open(s), s.current[node], s.workers[node] == WorkerState.HEALTHY, s.succeeded.count() == 0)
         s.when(named("num_nodes_waiting > 0", (s.member.count(Membership.WAITING) > 0) & self.seats(s)))
-        # The round is replaced before any worker is stopped. Stopping first would let workers of other nodes fail,
-        # because their peers are gone, and a failure spends a restart.
+        # The round is replaced before any worker is stopped. Stopping first would let workers of other nodes fail
+        # because their peers have ended, and a failure spends a restart.
         self.begin_new_round(s, True)
         self.move_up(s, True)
 
     @transition(
-        each="node",
         moves=[
             arc((Loop.MONITORING, Loop.BARRIER), Loop.RESTARTING),
             arc(PROCESSES, WorkerState.STOPPED),
@@ -187,7 +185,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         cite="elastic-node-change 2.3.1",
     )
     def restart_workers(self, s: SymbolicState, node: Expr) -> None:
-        """The round is replaced, maybe while the agent waits for the others: it stops its workers."""
+        """The round is replaced, possibly while the agent waits for the others: it stops its workers."""
         self.acts(s, node, Loop.MONITORING, Loop.BARRIER)
         s.when(self.is_open(s), ~s.current[node])
         self.terminate(s, node)
@@ -195,21 +193,19 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         s.loop[node] = Loop.RESTARTING
 
     @transition(
-        each="node",
         moves=[
-            arc(Loop.RESTARTING, Loop.JOINING),
-            arc(Loop.RESTARTING, Loop.LEFT),
+            arc(Loop.RESTARTING, (Loop.JOINING, Loop.LEFT)),
             arc(WorkerState.FAILED, WorkerState.STOPPED),
             arc(Verdict.NONE, Verdict.FAILED),
         ],
         cite="elastic-node-change 3.3.1",
     )
     def exit_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round, unless that has happened; its failure spends a restart, or fails the job."""
+        """A member replaces its round if no other has; its failure spends a restart or fails the job."""
         self.acts(s, node, Loop.RESTARTING)
         self.has_stopped(s, node)
         s.when(self.is_open(s))
-        # Another member may have replaced the round first, for the same failure: this one then spends nothing.
+        # If another member has replaced the round first for the same failure, this member spends nothing.
         stands = self.is_seated(s, node)
         failed = s.workers[node] == WorkerState.FAILED
         for_good = stands & failed & s.final[node]
@@ -226,7 +222,6 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         s.ending[node] = ite(over, Ending.FAILED, s.ending[node])
 
     @transition(
-        each="node",
         moves=[
             arc((Loop.JOINING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING), Loop.LEFT),
             arc(PROCESSES, WorkerState.STOPPED),
@@ -234,7 +229,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         ],
     )
     def error_closed(self, s: SymbolicState, node: Expr) -> None:
-        """The rendezvous is closed: the agent stops its workers, and ends with the verdict of the job."""
+        """The rendezvous is closed: the agent stops its workers and ends with the verdict of the job."""
         self.acts(s, node, Loop.JOINING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING)
         self.has_stopped(s, node)
         s.when(~self.is_open(s))
@@ -243,7 +238,6 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     # ---- leases
 
     @environment(
-        each="node",
         moves=[
             arc(Loop.MONITORING, Loop.RESTARTING),
             arc(WorkerState.HEALTHY, WorkerState.STOPPED),
@@ -252,7 +246,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         ],
     )
     def lose_lease(self, s: SymbolicState, node: Expr) -> None:
-        """A lease ends while the store is away: workers are killed; if they failed, it may be for those of others."""
+        """A lease ends while the store is away: workers are killed; failures, maybe caused by peers, do not count."""
         self.goes(s, node, Loop.MONITORING, Loop.RESTARTING)
         asked = s.stopping[node] == Stopping.ASKED
         s.when(s.store_down, s.workers[node].isin((WorkerState.HEALTHY, WorkerState.FAILED)) | asked)
@@ -260,14 +254,13 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         s.workers[node] = WorkerState.STOPPED
         s.loop[node] = Loop.RESTARTING
 
-    @environment(each="node", moves=[arc(PROCESSES, WorkerState.STOPPED), *KILLS])
+    @environment(moves=[arc(PROCESSES, WorkerState.STOPPED), *KILLS])
     def watchdog_kills(self, s: SymbolicState, node: Expr) -> None:
         """The lease of a stopped agent ends: its watchdog kills the workers."""
         s.when(self.is_leased(s, node))
         self.kill(s, node)
 
     @environment(
-        each="node",
         fair=True,
         moves=[
             *may((Loop.STARTING, Loop.MONITORING), Loop.RESTARTING),
@@ -277,16 +270,16 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         ],
     )
     def resume(self, s: SymbolicState, node: Expr) -> None:
-        """A stopped agent, or node, goes on; one whose lease is over begins by stopping its workers."""
+        """A stopped agent or node continues; if its lease is over, it stops its workers first."""
         s.when(s.pace[node] != Pace.GOES_ON)
         s.pace[node] = Pace.GOES_ON
-        # The watchdog killed the workers, or the others expelled the node, while it stood still.
+        # The watchdog killed the workers, or the others expelled the node, while it was stopped.
         killed = (s.loop[node] == Loop.MONITORING) & (s.workers[node] == WorkerState.STOPPED)
         over = killed | (~s.current[node] & s.loop[node].isin((Loop.STARTING, Loop.MONITORING)))
         waits = s.fork()
         self.terminate(waits, node)
-        # Other nodes may run already where it is on no list: there SIGKILL comes at once, also for a worker that got
-        # SIGTERM before, and has not ended: the watchdog goes on with the node, and sees that its lease is over.
+        # If the node is on no list, other nodes may already run. Then its workers get SIGKILL at once, also a worker
+        # that got SIGTERM before and has not ended: the watchdog continues with the node and finds the lease over.
         listed = s.member[node] != Membership.OUTSIDE
         s.stopping[node] = ite(over & listed, waits.stopping[node], s.stopping[node])
         asked = s.stopping[node] == Stopping.ASKED
@@ -296,17 +289,17 @@ class Ours(Agents, edition=Edition.TRYSTATE):
 
     # ---- signals
 
-    @fault("signal", each="node", moves=[arc(UP, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED), *ASKS])
+    @fault("signal", moves=[arc(UP, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED), *ASKS])
     def receive_signal(self, s: SymbolicState, node: Expr) -> None:
-        """SIGTERM or Ctrl-C: the agent stops its workers, and leaves."""
+        """An agent gets SIGTERM or Ctrl-C, stops its workers, and leaves."""
         self.goes(s, node, *UP)
         s.signalled[node] = True
         s.loop[node] = Loop.LEAVING
         self.stop(s, node)
 
-    @transition(each="node", moves=[arc(Loop.LEAVING, Loop.LEFT), *FAILS])
+    @transition(moves=[arc(Loop.LEAVING, Loop.LEFT), *FAILS])
     def withdraw(self, s: SymbolicState, node: Expr) -> None:
-        """An agent that leaves says so; a round that loses it before it has succeeded is replaced, or fails."""
+        """An agent that leaves withdraws; if it has not succeeded, its round is replaced or the job fails."""
         self.acts(s, node, Loop.LEAVING)
         self.has_stopped(s, node)
         stays = s.succeeded[node] | ~self.is_open(s)
@@ -316,9 +309,9 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         self.move_up(s, replaced)
         self.end(s, node, Ending.SIGNALLED)
 
-    @transition(each="node", moves=[arc(Loop.LEAVING, Loop.LEFT)])
+    @transition(moves=[arc(Loop.LEAVING, Loop.LEFT)])
     def leave_without_store(self, s: SymbolicState, node: Expr) -> None:
-        """An agent that leaves does not wait for a store that it cannot reach: it is expelled afterwards."""
+        """An agent that leaves does not wait for a store that it cannot reach; it is expelled afterwards."""
         self.goes(s, node, Loop.LEAVING)
         self.has_stopped(s, node)
         s.when(s.store_down)
@@ -326,16 +319,16 @@ class Ours(Agents, edition=Edition.TRYSTATE):
 
     # ---- what restarts cost
 
-    @step(each="node", on=("expel", "exit_round", "withdraw"), witness="a_round_is_replaced")
+    @step(on=("expel", "exit_round", "withdraw"), witness="a_round_is_replaced")
     def losses_spend(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A round that is replaced after a failure or a departure has spent a restart."""
+        """A round that is replaced after a failure or a departure spends a restart."""
         failed = (before.workers[node] == WorkerState.FAILED) & self.is_seated(before, node)
         replaced = any_(before.current[j] & ~after.current[j] for j in before.node)
         return implies(replaced & (failed | self.loses_a_member(before, after)), after.spent > before.spent)
 
-    @step(each="node", on=("exit_round",), witness="it_fails_for_good", needs="final_failure")
+    @step(on=("exit_round",), witness="it_fails_for_good", needs="final_failure")
     def some_failures_end_the_job(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A failure that is not restarted, in a round that stands, fails the job and spends nothing; no other does."""
+        """A failure that is not restarted, in a complete round, fails the job and spends nothing; no other does."""
         final = before.final[node] & (before.workers[node] == WorkerState.FAILED) & self.is_seated(before, node)
         ends = (after.verdict == Verdict.FAILED) & (after.spent == before.spent)
         return implies(final, ends & after.failed_for_good) & implies(after.failed_for_good, final)

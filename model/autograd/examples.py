@@ -1,4 +1,4 @@
-"""The graphs that are checked: those of the design note, shapes that matter, all small ones, larger ones by lot."""
+"""The graphs that are checked: the design note's examples, important shapes, all small graphs, random larger ones."""
 
 from __future__ import annotations
 
@@ -9,57 +9,48 @@ from itertools import combinations
 from .graphs import Graph, Program, Value
 
 
-def note() -> Graph:
-    """Worker 1 adds t1 and t2, worker 0 multiplies by t4."""
-    p = Program()
+def note(p: Program) -> Value:
+    """The design note's example."""
     t1, t2 = p.leaf(0, "t1"), p.leaf(0, "t2")
-    t3 = p.call(1, "add", t1, t2)
-    return p.backward("note", "the design note's example", p.op("mul", t3, p.leaf(0, "t4")))
+    return p.op("mul", p.call(1, "add", t1, t2), p.leaf(0, "t4"))
 
 
-def unused_call() -> Graph:
-    """Worker 1 adds a and b, and multiplies b and c; the product is not used."""
-    p = Program()
+def unused_call(p: Program) -> Value:
+    """The design note's second example: the result of mul is not used."""
     a, b, c = (p.leaf(0, name) for name in "abc")
     d = p.call(1, "add", a, b)
     p.call(1, "mul", b, c)
-    return p.backward("unused-call", "the design note's second example: the result of mul is not used", d)
+    return d
 
 
-def local() -> Graph:
-    """One worker adds a and b, and multiplies b and c; the product is not used."""
-    p = Program()
+def local(p: Program) -> Value:
+    """The design note's local example: no call; the result of mul is not used."""
     a, b, c = (p.leaf(0, name) for name in "abc")
     d = p.op("add", a, b)
     p.op("mul", b, c)
-    return p.backward("local", "the design note's local example: no call, and the result of mul is not used", d)
+    return d
 
 
-def unused_alone() -> Graph:
-    """Worker 0 calls worker 1, and does not use the result; nothing else is remote."""
-    p = Program()
+def unused_alone(p: Program) -> Value:
+    """The only call is not used."""
     a = p.leaf(0, "a")
     p.call(1, "f", a)
-    return p.backward("unused-alone", "the only call is not used", p.op("mul", a))
+    return p.op("mul", a)
 
 
-def trip() -> Graph:
-    """A value goes to worker 1 and comes back."""
-    p = Program()
-    return p.backward("trip", "one call, no operator at home", p.call(1, "f", p.leaf(0, "x")))
+def trip(p: Program) -> Value:
+    """One call, without an operator on worker 0."""
+    return p.call(1, "f", p.leaf(0, "x"))
 
 
-def fetched() -> Graph:
-    """Two parameters of worker 1 are fetched, as in the end-to-end example."""
-    p = Program()
-    return p.backward("fetched", "two parameters are fetched and added", _fetched(p, "r1", "r2"))
+def fetched(p: Program) -> Value:
+    """Two parameters are fetched and added."""
+    return _fetched(p, "r1", "r2")
 
 
-def end_to_end() -> Graph:
-    """A worker's pass of the end-to-end example, whose root is the sum of the elements."""
-    p = Program()
-    total = p.op("sum", _fetched(p, "rref1", "rref2"))
-    return p.backward("end-to-end", "the design note's end-to-end example: two parameters are fetched", total)
+def end_to_end(p: Program) -> Value:
+    """The design note's end-to-end example: two parameters are fetched."""
+    return p.op("sum", _fetched(p, "rref1", "rref2"))
 
 
 def _fetched(p: Program, *names: str) -> Value:
@@ -67,7 +58,7 @@ def _fetched(p: Program, *names: str) -> Value:
 
 
 def chain(workers: int) -> Graph:
-    """A value goes through all workers, one after the other."""
+    """A value is sent through all workers, one after the other."""
     p = Program()
     value = p.op("f0", p.leaf(workers - 1, "x"))
     for worker in reversed(range(workers - 1)):
@@ -75,104 +66,94 @@ def chain(workers: int) -> Graph:
     return p.backward(f"chain-{workers}", f"a pipeline of {workers} workers", value)
 
 
-def nested() -> Graph:
-    """Worker 0 calls worker 1, which calls worker 0, which answers; worker 1 goes on and answers."""
-    p = Program()
+def nested(p: Program) -> Value:
+    """Worker 0 calls worker 1, which calls worker 0."""
     there = p.send(1, "outer", p.leaf(0, "x"))
     back = p.call(0, "inner", there)
-    return p.backward("nested", "worker 0 calls worker 1, which calls worker 0", p.send(0, "outer", p.op("mul", back)))
+    return p.send(0, "outer", p.op("mul", back))
 
 
-def diamond() -> Graph:
-    """A value goes two ways, and both come together."""
-    p = Program()
+def diamond(p: Program) -> Value:
+    """Two workers use one value."""
     x = p.op("h", p.leaf(0, "x"))
-    return p.backward("diamond", "two workers use one value", p.op("add", p.call(1, "f", x), p.call(2, "g", x)))
+    return p.op("add", p.call(1, "f", x), p.call(2, "g", x))
 
 
-def twice() -> Graph:
-    """Worker 1 is called with a value, and again with what came of it."""
-    p = Program()
+def twice(p: Program) -> Value:
+    """Worker 1 is visited twice; both calls use its parameter."""
     w = p.leaf(1, "w")
     once = p.call(1, "f", p.leaf(0, "x"), params=(w,))
-    return p.backward(
-        "twice", "worker 1 is visited twice; both calls use its parameter", p.call(1, "f", once, params=(w,))
-    )
+    return p.call(1, "f", once, params=(w,))
 
 
-def shared() -> Graph:
-    """Two calls of worker 1 use one parameter."""
-    p = Program()
+def shared(p: Program) -> Value:
+    """Two results of one parameter."""
     w = p.op("h", p.leaf(1, "w"))
-    one, two = p.send(0, "left", p.op("f", w)), p.send(0, "right", p.op("g", w))
-    return p.backward("shared", "two results of one parameter", p.op("add", one, two))
+    return p.op("add", p.send(0, "left", p.op("f", w)), p.send(0, "right", p.op("g", w)))
 
 
-def unused_output() -> Graph:
-    """Worker 1 makes two values of one; only one is used."""
-    p = Program()
+def unused_output(p: Program) -> Value:
+    """One of two results of a parameter is not used."""
     w = p.op("h", p.leaf(1, "w"))
     used = p.send(0, "left", w)
     p.send(0, "right", p.op("g", w))
-    return p.backward("unused-output", "of two results of one parameter one is not used", p.op("f", used))
+    return p.op("f", used)
 
 
-def unused_far() -> Graph:
-    """Worker 1 sends to worker 2 what nobody uses."""
-    p = Program()
+def unused_far(p: Program) -> Value:
+    """A value that is sent to a third worker is not used."""
     w = p.op("h", p.leaf(1, "w"))
     p.send(2, "far", w)
-    return p.backward("unused-far", "a value that goes to a third worker is not used", p.send(0, "near", w))
+    return p.send(0, "near", w)
 
 
-def crossed() -> Graph:
-    """Two workers send to each other, and both to worker 0: in a failure each has to tell the other."""
-    p = Program()
+def crossed(p: Program) -> Value:
+    """Workers 1 and 2 send to each other and to worker 0."""
     one, two = p.op("f", p.leaf(1, "u")), p.op("g", p.leaf(2, "v"))
     to_two, to_one = p.send(2, "ahead", one), p.send(1, "back", two)
-    ends = p.send(0, "left", p.op("add", one, to_one)), p.send(0, "right", p.op("mul", two, to_two))
-    return p.backward("crossed", "workers 1 and 2 send to each other and to worker 0", p.op("add", *ends))
+    return p.op("add", p.send(0, "left", p.op("add", one, to_one)), p.send(0, "right", p.op("mul", two, to_two)))
 
 
-def served() -> Graph:
-    """Worker 1 is called with a value, and fetches a parameter of worker 2."""
-    p = Program()
+def served(p: Program) -> Value:
+    """A call uses a parameter of a third worker."""
     value, parameter = p.send(1, "call", p.leaf(0, "x")), p.send(1, "to_here", p.leaf(2, "w"))
-    return p.backward(
-        "served", "a call uses a parameter of a third worker", p.send(0, "call", p.op("mul", value, parameter))
-    )
+    return p.send(0, "call", p.op("mul", value, parameter))
 
 
-def joined() -> Graph:
-    """Two calls leave values on worker 1, and a third takes what comes of them home."""
-    p = Program()
+def joined(p: Program) -> Value:
+    """One call returns what two calls left."""
     one, two = (p.send(1, f"leave {name}", p.leaf(0, name)) for name in ("x", "y"))
-    return p.backward("joined", "what two calls left comes back as one value", p.send(0, "take", p.op("add", one, two)))
+    return p.send(0, "take", p.op("add", one, two))
 
 
-def parallel() -> Graph:
-    """Two calls of worker 1, of which neither needs the other, as of two micro-batches."""
-    p = Program()
+def parallel(p: Program) -> Value:
+    """Two independent calls."""
     one, two = (p.call(1, f"f {name}", p.leaf(0, name)) for name in ("x", "y"))
-    return p.backward("parallel", "two calls that do not need each other", p.op("add", one, two))
+    return p.op("add", one, two)
+
+
+def graph_of(program: Callable[[Program], Value]) -> Graph:
+    """The graph of a function that writes a program; the function's sentence describes it."""
+    p = Program()
+    doc = program.__doc__ or ""
+    return p.backward(program.__name__.replace("_", "-"), doc[0].lower() + doc[1:].rstrip("."), program(p))
 
 
 GRAPHS: tuple[Graph, ...] = (
-    note(), unused_call(), unused_alone(), trip(), fetched(), chain(2), chain(3), chain(4), nested(), diamond(),
-    twice(), shared(), unused_output(), unused_far(), crossed(), served(), joined(),
-    parallel(), local(),
+    *map(graph_of, (note, unused_call, unused_alone, trip, fetched)), chain(2), chain(3), chain(4),
+    *map(graph_of, (nested, diamond, twice, shared, unused_output, unused_far, crossed, served, joined, parallel)),
+    graph_of(local),
 )  # fmt: skip
 NUMBER = {graph.name: k for k, graph in enumerate(GRAPHS)}
 
 
-Line = tuple[
-    str, int, tuple[int, ...]
-]  # "send" or "op", the worker where the value then is, the values it is made from
+# "send" or "op", the worker that then has the value, the values from which it is made
+Line = tuple[str, int, tuple[int, ...]]
 Lines = tuple[Line, ...]
 
 
 def small_graphs(transfers: int, ops: int, workers: int = 2) -> Iterator[Graph]:
-    """Every graph with one leaf a worker, so many values sent, and at most so many operators of one or two inputs.
+    """Every graph with one leaf per worker, `transfers` sent values, and at most `ops` operators of one or two inputs.
 
     Two programs that differ only in the order of independent lines are one graph.
     """
@@ -187,9 +168,9 @@ def small_graphs(transfers: int, ops: int, workers: int = 2) -> Iterator[Graph]:
 
 
 def drawn_graph(name: str, draw: Callable[[int], int], workers: int = 3, transfers: int = 4, ops: int = 3) -> Graph:
-    """A graph with so many values sent and operators, that begins with what it made last.
+    """A graph with `transfers` sent values and `ops` operators; the pass begins with the last value.
 
-    `draw(n)` is asked for a number below n: `random.Random(seed).randrange` for a random graph.
+    `draw(n)` returns a number below n: `random.Random(seed).randrange` for a random graph.
     """
     lines: Lines = ()
     while transfers + ops:
@@ -208,7 +189,7 @@ def drawn_graph(name: str, draw: Callable[[int], int], workers: int = 3, transfe
 
 
 def _programs(homes: tuple[int, ...], transfers: int, ops: int, workers: int) -> Iterator[Lines]:
-    """Every program that goes on with so many values sent and at most so many operators."""
+    """Every continuation of a program with `transfers` sent values and at most `ops` operators."""
     if not transfers:
         yield ()
     more: list[Line] = []

@@ -1,8 +1,8 @@
 """Distributed graphs as values: the nodes of each worker, their edges, and the pairs of send and recv between workers.
 
-A graph is written forwards, as a program is: leaves, operators, values that are sent. Backwards, a node feeds the nodes
+A graph is written forwards, like a program: leaves, operators, values that are sent. Backwards, a node feeds the nodes
 that its inputs came from; a recv feeds the send of its pair, on the worker that the value came from.
-Rule: a node feeds only nodes that were written before it, so that a graph cannot have a cycle.
+Rule: a node feeds only nodes that were written before it, so a graph cannot have a cycle.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from functools import cached_property
 from ..errors import UsageError
 from .vocabulary import Mode, NodeKind
 
-K = NodeKind
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of one worker; `feeds` names those that get its gradient, one as often as it is used."""
+    """A node of one worker; `feeds` lists the nodes that get its gradient, each as often as it is used."""
 
     worker: int
     kind: NodeKind
@@ -37,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Graph:
-    """The graph of one context. `calls` says for each pair which call of the program it belongs to."""
+    """The graph of one context. `calls` has, for each pair, the call of the program that it belongs to."""
 
     name: str
     doc: str
@@ -52,7 +50,7 @@ class Graph:
     @cached_property
     def root(self) -> int:
         """The node where a pass begins."""
-        return next(k for k, node in enumerate(self.nodes) if node.kind is K.ROOT)
+        return next(k for k, node in enumerate(self.nodes) if node.kind is NodeKind.ROOT)
 
     @cached_property
     def home(self) -> int:
@@ -61,7 +59,7 @@ class Graph:
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """The ordered pairs of workers between which gradients go."""
+        """The ordered pairs of workers between which gradients are sent."""
         return tuple(sorted({self.ends(p) for p in range(len(self.pairs))}))
 
     @cached_property
@@ -70,11 +68,11 @@ class Graph:
         return {node: p for p, pair in enumerate(self.pairs) for node in (pair.send, pair.recv)}
 
     def ends(self, pair: int) -> tuple[int, int]:
-        """The worker that ships the gradient of a pair, and the one that takes it."""
+        """The worker that ships the gradient of a pair, and the worker that takes it."""
         return self.nodes[self.pairs[pair].recv].worker, self.nodes[self.pairs[pair].send].worker
 
     def of(self, worker: int, *kinds: NodeKind) -> tuple[int, ...]:
-        """The nodes of a worker, of some kinds or of all."""
+        """The nodes of a worker, of some kinds or of all kinds."""
         return tuple(k for k, n in enumerate(self.nodes) if n.worker == worker and (not kinds or n.kind in kinds))
 
     def sends(self, worker: int) -> tuple[int, ...]:
@@ -86,11 +84,11 @@ class Graph:
         return tuple(p for p, pair in enumerate(self.pairs) if self.nodes[pair.recv].worker == worker)
 
     def feeders(self, node: int) -> tuple[int, ...]:
-        """The nodes of the same worker that feed this one, one as often as it does."""
+        """The nodes of the same worker that feed this node, each as often as it does."""
         return tuple(k for k, n in enumerate(self.nodes) for fed in n.feeds if fed == node)
 
     def local_reach(self, node: int) -> frozenset[int]:
-        """The nodes of its worker that a node feeds in the end, and itself."""
+        """The nodes of its worker that a node feeds directly or indirectly, and the node itself."""
         found, todo = {node}, [node]
         while todo:
             new = set(self.nodes[todo.pop()].feeds) - found
@@ -100,36 +98,36 @@ class Graph:
 
     @cached_property
     def paths(self) -> tuple[int, ...]:
-        """How many ways lead from the root to each node, over all workers; 0: the gradient never comes there."""
+        """The number of paths from the root to each node, over all workers; 0: no gradient reaches it."""
         ways = [int(k == self.root) for k in range(len(self.nodes))]
-        for k in reversed(range(len(self.nodes))):  # a node is written before those that feed it
-            sent = [self.pairs[self.pair_of[k]].send] if self.nodes[k].kind is K.RECV else []
+        for k in reversed(range(len(self.nodes))):  # a node is written before the nodes that feed it
+            sent = [self.pairs[self.pair_of[k]].send] if self.nodes[k].kind is NodeKind.RECV else []
             for fed in (*self.nodes[k].feeds, *sent):
                 ways[fed] += ways[k]
         return tuple(ways)
 
     def counts(self, mode: Mode) -> tuple[int, ...]:
-        """How many gradients each node waits for: FAST counts from the root and all sends, SMART from the used ones."""
+        """The gradients that each node waits for: FAST counts from the root and all sends, SMART from used sends."""
 
         def begins(k: int) -> bool:
             kind = self.nodes[k].kind
-            return kind is K.ROOT or (kind is K.SEND and (mode is Mode.FAST or self.paths[k] > 0))
+            return kind is NodeKind.ROOT or (kind is NodeKind.SEND and (mode is Mode.FAST or self.paths[k] > 0))
 
         nodes = range(len(self.nodes))
         reached = frozenset[int]().union(*(self.local_reach(k) for k in nodes if begins(k)))
         return tuple(
-            int(begins(k)) if self.nodes[k].kind is K.SEND else sum(f in reached for f in self.feeders(k))
+            int(begins(k)) if self.nodes[k].kind is NodeKind.SEND else sum(f in reached for f in self.feeders(k))
             for k in nodes
         )  # fmt: skip
 
     @cached_property
     def taking_part(self) -> frozenset[int]:
-        """The workers that a pass comes to."""
+        """The workers that a pass reaches."""
         return frozenset(node.worker for k, node in enumerate(self.nodes) if self.paths[k])
 
     @cached_property
     def unused(self) -> frozenset[int]:
-        """The pairs that get no gradient although their taker takes part: with these FAST cannot succeed."""
+        """The pairs without a gradient whose taker takes part: with such a pair FAST cannot succeed."""
         return frozenset(
             p for p, pair in enumerate(self.pairs)
             if not self.paths[pair.send] and self.nodes[pair.send].worker in self.taking_part
@@ -138,17 +136,17 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The value of a program's line: a tensor on a worker, as the node that its gradient goes to."""
+    """The value of a program's line: a tensor on a worker, and the node that gets its gradient."""
 
     worker: int
     node: int
 
 
 class Program:
-    """Writes a graph down as a program does that runs forwards.
+    """Builds a graph in the way in which a program runs forwards.
 
     Raises:
-        UsageError: values of another worker are used without being sent.
+        UsageError: values of another worker are used but were not sent.
     """
 
     def __init__(self) -> None:
@@ -166,36 +164,36 @@ class Program:
 
     def leaf(self, worker: int, label: str) -> Value:
         """A tensor that requires grad."""
-        return self._add(worker, K.ACCUMULATE, label, ())
+        return self._add(worker, NodeKind.ACCUMULATE, label, ())
 
     def op(self, label: str, *inputs: Value) -> Value:
         """An operator, on the worker of its inputs."""
-        return self._add(inputs[0].worker, K.OP, label, inputs)
+        return self._add(inputs[0].worker, NodeKind.OP, label, inputs)
 
     def send(self, to: int, call: str, *values: Value) -> Value:
-        """Values that go to another worker in one message."""
+        """Send values to another worker in one message."""
         number = len(self._pairs) + 1
-        sent = self._add(values[0].worker, K.SEND, f"send{number}", values)
-        got = self._add(to, K.RECV, f"recv{number}", ())
+        sent = self._add(values[0].worker, NodeKind.SEND, f"send{number}", values)
+        got = self._add(to, NodeKind.RECV, f"recv{number}", ())
         self._pairs.append(Pair(sent.node, got.node))
         self._calls.append(call)
         return got
 
     def call(self, to: int, label: str, *values: Value, params: Sequence[Value] = ()) -> Value:
-        """A remote operator: its arguments go there, its result comes back."""
+        """A remote operator: its arguments are sent there, and its result comes back."""
         home = values[0].worker
         there = self.send(to, f"{label} by worker {home} on worker {to}", *values)
         result = self.op(label, *(there for _ in values), *params)  # one edge for each output of the recv
         return self.send(home, f"{label} by worker {home} on worker {to}", result)
 
     def backward(self, name: str, doc: str, *roots: Value) -> Graph:
-        """The graph of a pass that begins with these."""
-        self._add(roots[0].worker, K.ROOT, "root", roots)
+        """The graph of a pass that begins with these roots."""
+        self._add(roots[0].worker, NodeKind.ROOT, "root", roots)
         return Graph(name, doc, tuple(self._nodes), tuple(self._pairs), tuple(self._calls))
 
 
 def described(graph: Graph) -> Iterator[str]:
-    """The graph in lines: each node with what it feeds, each pair."""
+    """The graph as lines of text: each node with the nodes that it feeds, then each pair."""
     for k, node in enumerate(graph.nodes):
         feeds = ", ".join(graph.nodes[f].label for f in node.feeds)
         yield f"worker {node.worker}: {k} {node.label}" + (f" feeds {feeds}" if feeds else "")

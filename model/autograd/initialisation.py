@@ -1,9 +1,9 @@
 """The decisions about a process's container of contexts as tables: its initialisation, and its use.
 
-A process has one container, whose ids begin with the number of the worker that the process is. torch's lives as long
-as the process, and is initialised under one lock: a second time for the same worker it goes on counting, and another
-worker is refused, also after a shutdown. Ours lives as long as the agent of RPC: a second agent is refused while there
-is one, and the next begins anew.
+A process has one container, whose ids begin with the worker number of the process. torch's container exists as long
+as the process and is initialised under one lock. A second initialisation for the same worker continues the count;
+another worker is refused, also after a shutdown. Ours exists as long as the agent of RPC: a second agent is refused
+while one exists, and the next agent gets a new container.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class Initialised(enum.Enum):
     RANGE = "raises: a worker's number has 16 bits"
     OTHER = "raises: the container is another worker's"
     TWICE = "raises: RPC is initialised"
-    KEPT = "the container that there was: it goes on counting"
+    KEPT = "the existing container, which continues its count"
     NEW = "a container whose first id begins with the worker's number"
 
 
 class Used(enum.Enum):
-    """The answer to a program that asks for the container."""
+    """The result of a program's request for the container."""
 
-    EARLY = "raises: nothing was initialised"
+    EARLY = "raises: no container was initialised"
     CONTAINER = "the container"
 
 
 IN_RANGE = Atom("in_range", "0 ≤ worker < 65536", "the worker's number has 16 bits")
 BEGUN = Atom("begun", "initialised", "the container was initialised; ours: and RPC is not shut down")
 SAME = Atom("same", "same worker", "it was initialised for this worker's number")
-POSITIVE = Atom("positive", "worker < 32768", "torch keeps the number in 16 bits with a sign, and finds another (G9)")
+POSITIVE = Atom("positive", "worker < 32768", "torch keeps the number in 16 signed bits and reads another one (G9)")
 
 # fmt: off
 INIT = DecisionTable(
@@ -64,7 +64,7 @@ INIT_OURS = DecisionTable(
 
 USE = DecisionTable(
     "use_container",
-    doc="Ask for the container of this process, as each function of a program does.",
+    doc="Get the container of this process, as each function of a program does.",
     cite="distributed-autograd-contexts 4.3.2.1: getInstance; container.cpp:DistAutogradContainer::getInstance",
     atoms=(BEGUN,),
     rows=(

@@ -1,14 +1,14 @@
-"""Lemmas of the proof of the end of a backward pass, and the history that they are about.
+"""Lemmas of the proof of the end of a backward pass, and the history fields that they use.
 
-`trystate prove engagements` proves them together with the properties. Two fields are histories: steps write them and
-none reads them, so that they change nothing that can happen (Abadi and Lamport 1991). `above` has the workers that were
-above a worker in the tree when it was engaged: the sender of the call that engaged it, and those above that. With it no
-lemma follows the tree up to the root, and none says that the tree has no cycle.
+`trystate prove engagements` proves them together with the properties. Two fields are histories: steps write them but
+do not read them, so they do not change the possible runs (Abadi and Lamport 1991). `above` has the workers that were
+above a worker in the tree when it was engaged: the sender of the call that engaged it, and the workers above the
+sender. With this field, no lemma needs to follow the tree up to the root, or to state that the tree has no cycle.
 """
 
 from __future__ import annotations
 
-from ..language import Expr, all_, always, any_, flag, implies, ite
+from ..language import *
 from .engagement import Call, Cancel, Condition, Engagements, Pass, S
 
 
@@ -25,8 +25,7 @@ class Lemmas(Engagements):
         super().engages(s, worker, call)
 
     def rests(self, s: S, worker: Expr) -> None:
-        for v in s.worker:
-            s.above[worker, v] = False
+        reset(s.above, at=worker)
         super().rests(s, worker)
 
     def drops(self, s: S, worker: Expr) -> None:
@@ -35,14 +34,14 @@ class Lemmas(Engagements):
 
     @always(witness="a_worker_is_engaged")
     def a_pass_has_one_root(self, s: S) -> Condition:
-        """A pass that runs or has returned has one root; one that is not called has none, and engages no worker."""
+        """A pass that runs or has returned has one root; one that is not called has no root and engages no worker."""
         one = all_((v == w) | ~(s.root[v] & s.root[w]) for v in s.worker for w in s.worker)
         begun = any_(s.root) == s.outcome.isin((Pass.RUNNING, Pass.RETURNED))
         return one & begun & implies(s.outcome == Pass.AWAITED, self.is_quiet(s) & ~any_(s.broke_off))
 
     @always(witness="a_worker_is_engaged")
     def a_call_has_two_ends(self, s: S) -> Condition:
-        """A call that is not free has one sender and one taker, and a free one has none."""
+        """A call that is not free has one sender and one taker; a free call has neither."""
         return all_(self.has_one_end(s, c, s.sent_by) & self.has_one_end(s, c, s.sent_to) for c in s.call)
 
     def has_one_end(self, s: S, call: Expr, ends: Condition) -> Condition:
@@ -51,7 +50,7 @@ class Lemmas(Engagements):
 
     @always(witness="a_worker_is_engaged")
     def the_failed_are_not_engaged(self, s: S) -> Condition:
-        """A worker that has failed is not engaged; one that is neither is below no other."""
+        """A failed worker is not engaged; a worker that is neither failed nor engaged is not below any other."""
         below = all_(implies(s.above[w, v], s.engaged[w] | s.failed[w]) for w in s.worker for v in s.worker)
         return below & all_(ite(s.failed[w], ~s.engaged[w], ~s.broke_off[w]) for w in s.worker)
 
@@ -80,12 +79,12 @@ class Lemmas(Engagements):
 
     @always(witness="it_returns")
     def no_failure_is_swallowed(self, s: S) -> Condition:
-        """backward() does not return if a worker has failed while it was engaged."""
+        """backward() does not return if a worker failed while it was engaged."""
         return implies(s.outcome == Pass.RETURNED, ~any_(s.broke_off))
 
     @always(witness="it_raises")
     def the_told_have_failed(self, s: S) -> Condition:
-        """A worker that has answered CANCEL has failed; in an unsure context it may not."""
+        """A worker that has answered CANCEL has failed, except perhaps in an unsure context."""
         told = (Cancel.DONE, Cancel.OVER)
         return s.unsure | all_(implies(s.cancel[w].isin(told), s.failed[w]) for w in s.worker)
 

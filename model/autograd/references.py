@@ -1,21 +1,20 @@
-"""A value that other workers hold references to: its owner keeps it as long as anybody does, and then forgets it.
+"""A value that other workers hold references to: its owner keeps it as long as any worker does, and then forgets it.
 
-Theory of operation. Worker 0 owns the value. The owner's program makes it, or a call of a user does: that user has the
-first handle as soon as it sends the call, and may pass it on at once. So the owner may be sent references to a value
-that is still to be made; it keeps a place for the value until the call comes. Each handle elsewhere is a fork, which
-the owner knows by its id. A handle that the owner passes is known to it before it is sent. A user that passes its
-handle on keeps its own until the receiver has told the owner (FORKED), has heard that it knows (KNOWN), and has told
-the one that passed it (ACCEPTED): so that the owner always knows one of the two. A handle that is let go ends with
-DELETED to the owner. Notices of two workers arrive in order; those of three have no order, and may be late as long as
-they like.
+Theory of operation. Worker 0 owns the value. The owner's program makes it, or a call of a user does. In the second
+case, that user has the first handle as soon as it sends the call, and may pass it on at once. So the owner may receive
+references to a value that is not made yet; it keeps a place for the value until the call arrives. Each handle elsewhere
+is a fork, which the owner records by its id. The owner records a handle that it passes before it sends it. A user that
+passes its handle on keeps its own until the receiver sends it ACCEPTED. Before, the receiver sends FORKED to the owner
+and receives KNOWN from it. So the owner always has a record of one of the two. When a handle is dropped, DELETED goes
+to the owner. Notices between two workers arrive in order; notices among three have no order, and any delay is possible.
 
-When a user dies, the owner ends its forks, and the others their keeping for it. A handle that it had passed on may
-then reach the owner too late: its holder is told that there is no value (FAILED). A handle that was confirmed is never
-without one while the owner lives. When the owner dies its values are lost: a user that notices it knows whether its
-handle was confirmed, and takes one that it does not know of, or that comes later from another user, for FAILED.
+When a user dies, the owner ends its forks, and the others stop keeping handles for it. A handle that it had passed on
+may then be registered too late: its holder receives GONE, and the handle has no value (FAILED). A confirmed handle
+always has a value while the owner lives. When the owner dies, its values are lost. A user that notices this has a
+record of whether its handle was confirmed. A handle that was not, or that arrives later from another user, is FAILED.
 
-Abstractions: one value; a worker has one handle at a time, and gets another when all is quiet about the first; a user
-does not die before the owner has received the call that makes the value.
+Abstractions: one value; a worker has one handle at a time, and gets another only when nothing of the first is left; a
+user does not die before the owner has received the call that makes the value.
 """
 
 from __future__ import annotations
@@ -26,31 +25,29 @@ from ..language import *
 from .vocabulary import Edition, Handle, News
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-H, N = Handle, News
-HAS = (H.HELD, H.CONFIRMED, H.FAILED)
-GOOD = (H.PASSED, H.HELD, H.CONFIRMED)
+HAS = (Handle.HELD, Handle.CONFIRMED, Handle.FAILED)
+GOOD = (Handle.PASSED, Handle.HELD, Handle.CONFIRMED)
 CITE = "rref.rst: Protocol Scenarios"
 
 
 class References(System):
-    """One owner, worker 0, and users that pass a reference to its value among them and back to it."""
+    """One owner, worker 0, and users that pass a reference to its value among themselves and back to the owner."""
 
     title = "References to a remote value"
     Edition = (Edition.TRYSTATE,)
 
     worker = index(3, "0 is the owner")
 
-    asked = flag(doc="the owner's program has begun with the value, or a user has sent the call that makes it")
-    made = flag(doc="there is a value: the owner's program, or the call that the owner has received, has made it")
+    asked = flag(doc="the owner's program has made the value, or a user has sent the call that makes it")
+    made = flag(doc="the value exists: the owner's program or a call from a user has made it")
     let_go = flag(doc="the owner's program does not hold the value")
     gone = flag(doc="the owner has forgotten the value")
-    known = flag(per="worker", doc="the owner knows a fork of this worker")
+    known = flag(per="worker", doc="the owner has a record of this worker's fork")
 
     handle = choice(Handle, per="worker")
     parent = integer(0, "worker", per="worker", doc="1 + the worker that passed the handle, or 0")
     wanted = flag(per="worker", doc="the worker's program holds the handle")
-    keeps = flag(per=("worker", "worker"), doc="the first keeps its handle until the second's is known")
+    keeps = flag(per=("worker", "worker"), doc="the first keeps its handle until the owner has recorded the second's")
     news = choice(News, per="worker")
     deleted = flag(per="worker", doc="DELETED is on its way to the owner")
 
@@ -58,19 +55,12 @@ class References(System):
     noticed = flag(per=("worker", "worker"), doc="the first has noticed that the second is lost")
 
     def lifelines(self) -> Lifelines:
-        """The value, and what is known of forks, is at the owner."""
+        """The value and the records of forks are at the owner."""
         at = ("asked", "made", "let_go", "gone", "known", "make", "owner_lets_go", "register", "forget")
         return Lifelines(places=dict.fromkeys(at, 0))
 
-    @machine(Handle, each="worker")
-    def handle_state(self, s: S, worker: Expr) -> Any:
-        """A worker's handle."""
-        return s.handle[worker]
-
-    @machine(News, each="worker")
-    def news_state(self, s: S, worker: Expr) -> Any:
-        """The notices about a worker's fork."""
-        return s.news[worker]
+    handle_state = machine_of(handle, "A worker's handle.")
+    news_state = machine_of(news, "The notices about a worker's fork.")
 
     # ---- helpers
 
@@ -78,16 +68,22 @@ class References(System):
         return ord_(worker) == 0
 
     def is_parent(self, s: S, parent: Expr, worker: Expr) -> Condition:
-        """It has passed the worker its handle."""
+        """The parent has passed the worker its handle."""
         return s.parent[worker] == ord_(parent) + 1
 
     def is_quiet(self, s: S, worker: Expr) -> Condition:
         """Nothing of a handle of this worker is left anywhere."""
         kept = any_(s.keeps[p, worker] for p in s.worker)
-        return (s.handle[worker] == H.NONE) & (s.news[worker] == N.NONE) & ~s.deleted[worker] & ~s.known[worker] & ~kept
+        return (
+            (s.handle[worker] == Handle.NONE)
+            & (s.news[worker] == News.NONE)
+            & ~s.deleted[worker]
+            & ~s.known[worker]
+            & ~kept
+        )
 
     def collects(self, s: S) -> None:
-        """Without a holder the owner forgets the value."""
+        """The owner forgets the value if no worker holds it."""
         s.gone = s.gone | (s.made & s.let_go & ~any_(s.known))
 
     # ---- to make the value
@@ -100,19 +96,18 @@ class References(System):
         s.made = True
 
     @transition(
-        each="worker",
         fair=False,
-        moves=[arc(H.NONE, H.HELD), arc(N.NONE, N.FORKED)],
+        moves=[arc(Handle.NONE, Handle.HELD), arc(News.NONE, News.FORKED)],
         cite=CITE + ": user shares with owner as return value",
     )
     def have_it_made(self, s: S, worker: Expr) -> None:
-        """A user sends the call that makes the value, and has a handle: the call is the notice of its fork."""
+        """A user sends the call that makes the value and has a handle: the call is the notice of its fork."""
         s.when(~s.asked, ~self.is_owner(worker), ~s.dead[worker], ~self.knows_the_loss(s, worker))
         s.asked = True
         s.let_go = True
-        s.handle[worker] = H.HELD
+        s.handle[worker] = Handle.HELD
         s.wanted[worker] = True
-        s.news[worker] = N.FORKED
+        s.news[worker] = News.FORKED
 
     def makes(self, s: S, worker: Expr) -> Condition:
         """The notice of this worker's fork is the call that makes the value."""
@@ -120,25 +115,30 @@ class References(System):
 
     # ---- to pass a handle
 
-    @transition(each="worker", fair=False, moves=[arc(H.NONE, H.PASSED)], cite=CITE + ": owner shares with user")
+    @transition(fair=False, moves=[arc(Handle.NONE, Handle.PASSED)], cite=CITE + ": owner shares with user")
     def pass_from_owner(self, s: S, worker: Expr) -> None:
-        """The owner passes a handle: it knows the fork before."""
+        """The owner passes a handle, after it has recorded the fork."""
         s.when(s.asked, ~s.let_go, ~self.is_owner(worker), ~s.dead[worker], self.is_quiet(s, worker))
-        s.handle[worker] = H.PASSED
+        s.handle[worker] = Handle.PASSED
         s.parent[worker] = 1
         s.known[worker] = True
 
     @transition(
         each=("worker", "worker"),
         fair=False,
-        moves=[arc(H.NONE, H.PASSED)],
+        moves=[arc(Handle.NONE, Handle.PASSED)],
         cite=CITE + ": user shares with user, user shares with owner",
     )
     def pass_on(self, s: S, worker: Expr, to: Expr) -> None:
-        """A user passes its handle on, to the owner too, and keeps its own until that one is known."""
-        s.when(worker != to, ~self.is_owner(worker), s.wanted[worker], s.handle[worker].isin((H.HELD, H.CONFIRMED)))
+        """A user passes its handle to another worker or to the owner, and keeps its own until the new one is known."""
+        s.when(
+            worker != to,
+            ~self.is_owner(worker),
+            s.wanted[worker],
+            s.handle[worker].isin((Handle.HELD, Handle.CONFIRMED)),
+        )
         s.when(~s.dead[to], self.is_quiet(s, to))
-        s.handle[to] = H.PASSED
+        s.handle[to] = Handle.PASSED
         s.parent[to] = ord_(worker) + 1
         s.keeps[worker, to] = self.keeps_its_own()
 
@@ -146,25 +146,26 @@ class References(System):
         return True
 
     @transition(
-        each="worker",
         moves=[
-            arc(H.PASSED, H.HELD), arc(H.PASSED, H.CONFIRMED), arc(H.PASSED, H.NONE), may(H.PASSED, H.FAILED),
-            arc(N.NONE, N.FORKED), arc(N.NONE, N.ACCEPTED),
+            arc(Handle.PASSED, (Handle.HELD, Handle.CONFIRMED, Handle.NONE)),
+            may(Handle.PASSED, Handle.FAILED), arc(News.NONE, (News.FORKED, News.ACCEPTED)),
         ],
         cite=CITE,
     )  # fmt: skip
     def take(self, s: S, worker: Expr) -> None:
-        """The handle arrives. The owner has its value again; a user tells the owner of a fork that it does not know."""
-        s.when(s.handle[worker] == H.PASSED, ~s.dead[worker])
+        """The handle arrives. The owner holds its value again; a user sends FORKED if the owner has no record of it."""
+        s.when(s.handle[worker] == Handle.PASSED, ~s.dead[worker])
         home, lost = self.is_owner(worker), self.knows_the_loss(s, worker)
         from_owner = s.parent[worker] == 1
-        s.handle[worker] = ite(home, H.NONE, ite(from_owner, H.CONFIRMED, ite(lost, H.FAILED, H.HELD)))
-        s.news[worker] = ite(home, N.ACCEPTED, ite(from_owner, N.NONE, ite(lost, N.ACCEPTED, N.FORKED)))
+        s.handle[worker] = ite(
+            home, Handle.NONE, ite(from_owner, Handle.CONFIRMED, ite(lost, Handle.FAILED, Handle.HELD))
+        )
+        s.news[worker] = ite(home, News.ACCEPTED, ite(from_owner, News.NONE, ite(lost, News.ACCEPTED, News.FORKED)))
         s.wanted[worker] = ~home
         s.let_go = s.let_go & (~home | s.gone)
 
     def knows_the_loss(self, s: S, worker: Expr) -> Condition:
-        """Has the worker noticed that the owner is lost? Nothing is sent there then."""
+        """Has the worker noticed that the owner is lost? Then it sends nothing there."""
         return any_(self.is_owner(j) & s.noticed[worker, j] for j in s.worker)
 
     def lives(self, s: S) -> Condition:
@@ -173,71 +174,66 @@ class References(System):
 
     # ---- the notices
 
-    @transition(each="worker", moves=[arc(N.FORKED, N.KNOWN), arc(N.FORKED, N.GONE)], cite=CITE)
+    @transition(moves=[arc(News.FORKED, (News.KNOWN, News.GONE))], cite=CITE)
     def register(self, s: S, worker: Expr) -> None:
-        """FORKED, or the call that makes the value, arrives: the owner knows the fork, or answers GONE."""
-        s.when(s.news[worker] == N.FORKED, ~s.dead[worker], self.lives(s))
+        """FORKED, or the call that makes the value, arrives: the owner records the fork, or answers GONE."""
+        s.when(s.news[worker] == News.FORKED, ~s.dead[worker], self.lives(s))
         s.made = s.made | self.makes(s, worker)
         s.known[worker] = self.has_value(s)
-        s.news[worker] = ite(self.has_value(s), N.KNOWN, N.GONE)
+        s.news[worker] = ite(self.has_value(s), News.KNOWN, News.GONE)
 
     def has_value(self, s: S) -> Condition:
         return ~s.gone
 
     @transition(
-        each="worker",
         moves=[
-            arc(H.HELD, H.CONFIRMED), arc(H.HELD, H.FAILED), arc(N.KNOWN, N.ACCEPTED), arc(N.GONE, N.ACCEPTED),
-            may((N.KNOWN, N.GONE), N.NONE),
+            arc(Handle.HELD, (Handle.CONFIRMED, Handle.FAILED)), arc(News.KNOWN, News.ACCEPTED),
+            arc(News.GONE, News.ACCEPTED), may((News.KNOWN, News.GONE), News.NONE),
         ],
         cite=CITE,
     )  # fmt: skip
     def hear(self, s: S, worker: Expr) -> None:
-        """The owner's answer arrives, and the worker tells the one that passed the handle, if another did."""
-        s.when(s.news[worker].isin((N.KNOWN, N.GONE)))
-        s.handle[worker] = ite(s.news[worker] == N.KNOWN, H.CONFIRMED, H.FAILED)
+        """The owner's answer arrives; the worker sends ACCEPTED to the worker that passed the handle, if any."""
+        s.when(s.news[worker].isin((News.KNOWN, News.GONE)))
+        s.handle[worker] = ite(s.news[worker] == News.KNOWN, Handle.CONFIRMED, Handle.FAILED)
         lost = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
-        s.news[worker] = ite(lost | (s.parent[worker] == 0), N.NONE, N.ACCEPTED)
+        s.news[worker] = ite(lost | (s.parent[worker] == 0), News.NONE, News.ACCEPTED)
 
-    @transition(each="worker", moves=[arc(N.ACCEPTED, N.NONE)], cite=CITE)
+    @transition(moves=[arc(News.ACCEPTED, News.NONE)], cite=CITE)
     def accept(self, s: S, worker: Expr) -> None:
-        """ACCEPTED arrives: the one that passed the handle need not keep its own."""
-        s.when(s.news[worker] == N.ACCEPTED)
-        s.news[worker] = N.NONE
+        """ACCEPTED arrives: the worker that passed the handle need not keep its own."""
+        move(s.news, News.ACCEPTED, News.NONE, at=worker)
         for p in s.worker:
             s.keeps[p, worker] = s.keeps[p, worker] & ~self.is_parent(s, p, worker)
 
     # ---- the end of a handle
 
-    @transition(each="worker", fair=False)
+    @transition(fair=False)
     def drop(self, s: S, worker: Expr) -> None:
-        """A program lets go of its handle."""
-        s.when(s.wanted[worker])
-        s.wanted[worker] = False
+        """A program drops its handle."""
+        move(s.wanted, True, False, at=worker)
 
-    @transition(each="worker", moves=[arc((H.CONFIRMED, H.FAILED), H.NONE)], cite=CITE)
+    @transition(moves=[arc((Handle.CONFIRMED, Handle.FAILED), Handle.NONE)], cite=CITE)
     def end(self, s: S, worker: Expr) -> None:
-        """Nothing keeps the handle: DELETED goes to the owner."""
-        s.when(s.handle[worker].isin(HAS), ~s.wanted[worker], self.may_end(s, worker))
-        s.handle[worker] = H.NONE
+        """Nothing keeps the handle: the worker sends DELETED to the owner."""
+        move(s.handle, HAS, Handle.NONE, ~s.wanted[worker], self.may_end(s, worker), at=worker)
         s.deleted[worker] = ~self.knows_the_loss(s, worker)
 
     def may_end(self, s: S, worker: Expr) -> Condition:
-        """No handle that it has passed on is unknown to the owner, and its own is known or failed."""
-        waits = s.news[worker].isin((N.FORKED, N.KNOWN, N.GONE))
+        """The owner has records of all handles that this worker has passed on, and its own is known or failed."""
+        waits = s.news[worker].isin((News.FORKED, News.KNOWN, News.GONE))
         return ~any_(s.keeps[worker, k] for k in s.worker) & ~waits
 
-    @transition(each="worker", cite=CITE)
+    @transition(cite=CITE)
     def forget(self, s: S, worker: Expr) -> None:
         """DELETED arrives."""
         s.when(s.deleted[worker], self.lives(s))
-        s.deleted[worker] = False
-        s.known[worker] = False
+        reset(s.deleted, s.known, at=worker)
         self.collects(s)
 
     @transition(fair=False)
     def owner_lets_go(self, s: S) -> None:
-        """The owner's program lets go of the value."""
+        """The owner's program drops the value."""
         s.when(s.asked, ~s.let_go)
         s.let_go = True
         self.collects(s)
@@ -246,15 +242,17 @@ class References(System):
 
     @fault(
         "crash",
-        each="worker",
-        moves=[may((H.PASSED, *HAS), H.NONE), may((N.FORKED, N.KNOWN, N.GONE, N.ACCEPTED), N.NONE)],
+        moves=[
+            may((Handle.PASSED, *HAS), Handle.NONE),
+            may((News.FORKED, News.KNOWN, News.GONE, News.ACCEPTED), News.NONE),
+        ],
     )
     def crash(self, s: S, worker: Expr) -> None:
         """A user dies, with its handles and notices. A handle that it has passed may still arrive."""
-        s.when(~self.is_owner(worker), ~s.dead[worker], ~((s.news[worker] == N.FORKED) & self.makes(s, worker)))
+        s.when(~self.is_owner(worker), ~s.dead[worker], ~((s.news[worker] == News.FORKED) & self.makes(s, worker)))
         self.dies(s, worker)
 
-    @fault("owner_crash", each="worker", moves=[may(H.PASSED, H.NONE), may(N.ACCEPTED, N.NONE)])
+    @fault("owner_crash", moves=[may(Handle.PASSED, Handle.NONE), may(News.ACCEPTED, News.NONE)])
     def owner_crashes(self, s: S, worker: Expr) -> None:
         """The owner dies, with the value. A handle that it has passed, and an answer, may still arrive."""
         s.when(self.is_owner(worker), ~s.dead[worker])
@@ -262,45 +260,39 @@ class References(System):
         s.asked = True
         s.let_go = True
         s.gone = True
-        for k in s.worker:
-            s.known[k] = False
+        reset(s.known)
 
     def dies(self, s: S, worker: Expr) -> None:
         s.dead[worker] = True
-        s.handle[worker] = H.NONE
-        s.wanted[worker] = False
-        s.news[worker] = N.NONE
-        s.deleted[worker] = False
-        for k in s.worker:
-            s.keeps[worker, k] = False
+        reset(s.handle, s.wanted, s.news, s.deleted, s.keeps, at=worker)
 
     @environment(
         each=("worker", "worker"),
         fair=True,
         moves=[
-            may(H.PASSED, H.NONE), may(H.HELD, H.FAILED), may(N.ACCEPTED, N.NONE),
-            may((N.FORKED, N.KNOWN, N.GONE), N.ACCEPTED), may((N.FORKED, N.KNOWN, N.GONE), N.NONE),
+            may(Handle.PASSED, Handle.NONE), may(Handle.HELD, Handle.FAILED), may(News.ACCEPTED, News.NONE),
+            may((News.FORKED, News.KNOWN, News.GONE), (News.ACCEPTED, News.NONE)),
+
         ],
     )  # fmt: skip
     def notice(self, s: S, worker: Expr, lost: Expr) -> None:
-        """A worker notices that another is lost: its forks end, and what it has sent comes no more."""
-        s.when(s.dead[lost], ~s.dead[worker], ~s.noticed[worker, lost])
-        s.noticed[worker, lost] = True
+        """A worker notices that another is lost: the forks of that worker end, and its messages no longer arrive."""
+        move(s.noticed, False, True, s.dead[lost], ~s.dead[worker], at=(worker, lost))
         self.hears_of_the_owner(s, worker, self.is_owner(lost))
         s.keeps[worker, lost] = False
         by_lost = self.is_parent(s, lost, worker)
-        s.handle[worker] = ite((s.handle[worker] == H.PASSED) & by_lost, H.NONE, s.handle[worker])
-        s.news[worker] = ite((s.news[worker] == N.ACCEPTED) & by_lost, N.NONE, s.news[worker])
+        s.handle[worker] = ite((s.handle[worker] == Handle.PASSED) & by_lost, Handle.NONE, s.handle[worker])
+        s.news[worker] = ite((s.news[worker] == News.ACCEPTED) & by_lost, News.NONE, s.news[worker])
         s.known[lost] = s.known[lost] & ~self.ends_forks(worker)
         self.collects(s)
 
     def hears_of_the_owner(self, s: S, worker: Expr, when: Any) -> None:
         """The owner is lost: a handle that waits for its answer has no value, and DELETED does not arrive."""
-        waits = when & s.news[worker].isin((N.FORKED, N.KNOWN, N.GONE))
+        waits = when & s.news[worker].isin((News.FORKED, News.KNOWN, News.GONE))
         lost = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
         alone = lost | (s.parent[worker] == 0)
-        s.handle[worker] = ite(waits, H.FAILED, s.handle[worker])
-        s.news[worker] = ite(waits, ite(alone, N.NONE, N.ACCEPTED), s.news[worker])
+        s.handle[worker] = ite(waits, Handle.FAILED, s.handle[worker])
+        s.news[worker] = ite(waits, ite(alone, News.NONE, News.ACCEPTED), s.news[worker])
         s.deleted[worker] = s.deleted[worker] & ~when
 
     def ends_forks(self, worker: Expr) -> Condition:
@@ -309,23 +301,23 @@ class References(System):
     # ---- what must hold
 
     def is_over(self, s: S) -> Condition:
-        """No program holds it, and no handle is on its way."""
-        return s.asked & s.let_go & ~any_(s.wanted) & ~any_(x == H.PASSED for x in s.handle)
+        """No program holds the value, and no handle is on its way."""
+        return s.asked & s.let_go & ~any_(s.wanted) & ~s.handle.any(Handle.PASSED)
 
     @terminal
     def at_rest(self, s: S) -> Condition:
-        """No notice is on its way; programs may hold handles for as long as they like."""
-        return all_((s.news[j] == N.NONE) & ~s.deleted[j] & (s.handle[j] != H.PASSED) for j in s.worker)
+        """No notice is on its way; programs may hold handles for any time."""
+        return all_((s.news[j] == News.NONE) & ~s.deleted[j] & (s.handle[j] != Handle.PASSED) for j in s.worker)
 
     @sometimes()
     def a_handle_is_passed_on_before_it_is_known(self, s: S) -> Condition:
-        """A user has passed on a handle that the owner does not know yet, and nobody else holds the value."""
-        unknown = any_((s.handle[j] == H.HELD) & any_(s.keeps[j, k] for k in s.worker) for j in s.worker)
+        """A user has passed on a handle that the owner has not recorded yet, and no other holds the value."""
+        unknown = any_((s.handle[j] == Handle.HELD) & any_(s.keeps[j, k] for k in s.worker) for j in s.worker)
         return unknown & s.let_go
 
     @sometimes()
     def a_handle_comes_before_the_value(self, s: S) -> Condition:
-        """The owner knows a fork of a value that is still to be made."""
+        """The owner has a record of a fork of a value that is not made yet."""
         return ~s.made & any_(s.known)
 
     @sometimes()
@@ -336,53 +328,53 @@ class References(System):
     @sometimes(needs="crash")
     def somebody_is_told_that_it_is_gone(self, s: S) -> Condition:
         """A handle has no value, because the worker that passed it died: this is not prevented."""
-        return any_(x == H.FAILED for x in s.handle)
+        return s.handle.any(Handle.FAILED)
 
     @sometimes(needs="owner_crash")
     def a_handle_outlives_the_owner(self, s: S) -> Condition:
-        """A worker knows that the owner is lost, and has a handle that was confirmed: its use raises PeerLost."""
-        return any_((s.handle[j] == H.CONFIRMED) & self.knows_the_loss(s, j) for j in s.worker)
+        """A worker has noticed the loss of the owner and has a confirmed handle: its use raises PeerLost."""
+        return any_((s.handle[j] == Handle.CONFIRMED) & self.knows_the_loss(s, j) for j in s.worker)
 
     @always(witness="a_handle_is_passed_on_before_it_is_known", cite=CITE)
     def the_confirmed_have_a_value(self, s: S) -> Condition:
-        """While a worker has a handle that the owner knows, the owner has the value, unless it has died."""
-        return implies(s.gone & any_(x == H.CONFIRMED for x in s.handle), ~self.lives(s))
+        """While a worker has a confirmed handle, the owner has the value, unless the owner has died."""
+        return implies(s.gone & s.handle.any(Handle.CONFIRMED), ~self.lives(s))
 
     @always(witness="a_handle_outlives_the_owner", needs="owner_crash")
     def nobody_waits_for_an_owner_that_is_lost(self, s: S) -> Condition:
-        """A worker that knows that the owner is lost has no handle whose state it is yet to learn."""
-        return ~any_((s.handle[j] == H.HELD) & self.knows_the_loss(s, j) for j in s.worker)
+        """A worker that has noticed the loss of the owner has no handle that waits for confirmation."""
+        return ~any_((s.handle[j] == Handle.HELD) & self.knows_the_loss(s, j) for j in s.worker)
 
     @always(witness="a_handle_is_passed_on_before_it_is_known")
     def all_have_a_value_if_nobody_died(self, s: S) -> Condition:
         """While any handle is held or on its way, the owner has the value, if no worker died."""
-        return implies(s.gone & any_(x.isin(GOOD) for x in s.handle), any_(s.dead))
+        return implies(s.gone & s.handle.any(*GOOD), any_(s.dead))
 
     @always(witness="a_handle_comes_before_the_value")
     def no_handle_fails_if_nobody_died(self, s: S) -> Condition:
         """The owner refuses no handle while all workers live, also if the call that makes the value comes later."""
-        return implies(any_(x == H.FAILED for x in s.handle), any_(s.dead))
+        return implies(s.handle.any(Handle.FAILED), any_(s.dead))
 
     @always(witness="it_is_gone", cite=CITE)
     def nothing_is_left(self, s: S) -> Condition:
-        """When it is over and no notice is on its way, no worker keeps anything of it."""
-        quiet = all_((s.news[j] == N.NONE) & ~s.deleted[j] & ~s.handle[j].isin(HAS) for j in s.worker)
+        """When the value is no longer held and no notice is on its way, no worker keeps anything of it."""
+        quiet = all_((s.news[j] == News.NONE) & ~s.deleted[j] & ~s.handle[j].isin(HAS) for j in s.worker)
         noticed = all_(s.noticed[0, j] | ~s.dead[j] for j in s.worker)
         return implies(self.is_over(s) & quiet & noticed, s.gone)
 
     @leads_to(cite=CITE)
     def it_is_forgotten(self, s: S) -> tuple[Condition, Condition]:
-        """When no program holds it, the owner comes to forget it."""
+        """When no program holds the value, the owner finally forgets it."""
         return self.is_over(s), s.gone
 
-    @leads_to(each="worker", cite=CITE)
+    @leads_to(cite=CITE)
     def a_handle_is_confirmed_or_fails(self, s: S, worker: Expr) -> tuple[Condition, Condition]:
-        """A worker comes to know whether its handle has a value."""
-        return s.handle[worker] == H.HELD, s.handle[worker] != H.HELD
+        """A worker's handle is finally confirmed or fails."""
+        return s.handle[worker] == Handle.HELD, s.handle[worker] != Handle.HELD
 
     @leads_to(each=("worker", "worker"), cite=CITE)
     def nobody_keeps_a_handle_for_ever(self, s: S, worker: Expr, to: Expr) -> tuple[Condition, Condition]:
-        """A handle is not kept for another for ever."""
+        """A worker does not keep a handle for another worker for ever."""
         return s.keeps[worker, to], ~s.keeps[worker, to]
 
 

@@ -1,10 +1,11 @@
-"""A pass over one graph seen as one over any: each step of `Backward` is one of `Engagements`, or several, or none.
+"""A refinement map: each step of `Backward` over one graph is a step of `Engagements`, or several steps, or none.
 
-The map takes one of the passes, by its number. It forgets nodes and gradients, and the requests that wait for an answer
-or are carried by one: these have no answer of their own. A call of the coarser system is the BACKWARD of a pair, and in
+The map takes one of the passes, by its number. It omits nodes and gradients, and the requests that wait for an answer
+or are carried by one: these have no separate answer. A call of the coarser system is the BACKWARD of a pair, and in
 the mode SMART also the MARK of a pair. A worker is engaged while its part counts, runs nodes or waits for answers.
 
-A finer step may be several: a node may ship more than one gradient, and a worker that is engaged by a mark marks on.
+A finer step may be several coarser steps: a node may ship several gradients, and a worker that a mark engages sends
+further marks.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..language import Expr, Kind, SymbolicState, and_, ite, or_
+from ..language import Condition, Expr, Kind, SymbolicState, and_, ite, or_
 from ..language.state import trace_of
 from ..language.transitions import Rule
 from .backward import Backward, Ours, Smart
-from .backward.fields import ENGAGED, UNANSWERED, Condition, Outcome, S
+from .backward.fields import ENGAGED, UNANSWERED, Outcome, S
 from .backward.fields import Call as Request
 from .engagement import Call, Cancel, Engagements, Pass
 from .vocabulary import Part
@@ -29,7 +30,7 @@ PASSES = {Outcome.AWAITED: Pass.AWAITED, Outcome.RUNNING: Pass.RUNNING, Outcome.
 
 
 class Coarse(Engagements):
-    """The coarser system, in which each fault is a step like any other: it happens any number of times."""
+    """The coarser system, in which each fault is an ordinary step and happens any number of times."""
 
     @classmethod
     def declarations(cls) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def mapping(fine: Backward, target: Coarse, attempt: int = 0) -> dict[str, Expr]
 
 
 def is_engaged(fine: Backward, s: S, w: int, attempt: int) -> Condition:
-    """Has the worker's part something to do? In the wave of marks the root has, and a worker that owes an answer."""
+    """Is the worker's part engaged? In the wave of marks, the root is, and each worker that owes a mark's answer."""
     busy = s.phase[w].isin(ENGAGED)
     if isinstance(fine, Smart):
         busy = or_(busy, and_(s.phase[w] == Part.MARKING, or_(w == fine.shape.home, fine.holds_mark(s, w))))
@@ -79,7 +80,7 @@ def is_engaged(fine: Backward, s: S, w: int, attempt: int) -> Condition:
 
 
 def has_failed(fine: Backward, s: S, w: int, attempt: int) -> Condition:
-    """Is the worker dead, or its part dropped, or does it know that the pass is over?"""
+    """Is the worker dead, or its part dropped, or is the pass over there?"""
     over = fine.is_over(s, w, attempt) if isinstance(fine, Ours) else s.released[w]
     dropped = s.phase[w].isin((Part.FAILED, Part.CANCELLED))
     return or_(over, ~s.alive[w], and_(fine.here(s, w, attempt), dropped))
@@ -94,7 +95,7 @@ def translated(value: Expr, names: Mapping[Any, enum.Enum], other: enum.Enum) ->
 
 
 def chosen(member: Expr, values: Sequence[Condition]) -> Condition:
-    """The value of a member, out of one value for each."""
+    """The value of a member, selected from one value per member."""
     *before, found = values
     for k, value in enumerate(before):
         found = ite(member == k, value, found)
@@ -102,5 +103,5 @@ def chosen(member: Expr, values: Sequence[Condition]) -> Condition:
 
 
 def ends(call: Expr, worker: Expr, under_way: Sequence[Condition], at: Sequence[int]) -> Condition:
-    """Is the worker that end of a call, if the call is under way?"""
+    """Is the worker at this end of a call that is under way?"""
     return or_(*(and_(call == k, worker == w, there) for k, (there, w) in enumerate(zip(under_way, at, strict=True))))

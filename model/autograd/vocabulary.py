@@ -1,21 +1,21 @@
 """The names of distributed autograd: states, messages, errors. The runtime may import these, nothing else of the model.
 
-The value of a state is the sentence that a chart shows under its name; the value of a message or of an error says what
-it tells.
+The value of a state is the sentence that a chart shows under its name; the value of a message or of an error describes
+its meaning.
 """
 
 import enum
 
 
 class Edition(enum.Enum):
-    """One protocol in variants; the same properties are asked of each. Ours has two modes: see `Mode`."""
+    """The variants of one protocol, which have the same properties. Ours has two modes: see `Mode`."""
 
     TORCH = "FAST, the design note as torch 2.13 builds it: no pass numbers, nothing is cancelled"
     TRYSTATE = "FAST, ours: numbered passes, termination over all messages, cancelling, deadlines"
 
 
 class Mode(enum.Enum):
-    """Which sends a pass of ours waits for."""
+    """The sends that a pass of ours waits for."""
 
     FAST = "every send of the context"
     SMART = "the sends that the roots reach: a wave marks them first"
@@ -34,11 +34,11 @@ class NodeKind(enum.Enum):
 class NodeState(enum.Enum):
     """A node in one pass."""
 
-    UNREACHED = "nobody counts on it"
+    UNREACHED = "its gradient is not counted"
     WAITING = "some of its inputs are missing"
-    READY = "all of its inputs are there"
-    EXECUTED = "has run, and fed the nodes that follow"
-    CAPTURED = "a leaf: its gradient is the context's"
+    READY = "it has all inputs"
+    EXECUTED = "has run and fed the nodes that follow"
+    CAPTURED = "a leaf: its gradient belongs to the context"
     SHIPPED = "a recv: its gradient is sent to the send of its pair"
     SKIPPED = "its worker's part failed: it does not run, and its results are dropped"
 
@@ -46,15 +46,15 @@ class NodeState(enum.Enum):
 class Part(enum.Enum):
     """A worker's part of a pass."""
 
-    IDLE = "nothing of a pass is here"
+    IDLE = "has no part of a pass"
     MARKING = "takes part in the wave of marks"
     COUNTING = "has the first gradient; counts what each node waits for"
     RUNNING = "has nodes to run"
     PASSIVE = "has nothing to run; waits for gradients"
     DRAINING = "has run; waits for answers to its own requests"
-    DONE = "every node that counts has run"
-    FAILED = "has failed; in ours only the root, which tells all workers and waits for their answers"
-    CANCELLED = "is over: nothing of it is left"
+    DONE = "every node that is counted has run"
+    FAILED = "has failed; in ours only the root, which sends CANCEL to all workers and waits for their answers"
+    CANCELLED = "is over, and its data is dropped"
 
 
 class Message(enum.Enum):
@@ -69,7 +69,7 @@ class Message(enum.Enum):
 class Reply(enum.Enum):
     """The answer to a request."""
 
-    DONE = "the work that the request began is over; so many sends more, or fewer, have no gradient"
+    DONE = "the work that the request began is over; with the change in the number of sends without a gradient"
     FAILED = "the pass has failed here, or was refused"
 
 
@@ -92,9 +92,9 @@ class Failure(enum.Enum):
 class ContextState(enum.Enum):
     """A context on one worker."""
 
-    ABSENT = "no trace of it"
-    CREATED = "it is here; no other worker was told of it from here"
-    SHARED = "it is here; calls have taken it to other workers, or were answered"
+    ABSENT = "the worker has no record of it"
+    CREATED = "it is here; this worker has not sent it to another"
+    SHARED = "it is here; calls or answers have carried it to other workers"
     IN_USE = "a backward pass runs in it here"
     RELEASED = "it is over: here it never exists again"
 
@@ -113,9 +113,9 @@ class CleanUp(enum.Enum):
 
     NONE = "not sent, or answered"
     SENT = "on its way"
-    LOST = "lost: it is sent again in a while"
-    AGAIN = "taken in, and a copy is still on its way"
-    PASSING_ON = "taken in; answered when those that it was passed on to have answered"
+    LOST = "lost: it is sent again later"
+    AGAIN = "received, and a copy is still on its way"
+    PASSING_ON = "received; it is answered when all workers have answered to which it was passed on"
 
 
 class Shipped(enum.Enum):
@@ -123,41 +123,41 @@ class Shipped(enum.Enum):
 
     NONE = "not sent, or answered"
     SENT = "on its way"
-    RUNNING = "taken in: the worker's part of the pass runs"
-    DONE = "the answer is on its way: all is well"
+    RUNNING = "received: the worker's part of the pass runs"
+    DONE = "the answer is on its way: the part has succeeded"
     FAILED = "the answer is on its way: an error"
 
 
 class Counter(enum.Enum):
     """The ids of one worker."""
 
-    FRESH = "none given out"
-    COUNTING = "some are given out"
-    EXHAUSTED = "asked for one more than there are"
+    FRESH = "no id is given out"
+    COUNTING = "some ids are given out"
+    EXHAUSTED = "was asked for an id and had none left"
 
 
 class Record(enum.Enum):
     """A worker's record of another's context."""
 
-    UNHEARD = "never heard of it"
+    UNHEARD = "has no record of the context"
     HELD = "has the context"
-    BURIED = "remembers by its number that it is over"
-    BELOW = "knows by the mark that it is over: nothing is kept"
+    BURIED = "has a record, with its number, that it is over"
+    BELOW = "is below the mark, so it is over: the worker keeps nothing of it"
 
 
 class StepState(enum.Enum):
     """A distributed optimizer's step, at the worker that calls it."""
 
-    IDLE = "has not begun, or the one before has ended"
-    STEPPING = "the owners are told, and not all have answered"
+    IDLE = "has not begun, or the previous step has ended"
+    STEPPING = "the calls are sent to the owners, and not all have answered"
     RETURNED = "every owner has made its part"
-    RAISED = "an owner has failed, or was lost, or is late"
+    RAISED = "an owner has failed, was lost or is late"
 
 
 class OwnerStep(enum.Enum):
     """An owner's part of a distributed optimizer's step."""
 
-    NONE = "it has none, or it is over"
+    NONE = "it has no part, or its part is over"
     SENT = "the call is on its way"
     WAITING = "waits for the steps of others"
     INSIDE = "has the gradients, and has yet to change the parameter"
@@ -176,11 +176,11 @@ class OwnerState(enum.Enum):
 class Handle(enum.Enum):
     """A worker's handle of another's value: its fork of an RRef."""
 
-    NONE = "it has none"
+    NONE = "it has no handle"
     PASSED = "one is on its way to it"
-    HELD = "has one that the owner does not know yet"
-    CONFIRMED = "has one that the owner knows"
-    FAILED = "has one, and was told that there is no value"
+    HELD = "has one that the owner has not recorded yet"
+    CONFIRMED = "has one that the owner has recorded"
+    FAILED = "has one without a value"
 
 
 class News(enum.Enum):
@@ -188,8 +188,8 @@ class News(enum.Enum):
 
     NONE = "none"
     FORKED = "to the owner: this worker has the fork"
-    KNOWN = "the owner's answer: it knows the fork"
-    GONE = "the owner's answer: there is no value"
+    KNOWN = "the owner's answer: it has recorded the fork"
+    GONE = "the owner's answer: the value no longer exists"
     ACCEPTED = "to the worker that passed it on: the owner has answered"
 
 
@@ -202,11 +202,11 @@ class WorkerState(enum.Enum):
     AWAY = "has not called init_rpc"
     MEETING = "its entry is in the store; waits for those of all others"
     CONNECTING = "has read the entries; connects to all others"
-    SERVING = "init_rpc has returned: it calls, and is called"
+    SERVING = "init_rpc has returned: it calls others and serves their calls"
     PARTING = "in a graceful shutdown"
     COUNTING = "in a graceful shutdown; its numbers are in the store, and it waits for those of all others"
     ENDED = "the graceful shutdown has returned"
-    RAISED = "the graceful shutdown has raised; all is closed"
+    RAISED = "the graceful shutdown has raised; all connections are closed"
     CLOSED = "a shutdown that is not graceful has returned"
     REFUSED = "init_rpc has raised"
     DEAD = "has died"
@@ -219,4 +219,4 @@ class Delivery(enum.Enum):
     SENT = "the request is on its way"
     RUNNING = "the function runs"
     ANSWERED = "the answer is on its way"
-    OVER = "nothing of it is left"
+    OVER = "the call is over"

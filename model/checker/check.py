@@ -1,29 +1,36 @@
-"""Check a system: turn its declarations into watches, let an engine search, and read the verdicts off what it found.
+"""Check a system: turn its declarations into watches, let an engine search, and derive the verdicts from its results.
 
-*Theory of operation.* `check` builds a kernel, makes the watches, chooses an engine (`estimate`), and calls `explore`
-once: that decides all but liveness, and shows which steps and claimed moves never happen. Then `leads_to` asks the
-engine for a lasso, once for each member. All of it runs on the caller's thread. Three things can go wrong. A reachable
-step contradicts its declaration (a value out of range, a move that is not claimed): that is an error, and no verdict. A
-limit or an allocation ends the search: its findings stay, the rest is not decided. The engine cannot take the system (a
-cell too wide, members that differ under symmetry): that is refused before the search.
+*Theory of operation.* `check` builds a kernel, makes the watches, chooses an engine (`estimate`) and calls `explore`
+once. This call decides all properties except liveness, and finds the steps and claimed moves that never happen. Then
+the engine searches for a lasso for each `leads_to`, once for each member. Everything runs on the caller's thread.
+
+Failures:
+
+- A reachable step contradicts its declaration: a value is out of range, or a move is not claimed. `check` raises an
+  error and returns no verdict.
+- A limit or a failed allocation ends the search. Its finds stay. All other properties are not decided.
+- The engine cannot represent the system: a cell is too wide, or the members are not interchangeable under symmetry. The
+  system is refused before the search.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError, LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, placeholder
+from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, parts, placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
-from ..language.transitions import Arc, Transition
+from ..language.transitions import Arc, Kind, Transition
 from .engine import Engine, OnProgress, memory_ended, quiet
-from .estimate import Choice, choose
+from .estimate import Choice, Options, choose
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
 from .verdicts import Counterexample, Report, Status, Verdict
 
@@ -33,13 +40,16 @@ if TYPE_CHECKING:
     from .explicit.storage import Storage
     from .explicit.workers import Workers
 
-ENGINES = ("interpret", "explicit", "symbolic")
-DECIDING = {  # the watch that decides a property; liveness has none
+ENGINES = {  # name -> module and class, loaded on demand: a declaration needs neither numpy nor decision diagrams
+    "interpret": ("reference.engine", "ReferenceEngine"), "explicit": ("explicit.engine", "ExplicitEngine"),
+    "symbolic": ("symbolic.engine", "SymbolicEngine"),
+}  # fmt: skip
+DECIDING = {  # form of a property -> the watch that decides it; no watch decides liveness
     Form.ALWAYS: WatchKind.ALWAYS, Form.SOMETIMES: WatchKind.SOMETIMES, Form.STEP: WatchKind.STEP,
     Form.DEADLOCK: WatchKind.DEADLOCK,
 }  # fmt: skip
 
-DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests where it says it may
+DEADLOCK_FREEDOM = Property(  # every system has it: without a fault, the system stops only in states that it declares
     "deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", ""
 )
 
@@ -54,64 +64,65 @@ def check(
     Args:
         system: the system, built for its sizes, edition and faults.
         engine: `auto`, or one of `ENGINES`.
-        symmetry: explore one state of each orbit, where the members of the only index can be exchanged.
-        limits: where the search stops; what is open then is not decided.
-        on_progress: called about eight times a second with how far the search is.
-        expect: what is known to be violated, and why: property -> a few words.
-        properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
-        workers: among whom the engine explicit shares a large search; the report does not depend on it.
-        storage: where the engine explicit keeps states that have no room in memory, and the search, to go on with it.
-        ranks: the processes that hold the states of the engine explicit together, each of which calls this alike: the
-            report of the first is the one of a search alone, the others have no liveness.
+        symmetry: explore one state of each orbit, if the members of the only index are interchangeable.
+        limits: where the search stops; a property that is still open then is not decided.
+        on_progress: called about eight times a second with the progress of the search.
+        expect: the known violations: property -> a few words on the cause.
+        properties: the names of the properties to decide; by default all of them, and `deadlock_freedom`.
+        workers: share a large search of the engine explicit; the report does not depend on them.
+        storage: keeps the states of the engine explicit that do not fit in memory, and the search, to resume it.
+        ranks: the processes that together hold the states of the engine explicit. Each calls this with the same
+            arguments. The first gets the same report as a single process; the reports of the others have no liveness.
 
     Raises:
-        DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
-            claim to; the text names the line and the step.
+        DeclarationError: a reachable step leaves a field's range, or moves a machine in a way that it does not
+            claim; the text names the line and the step.
         UsageError: no such engine or property; or symmetry where it would not be sound; or a storage of another
             search, or for another engine.
         UnavailableError: the engine's package is not installed.
-        RankLost: one of `ranks` is gone.
+        RankLost: one of `ranks` has ended or does not answer.
     """
-    limits, known = limits or Limits(), [*system.properties, DEADLOCK_FREEDOM]
+    options = Options(engine, symmetry, limits or Limits(), on_progress, workers, storage, ranks)
+    known = [*system.properties, DEADLOCK_FREEDOM]
     _refuse_unknown(system, known, "expect", expect or ())
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
-    if storage is not None and engine not in ("auto", "explicit"):
-        raise UsageError(f"the engine {engine} keeps its states in memory: use --engine explicit with --spill")
-    choice = Choice(engine, f"{engine}, as asked")
-    try:
-        wanted = list(watches(kernel, asked))
-        if ranks is not None:
-            choice = Choice(engine, f"{engine}, number of ranks: {ranks.count}")
-        elif storage is not None:
-            choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
-        elif engine == "auto":
-            choice = choose(kernel, symmetry, wanted, limits, on_progress, workers)
-        searcher = choice.searcher or make_engine(
-            choice.engine, kernel, limits, on_progress, symmetry, workers, storage, ranks
-        )
-        exploration = choice.seen or searcher.explore(wanted)
-    except MemoryError:  # before the search began, which stops by itself
-        searcher = None
-        exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
-    except RecursionError:
-        raise _too_deep(system) from None
+    choice, exploration = _explored(kernel, asked, options)
     _settle(exploration)
     _refuse_broken(kernel, exploration)
-    verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
+    verdicts = [_verdict(choice.searcher, exploration, p, symmetry) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
-    reason = choice.reason + (f"; went on from {exploration.resumed:,} states" if exploration.resumed else "")
+    reason = choice.reason + (f"; resumed from {exploration.resumed:,} states" if exploration.resumed else "")
     return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason, expect or {})
 
 
-def _too_deep(system: System) -> UsageError:
-    return UsageError(
-        f"{system.label}: a tree of a step or a property is nested more deeply than Python calls may be "
-        f"({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many assignments, "
-        "or raise sys.setrecursionlimit"
-    )
+def _explored(kernel: Kernel, asked: Iterable[Property], options: Options) -> tuple[Choice, Exploration]:
+    """The engine and its exploration; without an engine if memory ran out before the search began."""
+    engine, storage = options.engine, options.storage
+    if storage is not None and engine not in ("auto", "explicit"):
+        raise UsageError(f"the engine {engine} keeps its states in memory: use --engine explicit with --spill")
+    choice = Choice(engine, f"{engine}, as requested")
+    try:
+        wanted = list(watches(kernel, asked))
+        if options.ranks is not None:
+            choice = Choice(engine, f"{engine}, number of ranks: {options.ranks.count}")
+        elif storage is not None:
+            choice = Choice("explicit", "explicit: it alone keeps states outside of memory")
+        elif engine == "auto":
+            choice = choose(kernel, wanted, options)
+        searcher = choice.searcher or make_engine(choice.engine, kernel, options)
+        return replace(choice, searcher=searcher), choice.seen or searcher.explore(wanted)
+    except MemoryError:  # raised before `explore`, which handles its own
+        stopped = memory_ended(options.limits)
+        return replace(choice, searcher=None), Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, stopped)
+    except RecursionError:
+        raise UsageError(
+            f"{kernel.system.label}: a tree of a step or a property is nested more deeply than Python's recursion "
+            f"limit ({sys.getrecursionlimit()}): write count() for a long sum and a loop over an index for many "
+            "assignments, or raise sys.setrecursionlimit"
+        ) from None
 
 
 def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:
@@ -121,11 +132,10 @@ def _refuse_unknown(system: System, known: Iterable[Property], argument: str, gi
             raise UsageError(f"{argument} has no property {name!r}: {system.name} has {', '.join(names)}")
 
 
-def make_engine(
-    name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool, workers: Workers | None,
-    storage: Storage | None = None, ranks: Ranks | None = None,
-) -> Engine:  # fmt: skip
-    """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
+def make_engine(name: str, kernel: Kernel, options: Options) -> Engine:
+    """The engine of this name, or the engine that several ranks share."""
+    basic = kernel, options.limits, options.on_progress
+    symmetry, storage, ranks = options.symmetry, options.storage, options.ranks
     if symmetry and name != "explicit":
         raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
     if ranks is not None:
@@ -138,24 +148,17 @@ def make_engine(
             raise UsageError(
                 "ranks keep their states in parts: give each the storage that trystate.search.rank_storage opens"
             )
-        return PartitionedEngine(kernel, limits, on_progress, ranks=ranks, storage=storage, symmetry=symmetry)
-    if name == "interpret":
-        from .reference.engine import ReferenceEngine
-
-        return ReferenceEngine(kernel, limits, on_progress)
-    if name == "explicit":
-        from .explicit.engine import ExplicitEngine
-
-        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry, workers=workers, storage=storage)
-    if name == "symbolic":
-        from .symbolic.engine import SymbolicEngine
-
-        return SymbolicEngine(kernel, limits, on_progress)
-    raise UsageError(f"no engine {name!r}: choose one of auto, {', '.join(ENGINES)}")
+        return PartitionedEngine(*basic, ranks=ranks, storage=storage, symmetry=symmetry)
+    if name not in ENGINES:
+        raise UsageError(f"no engine {name!r}: choose one of auto, {', '.join(ENGINES)}")
+    module, engine = ENGINES[name]
+    own = {"symmetry": symmetry, "workers": options.workers, "storage": storage} if name == "explicit" else {}
+    made: Engine = getattr(import_module(f".{module}", __package__), engine)(*basic, **own)
+    return made
 
 
 def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Iterator[Watch]:
-    """The watches that decide these properties but liveness, and that find steps which never happen."""
+    """The watches that decide these properties, except liveness, and that find steps that never happen."""
     system = kernel.system
     for p in (*system.properties, DEADLOCK_FREEDOM) if properties is None else properties:
         yield from _deciding(kernel, p)
@@ -175,10 +178,10 @@ def _ranges(kernel: Kernel, i: Instance) -> Iterator[Watch]:
 
 
 def explore_whole(system: System, limits: Limits | None = None) -> tuple[ExplicitEngine, Exploration]:
-    """Every state and step of a system: the engine, whose `explored()` is the graph, and what its search has counted.
+    """Explore every state and step of a system; returns the engine, whose `explored()` is the graph, and the counts.
 
     Raises:
-        LimitReached: the system is too large; the text says which limit ended the search.
+        LimitReached: the system is too large; the text names the limit that ended the search.
         DeclarationError: a reachable step leaves a field's range; the text names the line and the step.
     """
     from .explicit.engine import ExplicitEngine
@@ -193,7 +196,7 @@ def explore_whole(system: System, limits: Limits | None = None) -> tuple[Explici
 
 
 def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
-    """The watches that decide one property; none for liveness."""
+    """The watches that decide one property; no watches for liveness."""
     if p.form not in DECIDING:
         return
     key = WatchKey(DECIDING[p.form], p.name)
@@ -202,7 +205,8 @@ def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
     elif p.form is Form.SOMETIMES:
         yield Watch(key, p.exprs[0], {})
     elif p.form is Form.DEADLOCK:
-        yield Watch(key, not_(kernel.system.terminal), {}, idle=kernel.progress_instances)
+        idle = tuple(i for i in kernel.instances if i.transition.kind is not Kind.FAULT)
+        yield Watch(key, not_(kernel.system.terminal), {}, idle=idle)
     else:
         for i in kernel.instances:
             condition = (p.conditions or {}).get(i.transition.name, TRUE)
@@ -242,31 +246,30 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
     other = placeholder(0, sort)
     asked = [machine.moved(i.transition, a.source, a.dest, other) for a in machine.arcs(i.transition, "others")]
     tree = or_(machine.unclaimed(i.transition, other, "others"), *asked)
-    others = {k for (k,) in differing(kernel.bound(tree, i.binding), FALSE, (other,))}
+    others = {k for (k,) in differing(kernel.substituted(tree, i.binding), FALSE, (other,))}
     for k in sorted(own | others):
         yield const(k, sort), "self" if k in own else "others"
 
 
 def fields_read(expr: Expr) -> frozenset[str]:
     """The names of the fields that a tree reads."""
-    inner = frozenset[str]().union(*(fields_read(x) for x in expr.args if isinstance(x, Expr)))
-    return inner | {expr.name} if expr.op == "read" else inner
+    return frozenset(part.name for part in parts(expr) if part.op == "read")
 
 
 def _settle(exploration: Exploration) -> None:
-    """A property whose watch has no answer stays open alone; a range, a claim or a step opens the whole search."""
+    """Mark the search as stopped if a watch of a range, claim or step has no answer; a property alone stays open."""
     for key, reason in exploration.unanswered.items():
         if key.kind not in DECIDING.values() and key not in exploration.found:
             exploration.stopped = exploration.stopped or reason
 
 
 def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
-    """A declaration that a reachable step contradicts is an error, not a verdict: the nearest such step is told."""
+    """Raise an error for the nearest reachable step that contradicts its declaration: it is not a verdict."""
     for key, path in sorted(exploration.found.items(), key=lambda item: len(item[1].steps)):
         if key.kind not in (WatchKind.RANGE, WatchKind.UNCLAIMED) or key.instance is None:
             continue
         instance = kernel.instances[key.instance]
-        before, after = (kernel.decode(s) for s in path.states[-2:])
+        before, after = (kernel.system.decode(s) for s in path.states[-2:])
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
         if key.kind is WatchKind.RANGE:
             raise DeclarationError(
@@ -274,7 +277,7 @@ def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
             )
         raise DeclarationError(
             f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
-            f"claim ({changed}); add the arc to moves=, or mend the effect"
+            f"claim ({changed}); add the arc to moves=, or fix the effect"
         )
 
 

@@ -1,4 +1,4 @@
-"""The interface of every engine, so that the checker can ask any of them."""
+"""The common interface of the engines: the checker can use any of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search is: shown on a terminal while it runs."""
+    """The progress of a search, shown on a terminal while it runs."""
 
     engine: str
     phase: str
@@ -25,6 +25,7 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+REPORT_SECONDS = 0.12
 
 
 def quiet(_: Progress) -> None:
@@ -32,7 +33,7 @@ def quiet(_: Progress) -> None:
 
 
 class Engine(Protocol):
-    """One way of answering watches and lassos about a kernel. One engine object serves one search."""
+    """A search that answers the watches and lassos of a kernel. One engine object serves one search."""
 
     name: str
     limits: Limits
@@ -44,21 +45,21 @@ class Engine(Protocol):
         """Visit every reachable state, or stop at a limit; `found` has a shortest path per watch that occurs.
 
         For a watch with an instance the path ends with the step of that instance. An allocation that fails is a
-        limit too: the search stops, and keeps what it has found.
+        limit too: the search stops and keeps what it has found.
         """
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
         """After a complete `explore`: a weakly fair run through `premise` on which `goal` stays false from there on.
 
         Raises:
-            LimitReached: of memory or seconds.
+            LimitReached: the limit of memory or of seconds.
         """
 
 
 def memory_ended(limits: Limits) -> str:
-    """Why a search stopped whose allocation failed, in words."""
+    """The reason, in words, for a stop after a failed allocation."""
     limit = limits.memory_bytes >> 20
-    return f"stopped as the process got no more memory (limit {limit:,} MiB): free some, or check a smaller system"
+    return f"stopped since no memory could be allocated (limit {limit:,} MiB): free some, or check a smaller system"
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def memory_bounded(limits: Limits) -> Iterator[None]:
     """Turn an allocation that fails into a limit that is reached.
 
     Raises:
-        LimitReached: memory has ended.
+        LimitReached: memory ran out.
     """
     try:
         yield
@@ -75,7 +76,7 @@ def memory_bounded(limits: Limits) -> Iterator[None]:
 
 
 class Clock:
-    """Elapsed seconds against a limit. The only time in the checker; it decides when to stop, never what is true."""
+    """Elapsed seconds against a limit. Only this class reads time in the checker; a verdict never depends on it."""
 
     def __init__(self, limits: Limits) -> None:
         self.restart(limits)
@@ -89,7 +90,7 @@ class Clock:
         return time.perf_counter() - self._start
 
     def stop_reason(self, distinct: int, memory_bytes: int) -> str:
-        """Which limit has been passed, in words; empty if none."""
+        """The limit that has been passed, in words; empty if no limit has."""
         if distinct > self._limits.states:
             return f"stopped at {distinct:,} states (limit {self._limits.states:,}; raise it with --max-states)"
         if memory_bytes > self._limits.memory_bytes:
@@ -101,12 +102,31 @@ class Clock:
             )
         return ""
 
-    def check(self) -> None:
-        """Go on only within the seconds.
+    def check(self, memory_bytes: int = 0) -> None:
+        """Check the limits of seconds and of memory.
 
         Raises:
-            LimitReached: they are over.
+            LimitReached: a limit has been passed.
         """
-        reason = self.stop_reason(0, 0)
+        reason = self.stop_reason(0, memory_bytes)
         if reason:
             raise LimitReached(reason)
+
+
+class ShowingClock(Clock):
+    """A clock that also reports the progress of a search, once in `REPORT_SECONDS`."""
+
+    def __init__(self, limits: Limits, engine: str, on_progress: OnProgress) -> None:
+        super().__init__(limits)
+        self._engine = engine
+        self._on_progress = on_progress
+
+    def restart(self, limits: Limits) -> None:
+        super().restart(limits)
+        self._shown = 0.0
+
+    def show(self, phase: str, distinct: int, levels: int) -> None:
+        seconds = self.seconds
+        if seconds - self._shown >= REPORT_SECONDS:
+            self._shown = seconds
+            self._on_progress(Progress(self._engine, phase, distinct, max(0, levels - 1), seconds))

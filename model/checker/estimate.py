@@ -1,4 +1,4 @@
-"""Which engine fits a system: an estimate from a short look, said in words so that nobody has to guess."""
+"""Chooses the engine for a system by an estimate from a short search, and gives the reason in words."""
 
 from __future__ import annotations
 
@@ -13,15 +13,30 @@ from .engine import Engine, OnProgress
 from .kernel import Exploration, Kernel, Limits, Watch
 
 if TYPE_CHECKING:
+    from .explicit.ranks import Ranks
+    from .explicit.storage import Storage
     from .explicit.workers import Workers
 
 LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 10.0
-EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only pay beyond what fits
+EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams pay only if states do not fit in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to search a system: the arguments of `check`."""
+
+    engine: str
+    symmetry: bool
+    limits: Limits
+    on_progress: OnProgress
+    workers: Workers | None = None
+    storage: Storage | None = None
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine, and why; and, if the look was made with it, the engine itself, and what it saw."""
+    """An engine and the reason for it; if it made the short search, also the engine itself and its exploration."""
 
     engine: str
     reason: str
@@ -29,24 +44,21 @@ class Choice:
     seen: Exploration | None = None
 
 
-def choose(
-    kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress,
-    workers: Workers | None = None,
-) -> Choice:  # fmt: skip
-    """The engine for this system; what a look completes need not be explored again."""
-    if symmetry:
-        return Choice("explicit", "explicit: symmetry was asked for")
+def choose(kernel: Kernel, watches: Sequence[Watch], options: Options) -> Choice:
+    """The engine for this system; a system that the short search completes is not explored again."""
+    if options.symmetry:
+        return Choice("explicit", "explicit: symmetry was requested")
     initial = prod(len(cell.slot.initial) for cell in kernel.cells)
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
     from .explicit.engine import ExplicitEngine, Pause
 
-    guess = Guess(initial, limits)
+    guess = Guess(initial, options.limits)
     try:
         pause = Pause(LOOK_STATES, LOOK_SECONDS, guess.stop_reason)
-        engine = ExplicitEngine(kernel, limits, on_progress, pause=pause, workers=workers)
+        engine = ExplicitEngine(kernel, options.limits, options.on_progress, pause=pause, workers=options.workers)
     except UsageError as refused:
-        return _beside_explicit(kernel, watches, limits, on_progress, str(refused))
+        return _beside_explicit(kernel, watches, options, str(refused))
     seen = engine.explore(watches)
     if seen.complete and seen.distinct <= LOOK_STATES:
         return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
@@ -59,7 +71,7 @@ def choose(
 
 
 class Guess:
-    """How many states a search will see that is not over after a short look, and whether the engine can hold them."""
+    """Estimates the states of a search that the short look did not complete, and whether they fit the engine."""
 
     def __init__(self, initial: int, limits: Limits) -> None:
         self._initial = initial
@@ -68,31 +80,27 @@ class Guess:
         self.too_large = False
 
     def stop_reason(self, distinct: int, sizes: Sequence[int], bytes_per_state: float) -> str:
-        """Why the search should go on with diagrams; empty if it should not."""
+        """Why the search should continue with diagrams; empty if it should not."""
         states = max(self._initial, project(distinct, sizes))
         self.text = f"about {states:.0e} states"
         self.too_large = states > min(EXPLICIT_STATES_MAX, self._limits.memory_bytes / max(1.0, bytes_per_state))
         return self.text if self.too_large and _has_diagrams() else ""
 
 
-def _beside_explicit(
-    kernel: Kernel, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress, refused: str
-) -> Choice:  # fmt: skip
-    """The engine for a system that cannot be packed. Few values of a wide field may be reachable."""
+def _beside_explicit(kernel: Kernel, watches: Sequence[Watch], options: Options, refused: str) -> Choice:
+    """The engine for a system that cannot be packed; perhaps few values of its wide field are reachable."""
     from .reference.engine import ReferenceEngine
 
-    reference = ReferenceEngine(kernel, _look(LOOK_STATES_PLAIN, limits))
+    own = options.limits
+    look = Limits(min(LOOK_STATES_PLAIN, own.states), own.memory_bytes, min(LOOK_SECONDS, own.seconds))
+    reference = ReferenceEngine(kernel, look)
     seen = reference.explore(watches)
     if seen.complete:
-        reference.limits, reference.on_progress = limits, on_progress
+        reference.limits, reference.on_progress = own, options.on_progress
         return Choice("interpret", f"interpret: {seen.distinct:,} states; {refused}", reference, seen)
     if _has_diagrams():
         return Choice("symbolic", f"symbolic: more than {seen.distinct:,} states; {refused}")
     return Choice("interpret", f"interpret: the extra 'symbolic' is not installed; {refused}")
-
-
-def _look(states: int, limits: Limits) -> Limits:
-    return Limits(min(states, limits.states), limits.memory_bytes, min(LOOK_SECONDS, limits.seconds))
 
 
 def _has_diagrams() -> bool:
@@ -100,9 +108,10 @@ def _has_diagrams() -> bool:
 
 
 def project(distinct: int, sizes: Sequence[int]) -> int:
-    """How many states a search that was stopped would have seen, from the sizes of its levels.
+    """The estimated number of states of a search that was stopped, from the sizes of its levels.
 
-    Levels rise and fall about evenly; while they rise by a factor, half as many again are taken to rise by it.
+    Levels grow and shrink about evenly. While they grow by a factor, the estimate assumes that half as many further
+    levels grow by the same factor.
     """
     growth = max(1.0, sizes[-2] / max(1, sizes[-3])) if len(sizes) > 3 else 2.0
     return int(10 ** min(30.0, log10(2 * max(1, distinct)) + len(sizes) / 2 * log10(growth)))

@@ -1,10 +1,13 @@
-"""Known violations, declared: a check then fails on any other, and on a declared one that is no longer found."""
+"""Declared known violations: a check fails on any other violation, and on a declared one that it no longer finds."""
 
 from __future__ import annotations
 
 import enum
+import pkgutil
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..language.properties import Form
 from ..language.systems import System
@@ -13,11 +16,11 @@ from .verdicts import Coverage, Status, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A known defect of an edition: `name` is what `trystate replay` takes, `number` its short label.
+    """A known defect of an edition: `name` is the argument of `trystate replay`, `number` its short label.
 
-    For people who run torch: the symptom (`seen`), the options, calls or conditions that bring it about (`exposed`),
-    and a way round it in torch itself (`workaround`).
-    `since` and `until` are the first and the last release that is known to have it, as `2.12`; empty: no such end.
+    For people who run torch: the symptom (`seen`), the options, calls or conditions that cause it (`exposed`),
+    and a workaround in torch itself (`workaround`).
+    `since` and `until` are the first and the last release known to have it, such as `2.12`; empty: no such limit.
     """
 
     name: str
@@ -31,12 +34,18 @@ class Finding:
     until: str = ""
 
 
+def read_findings(module: str) -> dict[str, Finding]:
+    """The findings in `findings.toml` in the folder of a module, by name."""
+    rows = tomllib.loads((pkgutil.get_data(module, "findings.toml") or b"").decode())
+    return {row["name"]: Finding(number=number, **row) for number, row in rows.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One system to check, and what it is known to violate: property -> the findings that explain it.
+    """One system to check, and its known violations: property -> the findings that explain its violation.
 
-    `idle` names the `sometimes` that this size or set of faults cannot reach. With `max_faults`, at most so many of the
-    faults happen in a run, of any kinds.
+    `idle` names each `sometimes` that this size or set of faults cannot reach. With `max_faults`, at most that many
+    faults of all kinds together happen in a run.
     """
 
     system: type[System]
@@ -49,7 +58,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The system with its edition, sizes and faults, in one line, told without building it."""
+        """The system with its edition, sizes and faults, in one line, without building it."""
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         faults = f" with {', '.join(self.faults)}" if self.faults else ""
         together = f", any {self.max_faults}" if self.max_faults is not None else ""
@@ -57,22 +66,31 @@ class Run:
         return f"{self.system.__name__}({sizes}){edition}{faults}{together}"
 
     def expecting(self, violations: Mapping[str, tuple[str, ...]]) -> Run:
-        """The run, with more violations that are known: property -> why."""
+        """The run with further known violations: property -> its findings."""
         return replace(self, findings={**self.findings, **violations})
 
     def build(self) -> System:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.max_faults, **self.sizes)
 
 
-def explained(found: Mapping[str, str | tuple[str, ...]], *known: Mapping[str, Finding]) -> dict[str, tuple[str, ...]]:
-    """Property -> the names of the findings that explain its violation; each may be given as one number or several."""
-    names = {finding.number: name for findings in known for name, finding in findings.items()}
+Found = Mapping[str, Any]
+"""Property -> the number of the finding that explains its violation, or the numbers of several."""
+
+
+def search(
+    known: Mapping[str, Finding], system: type[System], edition: enum.Enum, *faults: str,
+    sizes: Mapping[str, int] | None = None, idle: tuple[str, ...] = (), max_faults: int | None = None,
+    **found: str | tuple[str, ...],
+) -> Run:  # fmt: skip
+    """One planned search; `found`: for each property, the numbers of the findings that explain its violation."""
+    names = {finding.number: name for name, finding in known.items()}
     several = {name: (numbers,) if isinstance(numbers, str) else numbers for name, numbers in found.items()}
-    return {name: tuple(names[number] for number in numbers) for name, numbers in several.items()}
+    findings = {name: tuple(names[number] for number in numbers) for name, numbers in several.items()}
+    return Run(system, sizes or {}, edition, faults, findings, idle, max_faults)
 
 
 class Judgement(enum.Enum):
-    """A verdict beside what is known of the run."""
+    """A verdict compared with the known violations of the run."""
 
     HOLDS = "holds"
     KNOWN = "violated, known"
@@ -87,7 +105,7 @@ class Judgement(enum.Enum):
 
 
 def judge(verdict: Verdict, run: Run) -> Judgement:
-    """Compare one verdict of a planned run with what is known of the run."""
+    """Compare one verdict of a planned run with the known violations of the run."""
     if verdict.status is Status.NOT_DECIDED:
         return Judgement.NOT_DECIDED
     name = verdict.property.name
@@ -100,9 +118,9 @@ def judge(verdict: Verdict, run: Run) -> Judgement:
 def adopt(system: System, runs: Iterable[Run]) -> Run:
     """The run that the plan implies for a system outside it.
 
-    A violation found with some faults stays one with more of them; nothing is implied about other editions. A state
-    that some planned run cannot reach, another size need not reach either. Findings taken over this way are allowed,
-    not demanded: see `judge_adopted`.
+    A violation that some faults cause also happens with more faults; nothing is implied about other editions. A state
+    that some planned run cannot reach need not be reachable at another size. Findings adopted in this way are allowed,
+    but not required: see `judge_adopted`.
     """
     findings: dict[str, tuple[str, ...]] = {}
     idle: set[str] = set()
@@ -126,7 +144,7 @@ def judge_adopted(verdict: Verdict, run: Run) -> Judgement:
 
 
 def covered_with(system: System) -> str:
-    """The name of the system in whose coverage a run counts.
+    """The name of the system whose coverage a run counts towards.
 
     A class that adds steps to an edition counts with the edition's own runs, which cover the steps that it inherits.
     """
@@ -135,7 +153,7 @@ def covered_with(system: System) -> str:
 
 
 def gaps(coverages: Iterable[Coverage]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Transitions that fired in none of the runs of a system and edition, and claimed moves that none of them made.
+    """Transitions that fired in no run of a system and edition, and claimed moves that no run made.
 
     A transition counts only where it exists, and a move only where its transition does.
     """

@@ -1,7 +1,7 @@
-"""The reference: one state at a time, in plain Python, on the trees as they were traced.
+"""The reference: evaluates the traced trees on one state at a time, in plain Python.
 
 Nothing is unrolled, packed or vectorised here; a tree becomes nested closures over a state (a tuple of ints)
-and an environment (what each variable stands for). The other engines are compared with this one.
+and an environment (the value of each variable). Tests compare the other engines with this one.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Interpreter:
         self._evaluators: dict[Expr, Evaluator] = {}
 
     def holds(self, expr: Expr, state: State, binding: Binding | None = None) -> bool:
-        """Does the condition hold in this state, with its parameters as bound?"""
+        """Whether the condition holds in this state, with its parameters bound by `binding`."""
         return bool(self.evaluator(expr)(state, Env(binding)))
 
     def value(self, expr: Expr, state: State, binding: Binding | None = None) -> int:
         return int(self.evaluator(expr)(state, Env(binding)))
 
     def allowed(self, instance: Instance, state: State) -> bool:
-        """Does the guard hold? (The step may still change nothing.)"""
+        """Whether the guard holds. (The step may still change nothing.)"""
         return self.holds(instance.transition.guard, state, instance.binding)
 
     def apply(self, instance: Instance, state: State) -> State:
-        """The state after the step's effects, whatever its guard says."""
+        """The state after the step's effects, whether its guard holds or not."""
         after = list(state)
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]

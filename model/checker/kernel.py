@@ -1,14 +1,15 @@
-"""A system made ready for the engines: its transitions per binding, and what a search has to watch for.
+"""A system prepared for the engines: its transitions per binding, and the conditions that a search looks for.
 
 *Theory of operation.* A kernel lists the cells of a state (a field, or its member at given indices) and the instances
-of the transitions, and closes trees: parameters are put in, quantifiers unrolled, cells that no step assigns replaced
-by their value. Closing is lazy and remembered, so one kernel serves all engines of a check, on one thread; its work
-grows with the members of a system, since only the members that a tree names are looked at (`expressions.differing`).
+of the transitions. It closes trees: it substitutes parameters, unrolls quantifiers, and replaces each cell that no step
+assigns by its value. Trees are closed on demand and cached, so one kernel serves all engines of a check, on one thread.
+To close an effect, the kernel considers only the members that the tree names (`expressions.differing`). So its work is
+proportional to the number of members of a system.
 
-An engine answers two kinds of question only. A *watch* asks for the nearest reachable state in which a
-condition holds (and, if it names an instance, from which that step is taken): invariants, reachable states,
-step properties, claimed moves, effects out of range, deadlocks and steps that never happen are all watches.
-A *lasso* asks for a weakly fair infinite run on which a goal stays false.
+An engine answers only two kinds of question. A *watch* requests the nearest reachable state in which a condition holds.
+If the watch names an instance, this step must also be taken from the state. Invariants, reachable states, step
+properties, claimed moves, effects out of range, deadlocks and steps that never happen are all watches. A *lasso*
+requests a weakly fair infinite run on which a goal stays false.
 
 A step that changes nothing is not a step.
 """
@@ -67,7 +68,7 @@ class WatchKind(enum.StrEnum):
 
 
 class Move(NamedTuple):
-    """A claimed move: which machine, made by which transition, of its own member ("self") or of "others"."""
+    """A claimed move of a machine by a transition: of the transition's own member ("self") or of another ("others")."""
 
     machine: str
     transition: str
@@ -77,11 +78,11 @@ class Move(NamedTuple):
 
 
 class WatchKey(NamedTuple):
-    """The name of a watch. Watches with one key are one question: it is answered where the first of them occurs.
+    """The name of a watch. Watches with the same key are one question: the first occurrence of any answers it.
 
     `subject` is a property, a transition (fired), a line of source (range), a machine (unclaimed) or a claimed move;
-    `instance` is the number of the step, where each is asked on its own. A tuple of strings, because a search looks
-    keys up again and again.
+    `instance` is the number of the step, if each step is a separate question. A key is a tuple of strings, because a
+    search looks keys up very often.
     """
 
     kind: WatchKind
@@ -91,11 +92,11 @@ class WatchKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step.
+    """Find a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step.
 
-    No instance of `idle` takes a step there. Where only whether it happens is asked, not how (`path` is false), an
-    engine may answer with `NO_PATH`. A condition that is a function is built when it is asked for: most steps that a
-    system of many members declares are never taken in a small search, and nothing is asked of those.
+    No instance of `idle` takes a step there. If `path` is false, the watch needs no run, and an engine may answer with
+    `NO_PATH`. A condition that is a function is built when it is first needed: in a small search of a system with many
+    members, most declared steps are never taken, and their conditions are never needed.
     """
 
     key: WatchKey
@@ -123,9 +124,9 @@ NO_PATH = Path((), ())
 
 @dataclass(frozen=True, slots=True)
 class Lasso:
-    """A path whose last state equals the state at `loop`: from there on it goes round for ever.
+    """A path whose last state equals the state at `loop`: from there it repeats for ever.
 
-    A lasso with `loop == len(path.steps)` stays in its last state: nothing that must happen can.
+    A lasso with `loop == len(path.steps)` stays in its last state: no fair step is enabled there.
     """
 
     path: Path
@@ -134,10 +135,10 @@ class Lasso:
 
 @dataclass(slots=True)
 class Exploration:
-    """The result of a search. `stopped` says which limit ended it early, if one did.
+    """The result of a search. `stopped` names the limit that ended it early, if a limit did.
 
-    `unanswered` has the watches that were too large although the search was complete: key -> which limit. It went on
-    from `resumed` states that an earlier search had kept.
+    `unanswered` has the watches that were too large although the search was complete: key -> the limit. `resumed` is
+    the number of states that were resumed from an earlier search.
     """
 
     engine: str
@@ -160,7 +161,7 @@ class Exploration:
 class Limits:
     """Where a search stops: distinct states, memory in bytes, wall-clock seconds.
 
-    Decision diagrams count states without holding them: the engine symbolic stops at memory and seconds only.
+    Decision diagrams count states without holding them: the engine symbolic stops only at memory and seconds.
     `memory_bytes` bounds the data of an engine. Its default is not measured: the command line and `trystate.check`
     pass a share of the memory that the machine has left.
     """
@@ -171,7 +172,7 @@ class Limits:
 
 
 class Kernel:
-    """One system's cells and instances, and closed (index-free) trees for the engines that want them."""
+    """One system's cells and instances, and ground (index-free) trees for the engines that need them."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -182,18 +183,20 @@ class Kernel:
             for indices in product(*(range(p.sort.size) for p in t.params)):
                 instances.append(Instance(len(instances), t, indices))
         self.instances = tuple(instances)
-        self.frozen = self._frozen()
-        constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
+        self.constant_cells = self._constant_cells()
+        constants = {
+            self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.constant_cells.items()
+        }
         self._unrolling = Unrolling(constants)
         self._effects: dict[int, dict[int, Expr]] = {}
-        self._bound: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
+        self._substitutions: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
 
     def initial_states(self) -> Iterator[State]:
-        """The initial states, one by one: there may be more than any limit allows."""
+        """Yield the initial states one by one: they may be more than any limit allows."""
         return product(*(cell.slot.initial for cell in self.cells))
 
-    def _frozen(self) -> dict[int, int]:
-        """Position -> value of the cells that no step assigns: a fault that is off leaves its fields alone."""
+    def _constant_cells(self) -> dict[int, int]:
+        """Position -> value of each cell that no step assigns, such as the fields of a fault that is switched off."""
         written = {name for t in self.system.transitions for name in t.effects}
         return {
             k: cell.slot.initial[0]
@@ -201,35 +204,35 @@ class Kernel:
             if cell.slot.name not in written and len(cell.slot.initial) == 1
         }
 
-    def bound(self, expr: Expr, binding: Binding) -> Expr:
-        """The tree with its parameters put in."""
+    def substituted(self, expr: Expr, binding: Binding) -> Expr:
+        """The tree with its parameters substituted."""
         key = tuple(sorted((var.serial, value) for var, value in binding.items()))
-        if key not in self._bound:
-            self._bound[key] = ({var: const(value, var.sort) for var, value in binding.items()}, {})
-        return substitute(expr, *self._bound[key])
+        if key not in self._substitutions:
+            self._substitutions[key] = ({var: const(value, var.sort) for var, value in binding.items()}, {})
+        return substitute(expr, *self._substitutions[key])
 
-    def closed(self, expr: Expr, binding: Binding) -> Expr:
-        """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
-        return expand(self.bound(expr, binding), self._unrolling)
+    def ground(self, expr: Expr, binding: Binding) -> Expr:
+        """The tree with parameters substituted and quantifiers unrolled: it reads cells and has no variables."""
+        return expand(self.substituted(expr, binding), self._unrolling)
 
     def guard(self, instance: Instance) -> Expr:
-        return self.closed(instance.transition.guard, instance.binding)
+        return self.ground(instance.transition.guard, instance.binding)
 
     def effects(self, instance: Instance) -> dict[int, Expr]:
         """Position of each cell that the step may change -> the tree of its new value."""
         found = self._effects.get(instance.number)
         if found is None:
-            found = self._effects[instance.number] = self._close_effects(instance)
+            found = self._effects[instance.number] = self._ground_effects(instance)
         return found
 
-    def _close_effects(self, instance: Instance) -> dict[int, Expr]:
+    def _ground_effects(self, instance: Instance) -> dict[int, Expr]:
         out: dict[int, Expr] = {}
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]
             places = slot.placeholders()
-            taken = self.bound(body, instance.binding)
+            taken = self.substituted(body, instance.binding)
             for indices in differing(taken, slot.identity(), places):
-                value = self.closed(taken, dict(zip(places, indices, strict=True)))
+                value = self.ground(taken, dict(zip(places, indices, strict=True)))
                 if value is not self.cell_read(name, indices):
                     out[self.position[name, indices]] = value
         return out
@@ -244,9 +247,9 @@ class Kernel:
         return or_(*(not_(equal(self.cell_read(*self.cells[k].key), value)) for k, value in effects))
 
     def out_of_range(self, instance: Instance) -> Iterator[tuple[str, Callable[[], Expr]]]:
-        """For each line that could leave a value out of its field's range: the line, and the condition that it does.
+        """For each line that could leave a value out of its field's range: the line, and the condition that it does so.
 
-        A value that a later line replaces does not count: two lines may name one member by two indices.
+        A value that a later line replaces does not count: two lines may name the same member by two indices.
         """
         for number, write in enumerate(instance.transition.writes, 1):
             slot = self.system.slots[write.field]
@@ -259,14 +262,14 @@ class Kernel:
             yield write.line, partial(self._leaves_range, instance, write, later)
 
     def _leaves_range(self, instance: Instance, write: Write, later: Sequence[Write]) -> Expr:
-        """Closed condition: this line leaves a value out of its field's range, and no later one replaces it."""
+        """Closed condition: this line leaves a value out of its field's range, and no later line replaces the value."""
         sort = self.system.slots[write.field].sort
         loops = [i for i in write.indices if i.role is Role.PLACEHOLDER]
         out = []
         for members in product(*(range(v.sort.size) for v in loops)):
             binding = {**instance.binding, **dict(zip(loops, members, strict=True))}
-            tree = self.closed(write.value, binding)
-            place = [self.closed(i, binding) for i in write.indices]
+            tree = self.ground(write.value, binding)
+            place = [self.ground(i, binding) for i in write.indices]
             replaced = or_(*(self._assigns(w, instance, place) for w in later))
             out.append(and_(or_(lift(sort.low) > tree, tree > sort.high), not_(replaced)))
         return or_(*out)
@@ -274,12 +277,4 @@ class Kernel:
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:
         """Closed condition: this line assigns the member at these indices. A loop assigns every member."""
         pairs = [(i, at) for i, at in zip(write.indices, place, strict=True) if i.role is not Role.PLACEHOLDER]
-        return and_(*(equal(self.closed(i, instance.binding), at) for i, at in pairs))
-
-    @cached_property
-    def progress_instances(self) -> tuple[Instance, ...]:
-        """The instances that are no faults."""
-        return tuple(i for i in self.instances if i.transition.kind is not Kind.FAULT)
-
-    def decode(self, state: State) -> dict[str, str]:
-        return self.system.decode(state)
+        return and_(*(equal(self.ground(i, instance.binding), at) for i, at in pairs))

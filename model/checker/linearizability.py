@@ -1,13 +1,13 @@
-"""Concurrent histories, and whether they are linearizable. Times are data: nothing in this module looks at a clock.
+"""Concurrent histories, and whether they are linearizable. Times are data: nothing in this module reads a clock.
 
-A history is linearizable (Herlihy and Wing, 1990) if every call can be given one moment between its invocation and its
-return, so that the calls in the order of these moments are a sequential run of the specification.
+A history is linearizable (Herlihy and Wing, 1990) if each call can have one moment between its invocation and its
+return, such that the calls, in the order of these moments, are a sequential run of the specification.
 
-The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993): place one of the calls that may
-come next, go back if that leads nowhere. It places calls only when a return asks for one ("just in time") and visits
-no configuration twice, both as in Lowe ("Testing for Linearizability", 2017). Linearizability is local (Herlihy and
-Wing, theorem 1), so keys that no call connects are judged one by one (Horn and Kroening, "Faster Linearizability
-Checking via P-Compositionality", 2015).
+The search is the algorithm of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993): place one of the calls
+that may come next, and go back if that leads nowhere. Like Lowe's algorithm ("Testing for Linearizability", 2017), it
+places calls only when a return requires one ("just in time"), and visits no configuration twice. Linearizability is
+local (Herlihy and Wing, theorem 1), so keys that no call connects are judged one by one (Horn and Kroening, "Faster
+Linearizability Checking via P-Compositionality", 2015).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ State = TypeVar("State", bound=Hashable)
 Operation = TypeVar("Operation", bound=Hashable)
 Outcome = TypeVar("Outcome", bound=Hashable)
 
-# No slots in what callers make: `Call[Operation, Outcome](...)` of a frozen dataclass with slots fails in Python 3.11.
+# The classes that callers create have no slots: `Call[Operation, Outcome](...)` fails with frozen and slots in 3.11.
 CONFIGURATIONS_MAX = 2_000_000  # about 200 bytes each
 SHOWN_MAX = 5  # outcomes that an explanation lists
-OUTCOME_MAX = 60  # characters of one of them
+OUTCOME_MAX = 60  # characters of one outcome
 
 
 @dataclass(frozen=True)
 class Call(Generic[Operation, Outcome]):
-    """One operation as its caller saw it: `returned` is None if the caller never learnt how it ended.
+    """One operation as its caller saw it: `returned` is None if the caller never got its result.
 
-    Times are of one clock and in any unit; two calls that touch in one moment count as concurrent.
+    Times are from one clock and in any unit; two calls that touch at one moment count as concurrent.
     """
 
     process: str
@@ -52,13 +52,13 @@ class Call(Generic[Operation, Outcome]):
 
 
 def shown(operation: object, outcome: object) -> str:
-    """An operation and what came of it, if anything did."""
+    """The text of an operation and of its outcome, if it has one."""
     text = operation_text(operation)
     return text if outcome is None else f"{text} → {outcome_text(outcome)}"
 
 
 def operation_text(operation: object) -> str:
-    """An operation for a person: of a dataclass, its values without the names of its fields."""
+    """An operation as readable text: a dataclass is shown by its values, without the names of its fields."""
     if not is_dataclass(operation):
         return str(operation)
     values = (repr(getattr(operation, field.name)) for field in fields(operation))
@@ -66,12 +66,12 @@ def operation_text(operation: object) -> str:
 
 
 def outcome_text(outcome: object) -> str:
-    """An outcome for a person: of an enum's member, what it means; of something long, its ends."""
+    """An outcome as readable text: an enum's member is shown by its value; a long text is shortened."""
     return shortened(str(outcome.value if isinstance(outcome, enum.Enum) else outcome), OUTCOME_MAX)
 
 
 def shortened(text: str, characters: int) -> str:
-    """A text of at most so many characters: of a longer one the beginning and the end, where outcomes differ."""
+    """A text of at most `characters`: a longer one keeps its beginning and its end, where outcomes differ."""
     kept = characters - 1
     return text if len(text) <= characters else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
 
@@ -80,9 +80,10 @@ def shortened(text: str, characters: int) -> str:
 class Specification(Generic[State, Operation, Outcome]):
     """The meaning of operations one after another.
 
-    `step` gives every state and outcome that an operation may lead to; none: it cannot take effect in that state (a
-    blocking read of nothing). `keys` names what an operation touches, None meaning everything; calls on keys that
-    nothing connects are judged apart, each from `initial`, so a step must neither read nor write any other key.
+    `step` gives every state and outcome that an operation may lead to; if it gives none, the operation cannot take
+    effect in that state (a blocking read of nothing). `keys` names the keys that an operation touches; None means all.
+    Calls on keys that nothing connects are judged separately, each from `initial`, so a step must neither read nor
+    write any other key.
     """
 
     initial: State
@@ -92,7 +93,7 @@ class Specification(Generic[State, Operation, Outcome]):
 
 @dataclass(frozen=True)
 class Placed(Generic[Operation, Outcome]):
-    """A call with the moment that it was given. `outcome` is what the specification says, also for a pending call."""
+    """A call with the moment that it was given. `outcome` is from the specification, also for a pending call."""
 
     call: Call[Operation, Outcome]
     outcome: Outcome
@@ -108,7 +109,7 @@ class Linearization(Generic[Operation, Outcome]):
 
 @dataclass(frozen=True)
 class Broken(Generic[Operation, Outcome]):
-    """The shortest prefix of a history that no order explains: it ends with the return of `culprit`.
+    """The shortest prefix of a history that no order explains. It ends with the return of `culprit`.
 
     Attributes:
         calls: the prefix, on the keys concerned; calls that had not returned by then are pending.
@@ -145,10 +146,10 @@ def judge(
     *,
     configurations_max: int = CONFIGURATIONS_MAX,
 ) -> Verdict[Operation, Outcome]:
-    """Find an order that explains the history, or the shortest prefix that none explains.
+    """Find an order that explains the history, or the shortest prefix that no order explains.
 
     Raises:
-        UsageError: not a history: a call returns before its invocation, or overlaps another one of its process.
+        UsageError: not a history: a call returns before its invocation, or overlaps another call of its process.
         LimitReached: more configurations than `configurations_max`; nothing is decided.
     """
     calls = sorted(history, key=lambda call: call.invoked)
@@ -163,14 +164,14 @@ def judge(
             broken.append(_shortest(part, specification, configurations_max, search.furthest))
     if broken:
         return min(broken, key=lambda b: b.culprit.returned or 0.0)
-    # Each moment lies within its call, and those of one part are in order: sorting them keeps both.
+    # Each moment is within its call, and the moments of one part are in order: sorting them keeps both.
     return Linearization(tuple(sorted(order, key=lambda placed: placed.moment)))
 
 
 def components(
     calls: Sequence[Call[Operation, Outcome]], keys: Callable[[Operation], Iterable[Hashable] | None]
 ) -> list[list[Call[Operation, Outcome]]]:
-    """The calls, parted so that no two parts touch the same key; in the order of their first calls."""
+    """The calls in parts that touch disjoint keys, in the order of their first calls."""
     touched = [keys(call.operation) for call in calls]
     if any(t is None for t in touched):
         return [list(calls)]
@@ -183,7 +184,7 @@ def components(
 
     firsts = []
     for number, found in enumerate(touched):
-        # A call that touches nothing is a part of its own.
+        # A call that touches no key is a part by itself.
         names: list[Hashable] = [("key", key) for key in found or ()] or [("call", number)]
         for name in names:
             root[find(name)] = find(names[0])
@@ -195,7 +196,7 @@ def components(
 
 
 def prefix(calls: Iterable[Call[Operation, Outcome]], returns: int) -> tuple[Call[Operation, Outcome], ...]:
-    """The history up to the return of so many calls: later returns are unknown, later invocations left out."""
+    """The history up to the first `returns` returns: later returns are unknown, later invocations left out."""
     ordered = sorted(calls, key=lambda call: call.invoked)
     known = _returns(ordered)[:returns]
     if not known:
@@ -209,7 +210,7 @@ def prefix(calls: Iterable[Call[Operation, Outcome]], returns: int) -> tuple[Cal
 
 
 def _returns(calls: Sequence[Call[Operation, Outcome]]) -> list[tuple[float, int]]:
-    """The moments at which calls returned, in order, and which calls did."""
+    """The moments at which calls returned, in order, with the numbers of the calls."""
     return sorted((call.returned, k) for k, call in enumerate(calls) if call.returned is not None)
 
 
@@ -230,29 +231,29 @@ def _validate(calls: Sequence[Call[Operation, Outcome]]) -> None:
         if first.returned is None:
             raise UsageError(
                 f"{first.process}: {second.operation} follows {first.operation}, which is pending: "
-                "a caller that goes on without an answer must get a new process name"
+                "a caller that continues without an answer must get a new process name"
             )
         if first.returned >= second.invoked:
             raise UsageError(
                 f"{first.process}: {second.operation} was invoked at {second.invoked}, not after {first.operation} "
-                f"returned at {first.returned}: calls that overlap need process names of "
-                "their own, and those in a row a clock that tells them apart"
+                f"returned at {first.returned}: give calls that overlap different process names, and "
+                "consecutive calls times from a clock that separates them"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Link(Generic[Operation, Outcome]):
-    """The last call placed, and those before it."""
+    """The last call placed, and the calls placed before it."""
 
     placed: Placed[Operation, Outcome]
     before: _Link[Operation, Outcome] | None
 
 
 class _Search(Generic[State, Operation, Outcome]):
-    """A depth-first search over configurations: how many returns are explained, which open calls are placed, the state.
+    """A depth-first search over configurations: the number of explained returns, the open calls placed, and the state.
 
-    `doubted` is the call of the last return if its outcome is what is asked for: then the search goes everywhere and
-    collects what it could have been, in `possible`. `furthest` is the highest number of returns that were explained.
+    `doubted` is the call of the last return if the search must find its possible outcomes: then the search visits all
+    configurations and collects them in `possible`. `furthest` is the highest number of returns that were explained.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class _Search(Generic[State, Operation, Outcome]):
         return tuple(reversed(placed))
 
     def run(self) -> bool:
-        """Is there an order?"""
+        """Whether an order exists."""
         stack: list[tuple[int, int, State, Outcome | None, _Link[Operation, Outcome] | None]] = []
         stack.append((0, 0, self.specification.initial, None, None))
         openings = list(self._openings())
@@ -300,7 +301,7 @@ class _Search(Generic[State, Operation, Outcome]):
                 if self.doubted is None:
                     return True
                 if placed >> self.doubted & 1:
-                    self.possible[cast(Outcome, answer)] = None  # placed, so it has one
+                    self.possible[cast(Outcome, answer)] = None  # placed, so it has an outcome
                     continue
             moment, _ = self.returns[explained]
             for k in openings[explained]:
@@ -312,7 +313,7 @@ class _Search(Generic[State, Operation, Outcome]):
         return False
 
     def _openings(self) -> Iterator[list[int]]:
-        """For each return, the calls that may be placed before it: the one that is tried first stands last."""
+        """For each return, the calls that may be placed before it; the last one is tried first."""
         begun, still_open = 0, set[int]()
         for moment, wanted in self.returns:
             while begun < len(self.calls) and self.calls[begun].invoked <= moment:
@@ -341,10 +342,10 @@ def _shortest(
     configurations_max: int,
     explained: int,
 ) -> Broken[Operation, Outcome]:
-    """The shortest impossible prefix: it has more than `explained` returns, because so many could be explained.
+    """The shortest impossible prefix. It has more than `explained` returns, because that many could be explained.
 
-    A prefix does not know the outcomes that come after it, so it may be possible where the whole history is not. An
-    impossible prefix stays impossible however it goes on, hence bisection.
+    A prefix lacks the outcomes that come after it, so it may be possible although the whole history is not. A longer
+    prefix of an impossible one is impossible too, hence bisection.
     """
     returns = _returns(calls)
     low, high = explained, len(returns) - 1

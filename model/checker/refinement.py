@@ -1,19 +1,23 @@
-"""Refinement: is every step of a finer system a step of a coarser one, or none?
+"""Refinement: whether every step of a finer system is a step of a coarser system, or changes nothing there.
 
 Theory of operation (Abadi and Lamport, "The existence of refinement mappings", 1991). A mapping gives each field of the
-coarser system as an expression over the state of the finer one, so each finer state has an image, a coarser state. The
-finer system is explored completely. Its initial states must have initial images; and a finer step must leave the image
-as it is, or move it as some step of the coarser system does. Each pair of images is looked up once, whichever finer
-steps make it. A property of coarser steps and states that holds there then holds of the images as well. That is
-safety only: fairness is not compared, nor is it asked whether the finer system makes every coarser step.
+coarser system as an expression over the state of the finer one. So each finer state has an image, a coarser state. The
+finer system is explored completely. Its initial states must have initial images, and a finer step must leave the image
+unchanged or move it like some step of the coarser system. Each pair of images is looked up once, even if several finer
+steps make it. Then a property of coarser states and steps that holds in the coarser system also holds for the images.
+This is only safety: fairness is not compared, and the finer system need not make every coarser step.
 
-With `several`, a finer step may also be several coarser ones in a row (a forward simulation: Lynch and Vaandrager,
-"Forward and backward simulations", 1995). Looked for are rows in which each step gives all that it changes the value of
-the end: that may miss a row, and then says that the finer step is broken.
+With `several`, a finer step may also be several coarser steps in sequence (a forward simulation: Lynch and Vaandrager,
+"Forward and backward simulations", 1995). The search considers only sequences in which each step sets every cell that
+it changes to its final value. It may miss a sequence, and then it reports a finer step as broken that is not.
 
-Called by `trystate verify` (property_tests/adapters/refinements.py), in one thread. Two things can go wrong: a limit
-ends the search before all is seen (LimitReached: nothing is said), and an image is broken, which is a result: `broken`
-names the finer step and what it changes in the coarser state, or the cell whose range an image leaves.
+`trystate verify` calls it (property_tests/adapters/refinements.py), in one thread.
+
+Failures:
+
+- A limit ends the search before it is complete: LimitReached, without a result.
+- An image is broken. This is a result: `broken` names the finer step and what it changes in the coarser state, or the
+  cell whose range an image leaves.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from .kernel import Limits
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The result of a check of refinement. `broken` lists finer steps that no coarser step matches, in words."""
+    """The result of a check of refinement. `broken` describes the finer steps that no coarser step matches."""
 
     fine_states: int
     fine_steps: int
@@ -107,7 +111,7 @@ def _value(fine: System, coarse: System, name: str, given: Any) -> Expr:
 
 
 def _outside(coarse: System, images: Sequence[State]) -> Iterator[str]:
-    """For each cell of the coarser system the first image that leaves its range: no coarser state is like it."""
+    """For each cell of the coarser system, describe the first image that leaves its range."""
     for k, cell in enumerate(coarse.cells):
         low, high = cell.sort.low, cell.sort.high
         for image in images:
@@ -143,14 +147,14 @@ class _Images:
 
 
 class _Steps:
-    """The steps of the coarser system, from each state that was asked for."""
+    """The steps of the coarser system, cached for each state that was looked up."""
 
     def __init__(self, coarse: System) -> None:
         self._steps = Interpreter(coarse)
         self._known: dict[State, set[State]] = {}
 
     def lead(self, before: State, after: State, several: bool) -> bool:
-        """Is there a step, or a row of steps each of which gives what it changes its value of the end?"""
+        """Whether a step leads there, or with `several`, a sequence that sets cells only to their final values."""
         todo, seen = [before], {before}
         while todo:
             here = todo.pop()
@@ -170,7 +174,7 @@ class _Steps:
 
 
 def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
-    """Images of initial states that are no initial states."""
+    """The images of finer initial states that are not coarser initial states."""
     return [image for s in fine.initial_states if (image := images.map(s)) not in coarse.initial_states]
 
 

@@ -1,4 +1,4 @@
-"""A run told step by step, in a form that every kind of sequence diagram is made from; and as plain text."""
+"""A run step by step, in the form from which every kind of sequence diagram is made, and as plain text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .verdicts import Counterexample
 
 RESTS = "rests here for ever: nothing that must happen can"
 REPEATS = "repeats for ever"
-UNFAIR = "a step that is not fair need not happen; those of @environment are fair only with fair=True"
+UNFAIR = "a step that is not fair need not happen; a step under @environment is fair only with fair=True"
 TEXT_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A cell that a step gave another value. `member` is None where it is at the shared lifeline.
+    """A cell whose value a step changed. `member` is None if it is at the shared lifeline.
 
-    Without `old`, a message that the step sends, takes or loses: `cell` says that, and `new` is the message.
+    Without `old`, it is a message that the step sends, takes or loses: `cell` has the verb, and `new` is the message.
     """
 
     cell: str
@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a run. `actor` is None where the shared lifeline takes it, or none, such as time passing."""
+    """One step of a run. `actor` is None if the shared lifeline or no lifeline takes it (such as time passing)."""
 
     number: int
     label: str
@@ -50,7 +50,7 @@ class Step:
     note: str = ""
 
     def places(self) -> list[tuple[int | None, list[Change]]]:
-        """The changes of each member in order, then those of shared fields."""
+        """The changes of each member in order, then the changes of shared fields."""
         found: dict[int | None, list[Change]] = {}
         for change in self.changes:
             found.setdefault(change.member, []).append(change)
@@ -59,9 +59,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A message of a run: the number of the step that sent it, and that of the step that took it or lost it.
+    """A message of a run: the number of the step that sent it, and the number of the step that took it or lost it.
 
-    `ended` is None where it is on its way in the last state.
+    `ended` is None if it is on its way in the last state.
     """
 
     cell: str
@@ -75,7 +75,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A run ready to be drawn: `members` names the lifelines beside the one called `shared`."""
+    """A run ready to be drawn: `members` names the lifelines of members, `shared` the shared one."""
 
     system: System
     members: tuple[str, ...]
@@ -87,14 +87,14 @@ class Story:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The names of the lifelines that are drawn: the shared one only where something is at it."""
+        """The names of the lifelines that are drawn: the shared one only if something happens there."""
         places = [step.actor for step in self.steps] + [change.member for step in self.steps for change in step.changes]
         places += [end for flight in self.messages for end in (flight.source, flight.dest)]
         return (*self.members, self.shared) if None in places or not self.members else self.members
 
     @property
     def counts(self) -> str:
-        """How many messages there are, and how many of them are not taken."""
+        """The number of messages, and how many of them are not taken."""
         lost = sum(not flight.taken and flight.ended is not None for flight in self.messages)
         left = sum(flight.ended is None for flight in self.messages)
         words = [f"{len(self.messages)} messages" if len(self.messages) > 1 else "1 message"]
@@ -104,14 +104,14 @@ class Story:
 
     @property
     def rests(self) -> bool:
-        """The run ends in a state that it never leaves."""
+        """Whether the run ends in a state that it never leaves."""
         return self.loop is not None and self.loop >= len(self.steps)
 
 
 def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budget: bool = False) -> Story:
-    """Work out who did what in a run, with a note for each step if there are any.
+    """Find the lifeline and the changes of each step of a run; `notes` has a note for each step, or is empty.
 
-    With `budget`, also how often a fault may still happen, and messages of a sequence cell by cell.
+    With `budget`, show also how often a fault may still happen, and the messages of a sequence cell by cell.
     """
     interpreter = Interpreter(system)
     main, lifelines = main_index(system), system.lifelines()
@@ -133,7 +133,7 @@ def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budg
 
 
 def main_index(system: System) -> Sort | None:
-    """The index whose members are drawn as lifelines: the one that the system names, or that most fields have."""
+    """The index whose members are drawn as lifelines: the index that the system names, or that most fields have."""
     members = system.lifelines().members
     sorts = [sort for sort in system.index_sorts.values() if members in ("", sort.name)]
     fields = {sort.name: sum(sort in slot.dims for slot in system.slots.values()) for sort in sorts}
@@ -141,7 +141,7 @@ def main_index(system: System) -> Sort | None:
 
 
 def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...], lifelines: Lifelines) -> Place:
-    """The lifeline of the main index among those of a cell or a step, else the home of another index."""
+    """The lifeline of a cell or step: its member of the main index, or else the home of another of its indices."""
     pairs = [*zip(dims, indices, strict=True)]
     own = next((k for dim, k in pairs if dim == main), None)
     if own is not None:
@@ -150,7 +150,7 @@ def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...], 
 
 
 def _actor(main: Sort | None, lifelines: Lifelines, taken: Instance, ends: Sequence[tuple[Place, bool]]) -> Place:
-    """The lifeline that takes a step: the receiver of its messages, or else their sender, or that of its own index."""
+    """The lifeline that takes a step: the receiver of its messages, else their sender, else the owner of its index."""
     if taken.transition.name in lifelines.places:
         place = lifelines.places[taken.transition.name]
         return taken.indices[LAST] if place == LAST else place
@@ -170,7 +170,7 @@ def _step(
     step: Step,
     around: Sequence[State],
 ) -> Step:
-    """The step with its changes; what is on its way is changed at the lifeline of the step."""
+    """The step with its changes; messages on their way change at the lifeline of the step."""
     system = interpreter.system
     at_step = {*lifelines.messages, *lifelines.here, *_records(system, lifelines)}
     after = SymbolicState(system, frozen="the total of a count")
@@ -183,7 +183,7 @@ def _step(
         return lifelines.places.get(name, own)
 
     def total(cell: Cell) -> str:
-        """Of a count that rises, where it is to come."""
+        """The total that a rising count must reach, as text."""
         total = lifelines.totals.get(cell.slot.name)
         if callable(total):
             total = interpreter.value(lift(total(after, *cell.indices)), around[1])
@@ -204,7 +204,7 @@ def _records(system: System, lifelines: Lifelines) -> frozenset[str]:
 
 
 class _Fleet:
-    """The messages of a run, followed from state to state; those of a cell and direction are taken in order."""
+    """The messages of a run, followed from state to state. Messages of one cell and direction are taken in order."""
 
     def __init__(self, system: System, lifelines: Lifelines) -> None:
         self.flights: list[Flight] = []
@@ -218,9 +218,10 @@ class _Fleet:
     def move(
         self, number: int, taken: Instance, around: Sequence[State]
     ) -> tuple[list[tuple[Place, bool]], list[tuple[str, str]]]:
-        """Follow a step; returns the places that took a message in it, and, with False, those that sent one.
+        """Follow a step.
 
-        Also, of each record: that it is sent, taken or lost, and what it says.
+        Returns the places that took a message (True) or sent one (False), and for each record the verb (sent, taken or
+        lost) with its contents.
         """
         ends: list[tuple[Place, bool]] = []
         said: list[tuple[str, str]] = []
@@ -246,12 +247,12 @@ class _Fleet:
         return ends, sorted(said, key=lambda record: record[0].startswith("sends"))
 
     def _shown(self, cell: Cell) -> str:
-        """The name of what a cell is of, such as that of the sequence which has this length."""
+        """The name of a cell in the picture: the cell of a sequence's length has the name of the sequence."""
         name = cell.slot.name
         return self._lengths.get(name, name) + cell.name.removeprefix(name)
 
     def _record(self, verb: str, cell: Cell, place: int, state: State) -> Iterator[tuple[str, str]]:
-        """Of a record at a place of a sequence: its components that are not the lowest, and each enumeration."""
+        """The text of a record at a place of a sequence: its enumerations, and its other components that are not 0."""
         name = self._lengths.get(cell.slot.name)
         if name is None:
             return
@@ -266,7 +267,7 @@ class _Fleet:
         yield f"{verb} {name}{at}", ", ".join(values)
 
     def _on_way(self, cell: Cell, values: Collection[enum.Enum], value: int) -> int:
-        """How many messages a value stands for: of a sequence its length, of a number one unless it is 0."""
+        """The number of messages for a value: the length of a sequence; for a number 1, or 0 if it is 0."""
         if values:
             return int(value in _ordinals(values))
         return value if cell.slot.name in self._lengths else min(value, 1)
@@ -302,9 +303,9 @@ def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()
 
 
 def never_taken(system: System, run: Counterexample) -> list[str]:
-    """The steps, but for faults, that every state of a run's loop allows, and that are not taken as they are not fair.
+    """The steps that every state of a run's loop enables, but that need not happen: they are not fair. Without faults.
 
-    Each of them might end the run, were it declared fair: weak fairness asks only for fair steps.
+    Each of them might end the run if it were declared fair: weak fairness applies only to fair steps.
     """
     if run.loop is None:
         return []

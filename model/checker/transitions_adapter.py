@@ -1,7 +1,7 @@
-"""A machine run by the `transitions` library, on a model that carries the state of the whole system.
+"""A machine that the `transitions` library runs, on a model that carries the state of the whole system.
 
 Rule: the library moves the control state and this module the data, both by one evaluation of the same trees;
-a trigger that is refused raises and changes neither.
+a trigger that is refused raises and changes neither of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Running:
     """The model that a machine moves: `state` names the control state, `data` is the whole system's state."""
 
     state: str
-    trigger: Callable[[str], bool]  # of the library
+    trigger: Callable[[str], bool]  # set by the library
 
     def __init__(self, interpreter: Interpreter, machine: Machine, indices: Mapping[str, int]) -> None:
         self.data: State = machine.system.initial_states[0]
@@ -43,7 +43,7 @@ class Running:
         return self._names[self._interpreter.value(self._control, data)]
 
     def _leads(self, instance: Instance, dest: str, _: EventData) -> bool:
-        """The step is enabled, changes something, and takes this machine to `dest`."""
+        """Whether the step is enabled, changes something and takes this machine to `dest`."""
         after = self._interpreter.step(instance, self.data)
         return after is not None and self._name(after) == dest
 
@@ -52,10 +52,10 @@ class Running:
 
 
 class _StrictEvent(Event):
-    """Where no condition holds the library returns False; here it raises, as for an unknown arc."""
+    """An event that raises if no condition holds, as for an unknown arc; the library's own event returns False."""
 
     def _process(self, event_data: EventData) -> bool:
-        super()._process(event_data)  # the library's stub promises a result that it only leaves in the event
+        super()._process(event_data)  # the library's stub declares a result, but the result is only in the event
         if not event_data.result:
             here = event_data.state.name
             raise transitions.MachineError(
@@ -72,11 +72,11 @@ def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.M
     """A model and a machine of the `transitions` library that run this machine, guards included.
 
     The model's `data` is the state of the whole system, at first the first initial state. The library gives the model
-    its triggers: a transition with its indices, such as `join_0`, which raises where the guard does not hold.
+    its triggers: a transition with its indices, such as `join_0`, which raises if the guard does not hold.
 
     Args:
         machine: a machine of a system that is built.
-        indices: which member of the machine's index, by the name of the index; none for a machine without one.
+        indices: the member of the machine's index, by the name of the index; empty for a machine without an index.
 
     Raises:
         UsageError: an index is missing, unknown or out of range, or the model needs the name of a trigger.
@@ -107,7 +107,7 @@ def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.M
 
 
 def taken(model: Running, instance: Instance) -> State | None:
-    """The system's state after the step; None where the library refuses it, or moves to another control state."""
+    """The system's state after the step; None if the library refuses it or moves to another control state."""
     try:
         model.trigger(trigger_name(instance))
     except transitions.MachineError:
@@ -124,7 +124,7 @@ def trigger_name(instance: Instance) -> str:
 
 
 def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """From where to where the step may move this machine: its claimed arcs, or nowhere."""
+    """The (source, dest) pairs by which the step may move this machine: its claimed arcs, and each state to itself."""
     own = [(p.sort.name, k) for p, k in instance.binding.items()]
     mine = all((p.sort.name, indices[p.name]) in own for p in machine.params)
     claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
@@ -139,7 +139,7 @@ def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
         raise UsageError(f"the machine {machine.name} has no index {name!r}: {usage}")
     for name, sort in wanted.items():
         if name not in indices:
-            raise UsageError(f"the machine {machine.name} is one per {name}, say which: {usage}")
+            raise UsageError(f"the machine {machine.name} is one per {name}, give its index: {usage}")
         value = indices[name]
         if isinstance(value, bool) or not isinstance(value, int) or not sort.low <= value <= sort.high:
             raise UsageError(f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}")

@@ -1,4 +1,4 @@
-"""The report of a check: one verdict per property, and the faults of the declaration itself."""
+"""The report of a check: one verdict per property, and the gaps in the coverage of the declaration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A run that shows something: why a property is violated, or that a `sometimes` can be reached.
+    """A run that shows a violation of a property, or that a `sometimes` can be reached.
 
     `loop` is the step from which the run repeats for ever, or None for a finite run.
     """
@@ -46,9 +46,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which of a system's `transitions` no reachable state enables, and which claimed moves no step makes.
+    """The `transitions` of a system that no reachable state enables, and the claimed moves that no step makes.
 
-    `unreached` has pairs of a transition and a move in words. Both are gaps in coverage, not violations: a fault that
+    `unreached` has pairs of a transition and a move as text. Both are gaps in coverage, not violations: a fault that
     is switched off can cause them.
     """
 
@@ -62,7 +62,7 @@ class Report:
     """The result of checking one system, which `print` shows.
 
     For `never_fired` and `unreached` see `Coverage`. `expected` has the properties that are known to be
-    violated, and why.
+    violated, with the reason.
     """
 
     system: System
@@ -87,7 +87,7 @@ class Report:
 
     @property
     def missing(self) -> list[Verdict]:
-        """The properties that are expected to be violated, and hold."""
+        """The properties that are expected to be violated but hold."""
         return [v for v in self.verdicts if v.status is Status.HOLDS and v.property.name in self.expected]
 
     @property
@@ -95,7 +95,7 @@ class Report:
         return [v for v in self.verdicts if v.status is Status.NOT_DECIDED]
 
     def __str__(self) -> str:
-        """A line for each property, and below them each counterexample that is not expected, with what changes."""
+        """A line for each property, and below them each counterexample that is not expected, with its changes."""
         from .story import sequence_text
 
         seen = self.exploration

@@ -1,8 +1,8 @@
-"""Runs that are given step by step: examples to draw, and states to begin with, which show no violation.
+"""Runs that are given step by step: examples to draw, and initial states for tests. They show no violation.
 
-Rule: a walk names its steps by the transitions of its system, and the state that it comes to by a `sometimes`, its
-witness. A step that is not enabled where it stands is refused, and so is a walk that does not come to its witness.
-The states of a walk are those to which the `transitions` library moves the machines of its system.
+Rule: a walk names its steps by the transitions of its system, and the state that it reaches by a `sometimes`, its
+witness. A step that is not enabled at its place is refused, and so is a walk that does not reach its witness.
+The `transitions` library moves the machines of the system, and the walk has the states that they reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LABEL = re.compile(r"\w+(?:\([^)]*\))?")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A step of a walk, as `name(index, ...)`; `of` has the numbers that its source gives what happens in it."""
+    """A step of a walk, such as `name(index, ...)`; `of` has the numbers of its events in the source of the walk."""
 
     step: str
     says: str = ""
@@ -36,17 +36,17 @@ class Taken:
 
     @property
     def note(self) -> str:
-        """Such as `source 3, 4: the operator decides`; empty if the step has no words."""
+        """A note such as `source 3, 4: the operator decides`; empty if the step has no numbers and no words."""
         numbers = f"source {', '.join(map(str, self.of))}" if self.of else ""
         return ": ".join(part for part in (numbers, self.says) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A run of the system of `run`; `title` says what it shows, and `before` has the steps that lead to its begin.
+    """A run of the system of `run`; `title` describes it, and `before` has the steps that lead to its first state.
 
-    `witness` is a `sometimes` of the system, by its name, or one that the walk alone has: it is false where the walk
-    begins, and true where it ends.
+    `witness` is the name of a `sometimes` of the system, or a `sometimes` that only the walk has. It is false in the
+    first state of the walk, and true in the last.
     """
 
     name: str
@@ -58,21 +58,21 @@ class Walk:
 
     @property
     def all_steps(self) -> tuple[Taken, ...]:
-        """Those before the walk too."""
+        """The steps before the walk and the steps of the walk."""
         return (*map(Taken, LABEL.findall(self.before)), *self.steps)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The words of each step."""
+        """The note of each step."""
         return tuple(taken.note for taken in self.steps)
 
 
 def walked(walk: Walk, system: System | None = None) -> Counterexample:
-    """The run of a walk; `system` is what its `run` builds, if that is there already.
+    """The run of a walk; `system` is the system that its `run` builds, if it is built already.
 
     Raises:
-        DeclarationError: a step is none of the system's, or is not enabled where it stands; or the witness is none of
-            the system's, is true before the walk, or is not true after it.
+        DeclarationError: a step does not belong to the system, or is not enabled at its place; or the witness does not
+            belong to the system, is true before the walk, or is not true after it.
     """
     system = system or walk.run.build()
     labels = [taken.step for taken in walk.all_steps]
@@ -81,13 +81,13 @@ def walked(walk: Walk, system: System | None = None) -> Counterexample:
     if interpreter.holds(witness.exprs[0], path.states[begin]):
         raise DeclarationError(f"{walk.name}: {witness.name} is true where the walk begins: begin earlier")
     if not interpreter.holds(witness.exprs[0], path.states[-1]):
-        at = interpreter.kernel.decode(path.states[-1])
+        at = interpreter.system.decode(path.states[-1])
         raise DeclarationError(f"{walk.name}: {witness.name} is not true where the walk ends, in {at}")
     return Counterexample(Path(path.states[begin:], path.steps[begin:]))
 
 
 def shown_by(walk: Walk, system: System) -> Property:
-    """The property that is true where the walk ends.
+    """The property that is true in the last state of the walk.
 
     Raises:
         DeclarationError: the system has no such `sometimes`.
@@ -101,17 +101,17 @@ def shown_by(walk: Walk, system: System) -> Property:
 
 
 def after(system: System, steps: str) -> State:
-    """The state after these steps from the first initial state, such as `join(0) crash(1)`.
+    """The state after steps such as `join(0) crash(1)` from the first initial state.
 
     Raises:
-        DeclarationError: a step is none of the system's, or is not enabled where it stands.
+        DeclarationError: a step does not belong to the system, or is not enabled at its place.
     """
     return _follow(system, LABEL.findall(steps)).states[-1]
 
 
 def _on_library(system: System) -> tuple[Running, ...]:
-    """Each machine of the system, of the first members of its indices, run by the `transitions` library."""
-    from .transitions_adapter import to_transitions  # here, so that the library is loaded for a walk alone
+    """Each machine of the system, for the first members of its indices, as the `transitions` library runs it."""
+    from .transitions_adapter import to_transitions  # imported here: only a walk needs the library
 
     return tuple(
         to_transitions(each, **{p.args[0]: p.sort.low for p in each.params})[0] for each in system.machines.values()
@@ -119,7 +119,7 @@ def _on_library(system: System) -> tuple[Running, ...]:
 
 
 def _follow(system: System, steps: Iterable[str], whose: str = "", machines: Sequence[Running] = ()) -> Path:
-    """The path of the steps: the library's machines take them, or the interpreter if there is no machine."""
+    """The path of the steps: the library's machines take them, or the interpreter without a machine."""
     interpreter = Interpreter(system)
     instances = {instance.label: instance for instance in interpreter.kernel.instances}
     states, numbers, labels = [system.initial_states[0]], list[int](), list[str]()
@@ -129,7 +129,7 @@ def _follow(system: System, steps: Iterable[str], whose: str = "", machines: Seq
             reached = _moved(machines, instance) if machines else interpreter.step(instance, states[-1])
         if instance is None or reached is None:
             behind = " ".join(labels) or "none"
-            at = interpreter.kernel.decode(states[-1])
+            at = interpreter.system.decode(states[-1])
             raise DeclarationError(f"{whose}no step {label} after {behind}, in {at}")
         states.append(reached)
         numbers.append(instance.number)
@@ -138,7 +138,7 @@ def _follow(system: System, steps: Iterable[str], whose: str = "", machines: Seq
 
 
 def _moved(machines: Sequence[Running], instance: Instance) -> State | None:
-    """The state to which the library moves the machines, or None where one of them refuses the step."""
+    """The state to which the library moves the machines, or None if one of them refuses the step."""
     from .transitions_adapter import taken
 
     found = {taken(machine, instance) for machine in machines}

@@ -1,1 +1,1 @@
-"""The groups of processes: how they are decided on, made over a store, and what is known to be wrong with that."""
+"""The groups of processes: how they are named and created over a store, and the known defects."""

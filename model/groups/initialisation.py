@@ -1,9 +1,9 @@
 """The decisions of init_process_group and of rendezvous(url) as tables: the store and the backend that a group gets.
 
 `init_process_group` takes a store or finds one at a URL; `rendezvous_url` adds the caller's rank and world_size to the
-URL, and calls the handler of its scheme; `env_url`, `tcp_url` and `file_url` are the handlers. `new_process_group`
-makes the backend of the default group, or of a group of new_group. The rows are in the order in which the code asks.
-torch's are compared with torch's own functions, ours with ours, in every context.
+URL and calls the handler of its scheme; `env_url`, `tcp_url` and `file_url` are the handlers. `new_process_group`
+makes the backend of the default group or of a group of new_group. The rows are in the order of the code's conditions.
+torch's tables are compared with torch's functions, ours with ours, in every context.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Init(enum.Enum):
     BOTH = "raises: a store and an init_method"
     NO_SIZE = "raises: a store needs a positive world_size"
     NO_RANK = "raises: a store needs a rank"
-    MPI = "none: MPI knows ranks and size"
+    MPI = "none: MPI has the ranks and the size"
     STORE = "the given store, as it is"
     FAKE = "a store that does nothing, below default_pg"
     ENV = "the store of rendezvous(env://), below default_pg"
@@ -42,7 +42,7 @@ class Merge(enum.Enum):
 
 
 class Meet(enum.Enum):
-    """The store that a handler gives."""
+    """The store that a handler returns."""
 
     NO_HOST = "raises: no host"
     NO_PORT = "raises: no port"
@@ -52,7 +52,7 @@ class Meet(enum.Enum):
     NO_ADDRESS = "raises: no MASTER_ADDR"
     NO_MASTER_PORT = "raises: no MASTER_PORT"
     SERVE = "a TCPStore, whose server is in this process"
-    CLIENT = "a client of a server that another process brings along, or that runs already"
+    CLIENT = "a client of a server of another process, or of a server that runs already"
     AGENT = "a client of the agent's server"
     AGENT_PREFIXED = "a client of the agent's server, below /worker"
     FILE = "a FileStore"
@@ -81,10 +81,10 @@ METHOD = Atom("method", "init_method given", "the caller gives a URL")
 SIZE = Atom("size", "world_size > 0", "the caller gives a positive world_size")
 RANK = Atom("rank", "rank ≥ 0", "the caller gives a rank")
 MPI = Atom("mpi", "backend = mpi", "the backend is MPI")
-FAKE = Atom("fake", "backend = fake", "the backend is the one of torch's tests that does nothing")
+FAKE = Atom("fake", "backend = fake", "the backend is torch's fake backend for tests, which does nothing")
 
 TAKEN = Atom("taken", "name taken", "a group of the process has the name")
-OUTSIDER = Atom("outsider", "outsider", "the group has ranks, and the process is none of them")
+OUTSIDER = Atom("outsider", "outsider", "the group has ranks, and the process is not one of them")
 GLOO = Atom("gloo", "backend = gloo", "the backend is gloo")
 NCCL = Atom("nccl", "backend = nccl", "the backend is NCCL")
 UCC = Atom("ucc", "backend = ucc", "the backend is UCC")
@@ -104,14 +104,14 @@ PORT = Atom("port", "URL has a port")
 PATH = Atom("path", "URL has a path")
 RANK_IN = Atom("rank_in", "rank in URL", "the query of the URL has a rank")
 SIZE_IN = Atom("size_in", "world_size in URL", "the query of the URL has a world_size")
-RANK_VAR = Atom("rank_var", "RANK set", "the environment variable RANK is there, and not empty")
-SIZE_VAR = Atom("size_var", "WORLD_SIZE set", "the environment variable WORLD_SIZE is there, and not empty")
-ADDRESS = Atom("address", "MASTER_ADDR set", "the environment variable MASTER_ADDR is there, and not empty")
-MASTER_PORT = Atom("master_port", "MASTER_PORT set", "the environment variable MASTER_PORT is there, and not empty")
+RANK_VAR = Atom("rank_var", "RANK set", "the environment variable RANK is set and not empty")
+SIZE_VAR = Atom("size_var", "WORLD_SIZE set", "the environment variable WORLD_SIZE is set and not empty")
+ADDRESS = Atom("address", "MASTER_ADDR set", "the environment variable MASTER_ADDR is set and not empty")
+MASTER_PORT = Atom("master_port", "MASTER_PORT set", "the environment variable MASTER_PORT is set and not empty")
 URL_ZERO = Atom("url_zero", "rank in URL = 0", "the rank in the query is 0")
 VAR_ZERO = Atom("var_zero", "RANK = 0", "the environment variable RANK is 0")
 AGENT = Atom("agent", "agent's store", "TORCHELASTIC_USE_AGENT_STORE is True; ours: and the port is the agent's")
-HOSTED = Atom("hosted", "hosted=1", "the query does not say hosted=0")
+HOSTED = Atom("hosted", "hosted=1", "the query does not have hosted=0")
 
 _ZERO_IN_URL = {"rank_in": False, "url_zero": True}
 _ZERO_IN_VAR = {"rank_var": False, "var_zero": True}
@@ -164,18 +164,20 @@ NEW_GROUP = DecisionTable(
     ),
 )
 
-MERGE_SEED = DecisionTable(
-    "rendezvous_url",
-    doc="Put the caller's rank and world_size into the URL, over those that it has, and call the scheme's handler.",
-    cite="ddp-initialisation 2.3",
-    atoms=(RANK_GIVEN, SIZE_GIVEN, KNOWN),
-    rows=(
+_MERGES = (
         row(Merge.UNKNOWN,        known=False),
         row(Merge.ADD_BOTH,       rank_given=True, size_given=True),
         row(Merge.ADD_RANK,       rank_given=True),
         row(Merge.ADD_SIZE,       size_given=True),
         row(Merge.PASS),
-    ),
+)
+
+MERGE_SEED = DecisionTable(
+    "rendezvous_url",
+    doc="Put the caller's rank and world_size into the URL, over those that it has, and call the scheme's handler.",
+    cite="ddp-initialisation 2.3",
+    atoms=(RANK_GIVEN, SIZE_GIVEN, KNOWN),
+    rows=_MERGES,
 )
 
 MERGE = DecisionTable(
@@ -186,11 +188,7 @@ MERGE = DecisionTable(
     rows=(
         row(Merge.CLASH,          rank_given=True, in_url=True),
         row(Merge.CLASH,          size_given=True, in_url=True),
-        row(Merge.UNKNOWN,        known=False),
-        row(Merge.ADD_BOTH,       rank_given=True, size_given=True),
-        row(Merge.ADD_RANK,       rank_given=True),
-        row(Merge.ADD_SIZE,       size_given=True),
-        row(Merge.PASS),
+        *_MERGES,
     ),
 )
 
@@ -208,25 +206,24 @@ _ENV_SERVES = (
         row(Meet.CLIENT),
 )
 
-ENV_SEED = DecisionTable(
-    "env_url",
-    doc="env://: a TCPStore at MASTER_ADDR and MASTER_PORT; the query of the URL comes before the variables.",
-    cite="ddp-initialisation 3.2.3",
-    atoms=_ENV, impossible=(_ZERO_IN_URL, _ZERO_IN_VAR),
-    rows=(*_ENV_NEEDS, row(Meet.AGENT_PREFIXED, agent=True), *_ENV_SERVES),
-)
 
-ENV = DecisionTable(
-    "env_url",
-    doc="env://: a TCPStore at MASTER_ADDR and MASTER_PORT; the query of the URL comes before the variables.",
-    cite="ddp-initialisation 3.2.3; rendezvous.py:_env_rendezvous_handler, _create_c10d_store",
-    atoms=_ENV, impossible=(_ZERO_IN_URL, _ZERO_IN_VAR),
-    rows=(*_ENV_NEEDS, row(Meet.AGENT, agent=True), *_ENV_SERVES),
-)
+def _env(agent: Meet, cite: str) -> DecisionTable:
+    """The table of torch's env_url, with the store that it takes from an agent."""
+    return DecisionTable(
+        "env_url",
+        doc="env://: a TCPStore at MASTER_ADDR and MASTER_PORT; the query of the URL comes before the variables.",
+        cite=cite,
+        atoms=_ENV, impossible=(_ZERO_IN_URL, _ZERO_IN_VAR),
+        rows=(*_ENV_NEEDS, row(agent, agent=True), *_ENV_SERVES),
+    )
+
+
+ENV_SEED = _env(Meet.AGENT_PREFIXED, cite="ddp-initialisation 3.2.3")
+ENV = _env(Meet.AGENT, cite="ddp-initialisation 3.2.3; rendezvous.py:_env_rendezvous_handler, _create_c10d_store")
 
 ENV_OURS = DecisionTable(
     "env_url",
-    doc="trystate-env://: as env://, and keys below the prefix of one meeting of all ranks; hosted=0: a server runs.",
+    doc="trystate-env://: like env://, and keys below the prefix of one meeting of all ranks; hosted=0: a server runs.",
     atoms=(*_ENV, HOSTED), impossible=(_ZERO_IN_URL, _ZERO_IN_VAR),
     rows=(
         row(Meet.NO_SIZE,         size_in=False, size_var=False),
@@ -272,7 +269,7 @@ TCP_SEED = DecisionTable(
 
 TCP_OURS = DecisionTable(
     "tcp_url",
-    doc="trystate-tcp://HOST:PORT: as tcp://, and keys below the prefix of one meeting; hosted=0: a server runs.",
+    doc="trystate-tcp://HOST:PORT: like tcp://, and keys below the prefix of one meeting; hosted=0: a server runs.",
     atoms=(HOST, PORT, SIZE_IN, RANK_IN, HOSTED, AGENT, URL_ZERO), impossible=(_ZERO_IN_URL,),
     rows=(
         row(Meet.NO_HOST,         host=False),

@@ -1,12 +1,12 @@
 """The registry of groups: the tables in which a process has its groups, and the names that come from them.
 
 Theory of operation. `_pg_map`, `_pg_names` and `_pg_group_ranks` have an entry for each group that the process is a
-member of, the default group too; `_group_count` says how many names were given. new_group names a group, refuses a name
-that a group in the tables has, and enters the group; destroy_process_group takes one group out, or all, and only then
-the count begins anew. With use_local_synchronization the name is a hash of the ranks and of how many groups the tables
-have: that number falls when a group is destroyed.
+member of, including the default group; `_group_count` is the number of names that were given. new_group names a group,
+refuses a name that a group in the tables has, and enters the group. destroy_process_group removes one group or all; if
+it removes all, the count restarts. With use_local_synchronization the name is a hash of the ranks and of the number of
+groups in the tables, which falls when a group is destroyed.
 
-Abstractions. One process; each group has the same ranks. A name is its number: the count in it.
+Abstractions. There is one process, and each group has the same ranks. A name is represented by its number.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from ..language import *
 from .vocabulary import Edition, Entry
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-NAMES = 5  # of a life: the first is of the default group
+NAMES = 5  # names in one life; the default group has the first
 
 
 class Registry(System):
@@ -34,19 +33,16 @@ class Registry(System):
     named = integer(0, NAMES, doc="_group_count")
     entry = choice(Entry, per="group")
     mapped = flag(per="group", doc="is in _pg_map")
-    called = integer(0, NAMES, per="group", doc="its number in _pg_names, + 1; 0: it is not there")
+    called = integer(0, NAMES, per="group", doc="its number in _pg_names, + 1; 0: not in _pg_names")
     ranked = flag(per="group", doc="is in _pg_group_ranks")
-    used = flag(per="number", doc="a group of this life has, or had, the name")
-    reused = flag(doc="a group got the name that another one of this life had")
+    used = flag(per="number", doc="a group of this life has or had the name")
+    reused = flag(doc="a group got a name that another group of this life had")
 
     def lifelines(self) -> Lifelines:
-        """All is one process's."""
+        """One process has all fields."""
         return Lifelines("process", here=("used", "reused"))
 
-    @machine(Entry, each="group")
-    def registered(self, s: S, group: Expr) -> Any:
-        """A group in the tables of its process."""
-        return s.entry[group]
+    registered = machine_of(entry, "A group in the tables of its process.")
 
     # ---- helpers
 
@@ -59,31 +55,24 @@ class Registry(System):
 
     def is_taken(self, s: S, number: Any) -> Condition:
         """A group in the tables has the name."""
-        return any_(s.called[h] == number + 1 for h in s.group)
+        return s.called.any(number + 1)
 
     def leave(self, s: S, group: Expr) -> None:
-        """The group is in none of the tables."""
-        s.entry[group] = Entry.ABSENT
-        s.mapped[group] = False
-        s.called[group] = 0
-        s.ranked[group] = False
+        """Removes the group from all tables."""
+        reset(s.entry, s.mapped, s.called, s.ranked, at=group)
 
     # ---- the process
 
     @environment(cite="ddp-initialisation 3.3.2: init_process_group makes the default group")
     def begin(self, s: S) -> None:
-        """init_process_group enters the default group, and names it."""
+        """init_process_group enters the default group and names it."""
         s.when(~s.world)
         s.world = True
         s.named = 1
         for n in s.number:
             s.used[n] = ord_(n) == 0
 
-    @environment(
-        each="group",
-        moves=[arc(Entry.ABSENT, Entry.ENTERED)],
-        cite="ddp-initialisation 3.3.2.1: _new_process_group_helper",
-    )
+    @environment(moves=[arc(Entry.ABSENT, Entry.ENTERED)], cite="ddp-initialisation 3.3.2.1: _new_process_group_helper")
     def create(self, s: S, group: Expr) -> None:
         """new_group names a group and enters it, unless the name is taken."""
         s.when(s.world, s.entry[group] != Entry.ENTERED, self.next_number(s) < NAMES)
@@ -99,12 +88,11 @@ class Registry(System):
         s.ranked[group] = not_(taken)
 
     @environment(
-        each="group",
         moves=[arc(Entry.ENTERED, Entry.ABSENT)],
         cite="distributed_c10d.py:destroy_process_group: del _world.pg_map[pg]",
     )
     def destroy(self, s: S, group: Expr) -> None:
-        """A group is destroyed, and taken out of the tables; the count stays."""
+        """A group is destroyed and removed from the tables; the count stays."""
         s.when(s.entry[group] == Entry.ENTERED)
         self.leave(s, group)
 
@@ -113,70 +101,68 @@ class Registry(System):
         cite="distributed_c10d.py:destroy_process_group: _world.group_count = 0",
     )
     def end(self, s: S) -> None:
-        """All groups are destroyed with the default group, and the count begins anew."""
+        """All groups are destroyed with the default group, and the count restarts."""
         s.when(s.world)
         s.world = False
         s.named = 0
         s.reused = False
         for j in s.group:
             self.leave(s, j)
-        for n in s.number:
-            s.used[n] = False
+        reset(s.used)
 
     # ---- what must hold
 
     @sometimes()
     def all_are_entered(self, s: S) -> Condition:
         """Every group is in the tables."""
-        return all_(x == Entry.ENTERED for x in s.entry)
+        return s.entry.all(Entry.ENTERED)
 
     @sometimes()
     def one_outlives_another(self, s: S) -> Condition:
         """A group is in the tables after another one was destroyed."""
         made = count(s.used[n] & (ord_(n) > 0) for n in s.number)
-        return s.world & (count(x == Entry.ENTERED for x in s.entry) < made) & any_(x == Entry.ENTERED for x in s.entry)
+        return s.world & (count(x == Entry.ENTERED for x in s.entry) < made) & s.entry.any(Entry.ENTERED)
 
     @sometimes()
     def all_is_over(self, s: S) -> Condition:
-        """There is no group, not even the default group."""
+        """The process has no group, not even the default group."""
         return ~s.world
 
     @always(witness="all_are_entered")
     def tables_agree(self, s: S) -> Condition:
-        """A group is in all three tables, or in none."""
+        """A group is in all three tables or in none."""
         return all_(
-            and_(s.mapped[g] == s.ranked[g], s.mapped[g] == (s.called[g] != 0), s.mapped[g] == self.is_entered(s, g))
+            and_(
+                s.mapped[g] == s.ranked[g],
+                s.mapped[g] == (s.called[g] != 0),
+                s.mapped[g] == (s.entry[g] == Entry.ENTERED),
+            )
             for g in s.group
         )
 
-    def is_entered(self, s: S, group: Expr) -> Condition:
-        return s.entry[group] == Entry.ENTERED
-
     @always(witness="all_are_entered")
     def names_are_unique(self, s: S) -> Condition:
-        """No two groups in the tables have one name."""
+        """No two groups in the tables have the same name."""
         return all_(
-            all_(implies((ord_(g) != ord_(h)) & (s.called[g] != 0), s.called[g] != s.called[h]) for h in s.group)
+            implies((ord_(g) != ord_(h)) & (s.called[g] != 0), s.called[g] != s.called[h])
             for g in s.group
+            for h in s.group
         )
 
     @always(witness="one_outlives_another")
     def a_name_is_given_once(self, s: S) -> Condition:
-        """No group gets a name that another one of this life had: its keys may be in the store."""
+        """No group gets a name that another group of this life had, whose keys may still be in the store."""
         return ~s.reused
 
     @always(witness="one_outlives_another")
     def a_group_can_be_made(self, s: S) -> Condition:
         """new_group finds no name taken."""
-        return all_(x != Entry.REFUSED for x in s.entry)
+        return ~s.entry.any(Entry.REFUSED)
 
     @always(witness="all_is_over")
     def the_end_clears_all(self, s: S) -> Condition:
-        """Without the default group the tables are empty, and the count is 0."""
-        return s.world | ((s.named == 0) & all_(self.is_absent(s, g) for g in s.group))
-
-    def is_absent(self, s: S, group: Expr) -> Condition:
-        return and_(~s.mapped[group], s.called[group] == 0, ~s.ranked[group])
+        """Without the default group the tables are empty and the count is 0."""
+        return s.world | ((s.named == 0) & all_(and_(~s.mapped[g], s.called[g] == 0, ~s.ranked[g]) for g in s.group))
 
 
 # ---- the editions
@@ -189,13 +175,11 @@ class Torch(Registry, edition=Edition.TORCH):
 class Local(Registry, edition=Edition.LOCAL):
     """torch 2.13, use_local_synchronization=True: the name counts the groups in `_pg_names` (P9)."""
 
-    create = Registry.create.claiming(
-        *Registry.create.arcs, arc(Entry.ABSENT, Entry.REFUSED), arc(Entry.REFUSED, Entry.ENTERED)
-    )
-    end = Registry.end.claiming(*Registry.end.arcs, arc(Entry.REFUSED, Entry.ABSENT, of="others"))
+    create = Registry.create.also(arc(Entry.ABSENT, Entry.REFUSED), arc(Entry.REFUSED, Entry.ENTERED))
+    end = Registry.end.also(arc(Entry.REFUSED, Entry.ABSENT, of="others"))
 
     def next_number(self, s: S) -> Any:
-        """As many as there are entries, the default group's too."""
+        """The number of entries, including the default group's."""
         return 1 + count(x != 0 for x in s.called)
 
     def next_count(self, s: S) -> Any:

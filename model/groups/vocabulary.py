@@ -7,7 +7,7 @@ import enum
 
 
 class Edition(enum.Enum):
-    """The creation of groups in variants; the same properties are asked of each."""
+    """The variants of the creation of groups, which all have the same properties."""
 
     SEED = "torch 1.9: names from a counter, a sequence number through the store, a barrier of all processes"
     TORCH = "torch 2.13: names from a counter; an outsider returns at once"
@@ -20,12 +20,12 @@ class Creation(enum.Enum):
 
     IDLE = "not called yet"
     NAMED = "the group has its name; the process's address is not in the store"
-    PUBLISHED = "the address is in the store; the addresses of the others are waited for"
+    PUBLISHED = "the address is in the store; the process waits for the other addresses"
     BARRIER = "waits until every process of the world has called"
-    NUMBERING = "connected to all members, and through the barrier; the sequence number is missing"
+    NUMBERING = "connected to all members and past the barrier; the sequence number is missing"
     CREATED = "returned the group"
-    OUTSIDE = "returned: the process is no member"
-    SKIPPED = "never called: the process is no member"
+    OUTSIDE = "returned: the process is not a member"
+    SKIPPED = "never called: the process is not a member"
     FAILED = "raised"
 
 
@@ -39,7 +39,7 @@ class User(enum.Enum):
     READ = "has read the records of all others"
     LEFT = "has closed the file"
     FAILED = "an operation has raised, and the process has ended"
-    STUCK = "reads half a record, and does not end"
+    STUCK = "reads half a record for ever"
     DEAD = "has died"
 
 

@@ -1,12 +1,13 @@
-"""Runs the functions of declarations: a body is a plain function that leaves the same trees whenever it runs.
+"""Runs the functions of declarations: a body is a plain function that builds the same trees each time.
 
-*Theory of operation.* A body runs while a system is built, and its trees then stand for every state. A body that draws,
-reads a clock or counts its calls would leave trees of one run, so a body runs twice, and is refused where the trees
-differ. A draw may be the same twice: where the generator of `random` has moved, the body runs up to `DRAWS` more times.
-The bodies of the systems in this package run once, since a test compares them all.
+*Theory of operation.* A body runs while a system is built, and its trees are then used for every state. If a body draws
+a random number, reads a clock or counts its calls, its trees are right for one run only. So a body runs twice, and is
+refused if the trees differ. Two random draws may be equal. So a body that has changed the state of `random` runs up to
+`DRAWS` more times after the first. The bodies of the systems in this package run once, because a test compares the
+trees of them all.
 
-Failures, each refused with its line: the function is `async` or a generator, it does not take the members that its
-`each` gives it, it raises (an undefined name, a wrong type), or its trees differ.
+Failures. Each is an error that names the line: the function is `async` or a generator; its parameters do not fit the
+members that its `each` names; it raises (an undefined name, a wrong type); its trees differ.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
-from itertools import zip_longest
+from collections.abc import Callable, Collection, Iterable
+from itertools import combinations, zip_longest
 from typing import Any, TypeVar
 
 from ..errors import TrystateError
 from . import source
 from .expressions import Expr, lift
 
-DRAWS = 30  # a draw of three values is the same in all of them once in 10^14 builds
+DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
-Tree = tuple[Expr, str]  # and the line that wrote it
+Tree = tuple[Expr, str]  # a tree and the line that wrote it
 T = TypeVar("T")
 
 
-def check_plain(body: Callable[..., Any]) -> None:
-    """Refuse a function that a call does not run to its end: its trees would be lost."""
+def check_plain(body: Callable[..., Any], described: str = "") -> None:
+    """Refuse a function without a docstring, if it has to describe something, or whose call would not run it."""
+    if described and not (body.__doc__ or "").strip():
+        source.refuse(f"{body.__name__} has no docstring: describe in one line {described}")
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         kind, remedy = "async", "declare it with `def` alone"
     elif inspect.isgeneratorfunction(body):
@@ -41,8 +44,31 @@ def check_plain(body: Callable[..., Any]) -> None:
     source.refuse(f"{body.__name__} is {kind}, and a call would not run it: {remedy}", at=source.line_of(body.__code__))
 
 
-def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
-    """The result of one run of a body."""
+class Named(tuple[str, ...]):
+    """The names of the parameters of a body without `each=`: the names of its indices, such as `node`."""
+
+
+def members(body: Callable[..., Any], states: int) -> Named:
+    """The names of the parameters after the `states`; a parameter with a default has its value already."""
+    taken = list(inspect.signature(body).parameters.values())[1 + states :]
+    return Named(one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty)
+
+
+def indices(each: tuple[str, ...], sorts: Collection[str]) -> tuple[str, ...]:
+    """The indices of a declaration: `node0` and `node1` are a pair.
+
+    Empty if one of the `Named` parameters is not an index, or if a pair is not in the order of its numbers.
+    """
+    if not isinstance(each, Named):
+        return each
+    names = tuple(name if name in sorts else name.rstrip("0123456789") for name in each)
+    pairs = combinations(zip(names, each, strict=True), 2)
+    in_order = all(one < other for (index, one), (same, other) in pairs if index == same)
+    return names if in_order and all(name in sorts for name in names) else ()
+
+
+def check_given(name: str, body: Callable[..., Any], system: Any, *given: Any) -> None:
+    """Refuse a body that does not take the states and members that it gets."""
     at = source.line_of(body.__code__)
     takes = inspect.signature(body)
     try:
@@ -56,6 +82,11 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
             "let each= name an index for each member that it takes",
             at=at,
         )
+
+
+def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
+    """The result of one run of a body."""
+    check_given(name, body, system, *given)
     try:
         return body(system, *given)
     except (TrystateError, MemoryError):
@@ -65,20 +96,20 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
 
 
 def value(name: str, result: Any, at: str) -> Expr:
-    """The result of a body, as a tree."""
+    """The tree of the result of a body."""
     if result is None:
         source.refuse(f"{name} returns nothing: return a condition or a value of the state", at=at)
     return lift(result)
 
 
 def tree(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Expr:
-    """The one tree that a body returns, the same in each run."""
+    """The tree that a body returns, which is the same in each run."""
     at = source.line_of(body.__code__)
     return settled(body, lambda: value(name, call(name, body, system, *given), at), lambda found: [(found, at)])
 
 
 def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T], Iterable[Tree]]) -> T:
-    """The result of `run`, which calls the body, once more runs have left the same trees."""
+    """The result of `run`, which calls the body, after further runs have left the same trees."""
     if body.__module__.startswith(_COMPARED_BY_A_TEST):
         return run()
     before, first = _drawn(), run()
@@ -96,7 +127,7 @@ def settled(body: Callable[..., Any], run: Callable[[], T], trees: Callable[[T],
 
 
 def _drawn() -> object:
-    """The state of the generator of `random`, which the author of a body has imported to draw from it."""
+    """The state of the generator of `random`; None if `random` is not imported: then no body can draw from it."""
     module = sys.modules.get("random")
     return module.getstate() if module is not None else None
 

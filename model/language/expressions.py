@@ -1,11 +1,13 @@
-"""Expression trees: what a guard, an effect and a property are made of.
+"""Expression trees: the form of guards, effects and properties.
 
-*Theory of operation.* A tree is built by running ordinary Python operators on symbolic values. Trees are hash-consed:
-two equal trees are one object, so `is` compares them and memo tables work by identity. Constructors fold constants, so
-that a tree instantiated for a given node is as small as if it had been written for that node. Every other module of the
+*Theory of operation.* Ordinary Python operators on symbolic values build a tree. Trees are hash-consed: two equal trees
+are one object, so `is` compares them and memo tables work by identity. Constructors fold constants, so a tree in which
+an index is replaced by one member is as small as if it had been written for that member. Every other module of the
 language and the checker makes and reads trees; only this one makes an `Expr`. The table of trees is not locked: systems
-are built on one thread. Three things can go wrong, and each is refused with the line of the author: a symbolic value is
-used as a Python bool, two sorts do not fit, a value is none of the language. A memo table must not outlive its mapping.
+are built on one thread. A memo table of `substitute` is valid for one mapping only.
+
+Failures. Each is an error that names the line in the model: a symbolic value is used as a Python bool, two sorts do not
+fit, or a value does not belong to the language.
 
 Operators (`op`, its `args`):
     const (value)               read (field, *indices)         var (name, role, number)
@@ -13,20 +15,22 @@ Operators (`op`, its `args`):
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
     named (label, body)
-Everything else (or, implies, <=, all, ...) is spelled with these.
+Everything else (or, implies, <=, all, ...) is built from these.
 
 A new operator needs a branch in each of these places:
-    here: a constructor that folds, and a line of `_BUILD`; one of two numbers also a line of `BINARY`
+    here: a constructor that folds, and a line of `_BUILD`; if it takes two numbers, also a line of `BINARY`
     `language/text.py` prints it; `language/__init__.py` and `trystate/language.py` export its constructor
     `checker/interpret.py`, `checker/explicit/vectorise.py`, `checker/symbolic/trees.py`: the engines
+    `checker/explicit/symmetry.py`: `JUDGED`, and a branch if it can distinguish members
     `checker/export/tla.py`, `checker/export/promela.py`; `prover/formulas.py`; `monitor/rendezvous/stepping.py`
-    `page/trees.py`, `page/source/types.ts`, `page/source/compile.ts`: the page's engine
+    `page/trees.py`, `page/source/{types,compile,text,refusals}.ts`: the page's engine; `MISTAKES` in its test
     `property_tests/support`: `systems/random_systems.py` draws it, `systems/random_meaning.py` and `finite_sets.py`
     give its meaning
 
-A quantifier binds by position, not by name: in its body `bound` with level k is the index of the quantifier that
-stands k quantifiers further out (de Bruijn, 1972). An inserted tree contains no `bound` that leads out of it, so no
-substitution can capture anything, and quantifiers that differ in names alone are one tree.
+A quantifier binds by position, not by name (de Bruijn indices, 1972). Inside quantifiers, `bound` with level 0 is the
+index of the innermost one, and `bound` with level k is the index of the quantifier k further out. In a tree that a
+substitution inserts, each `bound` belongs to a quantifier of the same tree, so nothing can be captured. Quantifiers
+that differ only in names are the same tree.
 """
 
 from __future__ import annotations
@@ -46,7 +50,8 @@ QUANTIFIERS = ("any", "count")
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq, "lt": operator.lt, "add": operator.add, "sub": operator.sub,
 }  # fmt: skip
-MEMBERS = ".members"  # ends the name of the symbol for the number of members of an index
+Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
+MEMBERS = ".members"  # the suffix of the symbol for the number of members of an index
 
 
 class Role(enum.Enum):
@@ -70,7 +75,7 @@ class Expr:
     args: tuple[Any, ...]
     sort: Sort
     serial: int
-    reach: int  # how many quantifiers have to stand around it for each `bound` in it to have its own
+    reach: int  # how many quantifiers must enclose it to bind each `bound` in it
     _free: frozenset[Expr]
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
@@ -96,13 +101,13 @@ class Expr:
 
     @property
     def name(self) -> str:
-        """Of a variable its name, of a read its field, of a named value its label."""
+        """The name of a variable, the field of a read, or the label of a named value."""
         assert self.op in ("var", "read", "named"), f"{self} has no name"
         return str(self.args[0])
 
     @property
     def value(self) -> int:
-        """Of a constant: the int that stands for its value."""
+        """The int that represents the value of a constant."""
         assert self.op == "const", f"{self} is no constant"
         value: int = self.args[0]
         return value
@@ -114,7 +119,7 @@ class Expr:
 
     @property
     def number(self) -> int:
-        """Of a placeholder its position, of a loop variable what tells it from all others; 0 for a parameter."""
+        """The position of a placeholder, or the unique number of a loop variable; 0 for a parameter."""
         assert self.op == "var", f"{self} is no variable"
         return int(self.args[2])
 
@@ -216,7 +221,7 @@ def _lift(value: Any, like: Sort) -> Expr:
 def _boolean(value: Any, what: str) -> Expr:
     expr = lift(value)
     if expr.sort.kind != "bool":
-        source.refuse(f"{what} wants a condition, but {expr} is of sort {expr.sort.name}")
+        source.refuse(f"{what} needs a condition, but {expr} is of sort {expr.sort.name}")
     return expr
 
 
@@ -281,7 +286,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 
 def not_(value: Any) -> Expr:
-    """True where the condition does not hold; `~` writes the same."""
+    """True where the condition does not hold; the same as `~`."""
     a = _boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
@@ -289,7 +294,7 @@ def not_(value: Any) -> Expr:
 
 
 def and_(*values: Any) -> Expr:
-    """True where all conditions hold; `&` writes the same of two."""
+    """True where all conditions hold; for two conditions the same as `&`."""
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
@@ -307,17 +312,17 @@ def and_(*values: Any) -> Expr:
 
 
 def or_(*values: Any) -> Expr:
-    """True where at least one condition holds; `|` writes the same of two."""
+    """True where at least one condition holds; for two conditions the same as `|`."""
     return not_(and_(*(not_(_boolean(value, "|")) for value in values)))
 
 
 def implies(premise: Any, conclusion: Any) -> Expr:
-    """True where the premise does not hold, and where the conclusion does."""
+    """True where the premise does not hold or the conclusion does."""
     return or_(not_(premise), conclusion)
 
 
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
-    """`then` where the condition holds, else `otherwise`; both of one sort."""
+    """`then` where the condition holds, else `otherwise`; both have the same sort."""
     c, a, b = _boolean(condition, "ite"), lift(then), lift(otherwise)
     _same_sort(a, b, "choose between")
     if c.op == "const":
@@ -346,7 +351,7 @@ def ord_(index: Expr) -> Expr:
 
 
 def named(label: str, value: Any) -> Expr:
-    """The same value, printed as `label`: for conditions with a name of their own."""
+    """The same value, printed as `label`; it gives a condition a name."""
     body = lift(value)
     return body if body.op == "const" else Expr("named", (label, body), body.sort)
 
@@ -364,7 +369,7 @@ def variable(name: str, sort: Sort, role: Role = Role.PARAMETER, number: int = 0
 
 
 def placeholder(position: int, sort: Sort) -> Expr:
-    """The variable that stands for any member, at this position of the indices of a field."""
+    """The variable for any member, at this position of the indices of a field."""
     return variable(sort.name, sort, Role.PLACEHOLDER, position)
 
 
@@ -372,8 +377,8 @@ def bound(level: int, sort: Sort) -> Expr:
     return Expr("bound", (level,), sort)
 
 
-def bind(op: str, over: Sort, body: Expr) -> Expr:
-    """`any` or `count` of `body`, whose `bound` of level 0 goes over a whole sort; a constant body is folded."""
+def quantifier(op: str, over: Sort, body: Expr) -> Expr:
+    """`any` or `count` of `body`, whose `bound` of level 0 ranges over a whole sort; a constant body is folded."""
     if body.op == "const":
         if op == "any":
             return body
@@ -382,7 +387,7 @@ def bind(op: str, over: Sort, body: Expr) -> Expr:
 
 
 def symbol(name: str, least: int = 0) -> Expr:
-    """A number of which a proof knows no more than the least that it can be."""
+    """A number for which a proof assumes only a lower bound."""
     return read(name, (), int_sort(least, math.inf))
 
 
@@ -398,9 +403,9 @@ _BUILD: dict[str, Callable[..., Expr]] = {
 
 
 def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
-    """The same operator on other arguments, folded anew."""
+    """The same operator on other arguments, folded again."""
     if expr.op in QUANTIFIERS:
-        return bind(expr.op, args[0], args[1])
+        return quantifier(expr.op, args[0], args[1])
     if expr.op == "read":
         return read(args[0], args[1:], expr.sort)
     return _BUILD[expr.op](*args)
@@ -409,7 +414,7 @@ def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
 def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
     """Replace variables (or whole reads) by expressions, also below quantifiers, which capture nothing.
 
-    Share `memo` between calls with one mapping.
+    Calls with the same mapping may share `memo`.
     """
     memo = {} if memo is None else memo
     for value in mapping.values():
@@ -420,7 +425,7 @@ def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | N
 
 
 def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] | None) -> Expr:
-    """`memo` has what is replaced; a tree without any of the `variables`, if they are known, stays as it is."""
+    """`memo` has the replacements; if `variables` is given, a tree without any of them stays as it is."""
     found = memo.get(expr)
     if found is not None:
         return found
@@ -434,12 +439,41 @@ def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] |
     return found
 
 
+def literal(expr: Expr) -> tuple[Expr, Expr] | None:
+    """The cell that a condition fixes, and its value; None if the condition does not fix one cell."""
+    if expr.op == "read":
+        return expr, TRUE
+    if expr.op == "not" and expr.args[0].op == "read":
+        return expr.args[0], FALSE
+    if expr.op == "eq" and expr.args[0].op == "read" and expr.args[1].op == "const":
+        return expr.args[0], expr.args[1]
+    return None
+
+
+def fixed(expr: Expr) -> dict[Expr, Expr]:
+    """The cells that a condition fixes, with their values; if a cell has two values, the first."""
+    found = [literal(part) for part in (expr.args if expr.op == "and" else (expr,))]
+    return dict(one for one in reversed(found) if one is not None)
+
+
+def parts(tree: Expr) -> Iterator[Expr]:
+    """A tree and all its parts, each once."""
+    seen: set[Expr] = set()
+    todo = [tree]
+    while todo:
+        here = todo.pop()
+        if here not in seen:
+            seen.add(here)
+            yield here
+            todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
+
+
 def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
     """The indices, in order, at which `tree` may differ from `same`; both are trees over the variables `places`.
 
-    A step writes few members, and names them: its effect compares the place with the index of each, and folds to
-    `same` where no comparison holds. Only the named members are then looked at, so that closing the steps of N
-    members takes time in proportion to N. A tree that differs elsewhere too, such as that of a loop, yields all.
+    A step writes few members and names them: its effect compares the place with the index of each, and folds to
+    `same` where no comparison holds. Then only the named members are looked at, so closing the steps of N
+    members takes time proportional to N. A tree that differs elsewhere too, such as the tree of a loop, yields all.
     """
     if not places:
         if tree is not same:
@@ -460,7 +494,7 @@ def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[
 
 def compared(tree: Expr, place: Expr) -> list[Expr]:
     """The constants that the variable `place` is compared with."""
-    found: dict[Expr, None] = {}  # in the order in which they stand: a build gives the same trees in each process
+    found: dict[Expr, None] = {}  # kept in the order of the tree: a build gives the same trees in each process
     seen: set[Expr] = set()
     todo = [tree]
     while todo:

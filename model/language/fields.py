@@ -1,4 +1,4 @@
-"""Fields, sizes and constants: what a system declares in its class body."""
+"""Fields, sizes and constants, which a system declares in its class body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import source
 from .expressions import Expr, lift, placeholder, read
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
-Bound = int | str | Expr  # a number, or the name of a constant or an index of the system; in a proof also its symbol
+Bound = int | str | Expr  # a number, or the name of a constant or index of the system; in a proof also its symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Constant:
 class Field:
     """One bounded variable, or one per member of an index (or per pair).
 
-    `initial` is one value or a tuple of values, each of which makes initial states of its own.
+    `initial` is a tuple of values. Each value gives further initial states.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Field:
     members: type[enum.Enum] | None
     per: tuple[str, ...]
     initial: tuple[Any, ...]
-    editions: tuple[enum.Enum, ...]  # only these have it; none: all
+    editions: tuple[enum.Enum, ...]  # the editions that have it; empty: all
     doc: str
     at: str
 
@@ -82,13 +82,13 @@ def integer(
 def choice(
     members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, editions: Any = (), doc: str = ""
 ) -> Field:
-    """A variable that is one member of an enum; initially the first, unless said otherwise."""
+    """A variable that is one member of an enum; by default initially the first."""
     first = next(iter(members)) if initial is None else initial
     return _field("enum", members=members, per=per, initial=first, editions=editions, doc=doc)
 
 
 def _check_default(what: str, default: Any, low: int) -> None:
-    """Refuse what a system would refuse as an argument."""
+    """Refuse a default that a system would refuse as an argument."""
     if isinstance(default, bool) or not isinstance(default, int) or default < low:
         source.refuse(f"the default of {what} is {default!r}: give a whole number of at least {low}")
 
@@ -100,7 +100,7 @@ def index(default: int, doc: str = "") -> Any:
 
 
 def constant(default: int, doc: str = "") -> Any:
-    """Declare a constant: an argument when the system is built, and from then on a number."""
+    """Declare a constant: an argument when the system is built, afterwards a number."""
     _check_default("a constant", default, 0)
     return Constant(default, doc)
 
@@ -109,7 +109,7 @@ def constant(default: int, doc: str = "") -> Any:
 class Slot:
     """A field of a system of a given size.
 
-    bounds: its lowest and its highest value. These and the initial values are ints, or symbols in a proof for any size.
+    bounds: its lowest and highest value. Bounds and initial values are ints, or symbols in a proof for any size.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Slot:
     at: str
 
     def placeholders(self) -> tuple[Expr, ...]:
-        """The variables that stand for the indices in the body of an effect."""
+        """The variables for the indices in the body of an effect."""
         return tuple(placeholder(k, dim) for k, dim in enumerate(self.dims))
 
     def identity(self) -> Expr:
@@ -175,7 +175,7 @@ def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str,
     else:
         sort = int_sort(bounds[0].sort.least, bounds[1].sort.most)
         if sort.least > sort.most:
-            source.refuse(f"{name}: no value from {sort.least} to {sort.most}", at=declared.at)
+            source.refuse(f"{name}: the range from {sort.least} to {sort.most} is empty", at=declared.at)
     begins = tuple(dict.fromkeys(lift(number(v)) for v in declared.initial))
     for v in begins:
         if v.sort.kind != sort.kind or (sort.kind == "enum" and v.sort is not sort):
@@ -188,5 +188,5 @@ def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str,
 
 
 def _plain(value: Expr) -> Any:
-    """The int of a constant, which other processes can be sent; a symbol stays one."""
+    """The int of a constant, which can be sent to other processes; a symbol stays a symbol."""
     return value.value if value.op == "const" else value

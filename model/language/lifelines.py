@@ -1,6 +1,6 @@
 """The lifelines in a picture of a run: the place of each cell of a system, and the fields whose values are messages.
 
-Rule: a story and its pictures alone read this; no engine does, and no state depends on it.
+Rule: only a story and its pictures read this; no engine does, and no state depends on it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-SHARED = "shared"  # a system that draws at this lifeline is to name it
+SHARED = "shared"  # a system that draws at this lifeline must give it a name
 
 Place = int | None
 """A lifeline: a member of the main index, or None for the shared one."""
 
-LAST = -1  # the place of a step at the member that is its last index, such as the one that is called
+LAST = -1  # the place of a step at the member of its last index, such as a callee
 
 
 Totals = Mapping[str, int | Callable[..., Any]]
@@ -25,13 +25,13 @@ Value = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A field whose values are a message and perhaps its answer; of a sequence, each record is a message.
+    """A field whose values are a message and perhaps its answer. Each record of a sequence is a message.
 
-    ends: from the indices of a cell, and the values of others, to the places of its sender and its receiver.
-    sent: the values with the message on its way; none: each but 0.
-    taken: the values that follow where the receiver has taken it; none: any.
+    ends: a function from a cell's indices, and the values of other cells, to the places of its sender and receiver.
+    sent: the values with the message on its way; empty: all except 0.
+    taken: the values that follow when the receiver has taken it; empty: any.
     answered: the values with its answer on the way back.
-    received: the values that follow where the sender has taken the answer.
+    received: the values that follow when the sender has taken the answer.
     """
 
     ends: Callable[[tuple[int, ...], Value], tuple[Place, Place]]
@@ -45,13 +45,13 @@ class Message:
 class Lifelines:
     """The places of a system in its pictures.
 
-    shared: the name of the lifeline of all that no member has, such as the process of the store.
-    places: of fields and steps that neither their indices nor the messages that they take or send place.
-    here: fields whose changes are drawn at the step that makes them, such as those that only properties read.
-    homes: of an index that is not the main one: the place of each of its members.
-    messages: by the name of a field or of a sequence.
-    totals: by the name of a count: where it is to come, perhaps from the state and the indices of its cell.
-    members: the main index, whose members have lifelines; empty: the one that most fields have a value per.
+    shared: the name of the lifeline for everything that belongs to no member, such as the process of the store.
+    places: the places of fields and steps whose place follows neither from their indices nor from their messages.
+    here: fields whose changes are drawn at the step that makes them, such as fields that only properties read.
+    homes: for each index except the main one, the place of each of its members.
+    messages: the messages by the name of their field or sequence.
+    totals: by the name of a count: the total it must reach, or a function of the state and the indices of its cell.
+    members: the main index, whose members have lifelines; empty: the index of most fields.
     """
 
     shared: str = SHARED
@@ -70,25 +70,15 @@ def served(
 
     Args:
         by: the name of the server's lifeline.
-        at: fields and steps with an index that are the server's.
+        at: fields and steps with an index that belong to the server.
         requests: fields or sequences of messages from a client to the server.
-        answers: those from the server to a client.
-        here: as in Lifelines.
-        totals: as in Lifelines.
+        answers: fields or sequences of messages from the server to a client.
+        here: the same as in Lifelines.
+        totals: the same as in Lifelines.
     """
-    ways = {**dict.fromkeys(requests.split(), to_shared), **dict.fromkeys(answers.split(), from_shared)}
-    messages = {name: Message(ends) for name, ends in ways.items()}
+    messages = {name: Message(lambda at, _: (at[0], None)) for name in requests.split()}
+    messages |= {name: Message(lambda at, _: (None, at[0])) for name in answers.split()}
     return Lifelines(by, dict.fromkeys(at.split()), here.split(), messages=messages, totals=totals or {})
-
-
-def to_shared(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
-    """The ends of a member's message to the shared lifeline."""
-    return indices[0], None
-
-
-def from_shared(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
-    """The ends of a message from the shared lifeline to a member."""
-    return None, indices[0]
 
 
 def between(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:

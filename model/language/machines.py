@@ -1,4 +1,4 @@
-"""Machines: the control states of one kind of thing, seen in a system, and the transitions that move it."""
+"""Machines: the control states of something in a system, such as a node, and the transitions that move it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, placeholder, read, rebuild, substitute
-from .quantifiers import close, loop_variable, opened
+from .fields import Field
+from .quantifiers import abstract, instantiate, loop_variable
 from .sorts import enum_sort
 from .state import SymbolicState, parameters
 from .transitions import Arc, Transition
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The record of `@machine`: how to read the control state off a state."""
+    """The record of `@machine`: how to read the control state from a state."""
 
     body: Callable[..., Any]
     states: type[enum.Enum]
     each: str
+    shown: Field | None = None  # given to `machine_of`
+    at: str = ""
 
 
 def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..., Any]], View]:
@@ -34,12 +37,28 @@ def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..
     """
 
     def decorate(body: Callable[..., Any]) -> View:
-        if not (body.__doc__ or "").strip():
-            source.refuse(f"{body.__name__} has no docstring: say in one line what moves")
-        bodies.check_plain(body)
+        bodies.check_plain(body, "what moves")
         return View(body, states, each)
 
     return decorate
+
+
+def machine_of(shown: Field, doc: str) -> View:
+    """Declare the machine whose control state is a field: a `choice`, perhaps per index."""
+
+    def body(self: System, s: SymbolicState, *who: Expr) -> Any:
+        name = _name_of(shown, self)
+        return getattr(s, name)[who] if who else getattr(s, name)
+
+    if shown.members is None or len(shown.per) > 1:
+        source.refuse("a machine shows a choice with at most one index: declare other machines with @machine")
+    body.__doc__ = doc
+    return View(body, shown.members, "".join(shown.per), shown, source.line())
+
+
+def _name_of(shown: Field, system: System) -> str:
+    """The name of a field of a system; empty if the system does not declare it."""
+    return next((k for base in type(system).__mro__ for k, field in vars(base).items() if field is shown), "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,16 +86,16 @@ class Machine:
         return tuple(a for a in t.arcs if type(a.source) is self.states and (a.of == of or not self.params))
 
     def moved(self, t: Transition, state: enum.Enum, dest: enum.Enum, who: Expr | None) -> Expr:
-        """Over the state before: the control state is `state`, and will be `dest` after `t`."""
+        """A condition on the state before `t`: the control state is `state`, and is `dest` after `t`."""
         before = self.of(who)
         return and_(equal(before, lift(state)), equal(self.after(t, before), lift(dest)))
 
     def after(self, t: Transition, before: Expr) -> Expr:
-        """The control expression with the effects of `t` put in for what it reads."""
+        """The control expression after `t`, as an expression over the state before it."""
         return apply_effects(before, t, t.after)
 
     def unclaimed(self, t: Transition, who: Expr | None, of: str) -> Expr:
-        """Over the state before: `t` would move the machine in a way that it does not claim."""
+        """A condition on the state before `t`: `t` would move the machine in a way that it does not claim."""
         before = self.of(who)
         after = self.after(t, before)
         claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
@@ -84,13 +103,20 @@ class Machine:
 
 
 def make_machine(system: System, name: str, view: View) -> Machine:
-    at = source.line_of(view.body.__code__)
-    params = parameters(system, name, (view.each,) if view.each else (), at)
+    at = view.at or source.line_of(view.body.__code__)
+    doc = (view.body.__doc__ or "").strip().split("\n")[0]
+    if view.shown is not None and not _name_of(view.shown, system):
+        source.refuse(f"{name} shows a field that {system.name} does not declare: declare it in the class", at=at)
+    if not doc:
+        source.refuse(f"{name} has no description: describe in one line what moves", at=at)
+    each = (view.each,) if view.each else bodies.members(view.body, 1)
+    params = parameters(system, name, bodies.indices(each, system.index_sorts), at)
+    if len(params) > 1:
+        source.refuse(f"{name}: a machine has at most one index, and not {', '.join(map(str, params))}", at=at)
     state = SymbolicState(system, frozen=f"the machine {name}")
     control = bodies.tree(name, view.body, system, state, *params)
     if control.sort is not enum_sort(view.states):
         source.refuse(f"{name} returned {control}, which is not a member of {view.states.__name__}", at=at)
-    doc = (view.body.__doc__ or "").strip().split("\n")[0]
     return Machine(name, system, view.states, params, control, doc)
 
 
@@ -111,7 +137,7 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         found = expr
     elif expr.op in QUANTIFIERS:
         loop = loop_variable(expr.args[0])
-        found = close(expr.op, loop, apply_effects(opened(expr, loop), t, memo))
+        found = abstract(expr.op, loop, apply_effects(instantiate(expr, loop), t, memo))
     else:
         found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
     memo[expr] = found

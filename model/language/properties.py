@@ -1,18 +1,20 @@
-"""Properties: what is asked of every edition of a protocol alike, as far as it has what they speak of.
+"""Properties: the claims that every edition of a protocol must satisfy, if it has the fields that they read.
 
 *Theory of operation.* A decorator records a function as a `Claim`. When a system is built, `trace_property` runs the
 function once on symbolic states and keeps the trees: a condition (`always`, `sometimes`), a premise and a goal
-(`leads_to`, under weak fairness), or for each transition a condition over the state before it (`step`: what the state
-after reads is replaced by the transition's effects). Engines never see a property: `checker/check.py` turns the trees
-into watches and lassos. Three things can go wrong, and are refused with the line of the function: it assigns a field,
-it returns something else than conditions, or an index of a loop is left over in one.
+(`leads_to`, under weak fairness), or for each transition a condition over the state before it (`step`: the
+transition's effects replace the reads of the state after). Engines never see a property: `checker/check.py` turns the
+trees into watches and lassos.
+
+Failures, each refused with the line of the function: it assigns a field, it returns something other than conditions,
+or a condition contains the index of a loop.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
@@ -34,6 +36,9 @@ class Form(enum.Enum):
     DEADLOCK = "no deadlock"
 
 
+STATES = {Form.STEP: 2, Form.LEADS_TO: 1}  # the states that a body gets before its members; other forms have none
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A decorator's record of a property function."""
@@ -49,13 +54,13 @@ class Claim:
     cite: str
 
     def concerns(self, t: Transition) -> bool:
-        """Is a step property asked of this transition?"""
+        """Whether a step property applies to this transition."""
         if t.name in self.except_ or (self.on and t.name not in self.on):
             return False
         return not self.each or tuple(p.sort.name for p in t.params) == self.each
 
     def is_asked(self, system: System) -> bool:
-        """Of a system of this edition, with these faults?"""
+        """Whether the property applies to a system, by its edition and its faults."""
         return set(self.needs) <= set(system.faults) and (not self.editions or system.edition in self.editions)
 
 
@@ -66,8 +71,8 @@ Decorator = Callable[[Callable[..., Any]], Claim]
 class Property:
     """A traced property. `exprs` is (condition,), or (premise, goal) for leads-to.
 
-    A step property's condition is over the state before, with the effects of each transition that it
-    names put in for the state after: `conditions[transition]`.
+    A step property has a condition for each of its transitions, `conditions[transition]`: over the state before, with
+    the transition's effects instead of reads of the state after.
     """
 
     name: str
@@ -95,10 +100,10 @@ def _claim(
     faults = (needs,) if isinstance(needs, str) else tuple(needs)
 
     def decorate(body: Callable[..., Any]) -> Claim:
-        if not (body.__doc__ or "").strip():
-            source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
-        bodies.check_plain(body)
+        bodies.check_plain(body, "what it claims")
         dims = (each,) if isinstance(each, str) else tuple(each)
+        if not dims and form in STATES:
+            dims = bodies.members(body, STATES[form])
         return Claim(
             body, form, each=dims, on=tuple(on), except_=tuple(except_), witness=witness, needs=faults,
             editions=tuple(editions), cite=cite,
@@ -110,15 +115,15 @@ def _claim(
 def always(
     *, witness: str, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
 ) -> Decorator:
-    """An invariant. `witness` names the `sometimes` that shows it is not safe merely because nothing happens.
+    """An invariant. `witness` names the `sometimes` that shows that it does not hold merely because nothing happens.
 
-    A property that names editions is asked of no other: theirs have not what it speaks of.
+    A property with `editions` is checked in these alone: the others do not have the fields that it reads.
     """
     return _claim(Form.ALWAYS, witness=witness, needs=needs, editions=editions, cite=cite)
 
 
 def sometimes(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = "") -> Decorator:
-    """A state that must be reachable. `needs` names faults without which it is not asked for."""
+    """A state that must be reachable. It is checked only with the faults that `needs` names."""
     return _claim(Form.SOMETIMES, needs=needs, editions=editions, cite=cite)
 
 
@@ -135,12 +140,12 @@ def step(
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
     Args:
-        witness: the `sometimes` that shows that the property is not safe merely because nothing happens.
-        on: the transitions that are asked; none: all.
-        except_: the transitions that are not asked.
-        each: only transitions over exactly these indices are asked, and the body gets theirs.
-        needs: faults without which the property is not asked.
-        editions: only these are asked; none: all.
+        witness: the `sometimes` that shows that the property does not hold merely because nothing happens.
+        on: the transitions that it applies to; empty: all.
+        except_: the transitions that it does not apply to.
+        each: it applies only to transitions over exactly these indices, and the body gets their members.
+        needs: the property is checked only with these faults.
+        editions: the editions that it is checked in; empty: all.
         cite: the source of the claim.
     """
     return _claim(
@@ -157,7 +162,7 @@ def leads_to(
 ) -> Decorator:
     """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
 
-    The body returns `(premise, goal)`. With `each`, it is asked of every member on its own.
+    The body returns `(premise, goal)`. With `each`, it is checked for each member separately.
     """
     return _claim(Form.LEADS_TO, each=each, needs=needs, editions=editions, cite=cite)
 
@@ -166,24 +171,20 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
     doc = (claim.body.__doc__ or "").strip().split("\n")[0]
+    claim = replace(claim, each=bodies.indices(claim.each, system.index_sorts))
     params = parameters(system, name, claim.each, at)
+    traced = Property(name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params)
     state = SymbolicState(system, frozen=f"the property {name}")
     if claim.form is Form.STEP:
+        bodies.check_given(name, claim.body, system, state, state, *params)  # perhaps no transition concerns it
         conditions = {}
         for t in system.transitions:
-            if not claim.concerns(t):
-                continue
-            after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
-            given = (state, after, *(t.params if claim.each else ()))
-            (conditions[t.name],) = _conditions(system, name, claim, given)
-        return Property(
-            name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params,
-            conditions=conditions,
-        )  # fmt: skip
-    traced = _conditions(system, name, claim, (state, *params))
-    return Property(
-        name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params, exprs=traced
-    )
+            if claim.concerns(t):
+                after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
+                given = (state, after, *(t.params if claim.each else ()))
+                (conditions[t.name],) = _conditions(system, name, claim, given)
+        return replace(traced, conditions=conditions)
+    return replace(traced, exprs=_conditions(system, name, claim, (state, *params)))
 
 
 def _conditions(system: System, name: str, claim: Claim, given: tuple[Any, ...]) -> tuple[Expr, ...]:
@@ -206,5 +207,5 @@ def _condition(name: str, at: str, value: Any) -> Expr:
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
     if any(v.role is Role.LOOP for v in expr.free):
-        source.refuse(f"{name}: a loop index is left over, close it with all_() or any_()", at=at)
+        source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
     return expr

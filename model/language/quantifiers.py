@@ -1,7 +1,7 @@
 """`any_`, `all_` and `count` over index sets, and their expansion for a given size.
 
-`any_(s.member[j] == X for j in s.node)` reads like Python and is traced once: iterating over an index set
-yields one symbolic index, and the quantifier binds whatever index its generator made.
+`any_(s.member[j] == X for j in s.node)` looks like Python and is traced once: iterating over an index set
+yields one symbolic index, and the quantifier binds the index that its generator made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .expressions import (
     Expr,
     Role,
     as_int,
-    bind,
     bound,
     compared,
     const,
@@ -26,19 +25,20 @@ from .expressions import (
     lift,
     not_,
     or_,
+    quantifier,
     rebuild,
     substitute,
     variable,
 )
 from .sorts import Sort
 
-FROM_THE_LEFT = 64  # numbers of a sum: engines walk a tree by recursion
+FROM_THE_LEFT = 64  # the most numbers that are added from the left: engines walk a tree by recursion
 _fresh = itertools.count()
 _open: dict[Expr, None] = {}  # the loop variables whose loops are running, outermost first
 
 
 class IndexSet:
-    """The members of one index (all nodes, say). Iterating yields one symbolic member that stands for each."""
+    """The members of one index, such as all nodes. Iterating yields one symbolic member that represents each."""
 
     __slots__ = ("sort",)
 
@@ -58,14 +58,14 @@ class IndexSet:
 
 
 def loop_variable(sort: Sort) -> Expr:
-    """A member that stands for each, unlike any other."""
+    """A new variable that represents each member."""
     return variable(sort.name, sort, Role.LOOP, next(_fresh))
 
 
 _each = cache(loop_variable)  # one for each sort: equal bodies of two quantifiers are then one tree
 
 
-def close(op: str, loop: Expr, body: Expr) -> Expr:
+def abstract(op: str, loop: Expr, body: Expr) -> Expr:
     """The quantifier whose index is a loop variable of the body."""
 
     def place(expr: Expr, level: int) -> Expr | None:
@@ -73,25 +73,25 @@ def close(op: str, loop: Expr, body: Expr) -> Expr:
             return expr
         return bound(level, loop.sort) if expr is loop else None
 
-    return bind(op, loop.sort, _replaced(body, place, 0, {}))
+    return quantifier(op, loop.sort, _replaced(body, place, 0, {}))
 
 
-def opened(quantifier: Expr, index: Expr) -> Expr:
-    """The body of a quantifier for one index: a member, or a loop variable that `close` binds again."""
-    assert quantifier.reach == 0, f"{quantifier} was taken out of a quantifier: open that first"
+def instantiate(quantified: Expr, index: Expr) -> Expr:
+    """The body of a quantifier for one index: a member, or a loop variable that `abstract` binds again."""
+    assert quantified.reach == 0, f"{quantified} was taken out of a quantifier: instantiate that first"
 
     def place(expr: Expr, level: int) -> Expr | None:
         if expr.reach <= level:
             return expr
         return index if expr.op == "bound" else None
 
-    return _replaced(quantifier.args[1], place, 0, {})
+    return _replaced(quantified.args[1], place, 0, {})
 
 
 def _replaced(
     expr: Expr, place: Callable[[Expr, int], Expr | None], level: int, memo: dict[tuple[int, int], Expr]
 ) -> Expr:
-    """`expr` below `level` quantifiers; `place` says what a part becomes, or None to look at its own parts."""
+    """`expr` below `level` quantifiers; `place` returns the new form of a part, or None to replace within the part."""
     key = expr.serial, level
     found = memo.get(key)
     if found is None:
@@ -104,20 +104,21 @@ def _replaced(
     return found
 
 
-def _bound(op: str, values: Iterable[Any]) -> Expr:
-    """Consume the generator and bind the loop variables that it made; to count, even where its body ignores them."""
+def _consume(op: str, values: Iterable[Any]) -> Expr:
+    """Consume the generator and bind the loop variables that it made; `count` also binds one that its body ignores."""
     outer = set(_open)
     out = []
     for value in values:
         body = lift(value)
         if body.sort.kind != "bool":
-            source.refuse(f"{op} wants conditions, but {body} is of sort {body.sort.name}")
-        running = tuple(_open)  # a copy: garbage collection may end an abandoned loop during the next line
+            source.refuse(f"{op} needs conditions, but {body} is of sort {body.sort.name}")
+        # A copy: the next line allocates, and garbage collection may then end a loop that was left by `break`.
+        running = tuple(_open)
         mine = [v for v in running if v not in outer and (op == "count" or v in body.free)]
         if op == "count" and len(mine) > 1:
-            source.refuse("count() goes over one index: nest any_() inside it for more")
+            source.refuse("count() ranges over only one index: nest any_() inside it for more")
         for v in reversed(mine):
-            body = close(op, v, body)
+            body = abstract(op, v, body)
         out.append(as_int(body) if op == "count" and not mine else body)
     if op == "any":
         return or_(*out)
@@ -125,7 +126,7 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
 
 
 def total(parts: Sequence[Expr]) -> Expr:
-    """The sum of some numbers: from the left, or of many as a tree no deeper than the logarithm of their number."""
+    """The sum of numbers: added from the left, or if there are many, as a tree whose depth is their logarithm."""
     if len(parts) <= FROM_THE_LEFT:
         return sum(parts[1:], parts[0])
     while len(parts) > 1:
@@ -136,7 +137,7 @@ def total(parts: Sequence[Expr]) -> Expr:
 
 def any_(values: Iterable[Any]) -> Expr:
     """True where at least one holds: `any_(s.alive[j] for j in s.node)`, or over a plain list."""
-    return _bound("any", values)
+    return _consume("any", values)
 
 
 def all_(values: Iterable[Any]) -> Expr:
@@ -145,8 +146,8 @@ def all_(values: Iterable[Any]) -> Expr:
 
 
 def count(values: Iterable[Any]) -> Expr:
-    """How many hold, as a number."""
-    return _bound("count", values)
+    """The number of values that hold."""
+    return _consume("count", values)
 
 
 class Unrolling:
@@ -155,11 +156,11 @@ class Unrolling:
     def __init__(self, fixed: Mapping[Expr, Expr] | None = None) -> None:
         self.fixed = dict(fixed or {})
         self.trees: dict[Expr, Expr] = {}
-        self.members: dict[Expr, list[Expr]] = {}  # body over `_each` -> what it is for each member
+        self.members: dict[Expr, list[Expr]] = {}  # body over `_each` -> the body for each member
 
 
 def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
-    """Unroll every quantifier, so that only reads with constant indices remain; names are dropped."""
+    """Unroll every quantifier: only reads with constant indices remain; names are dropped."""
     if done is None:
         done = Unrolling()
     found = done.trees.get(expr)
@@ -180,15 +181,15 @@ def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
     return found
 
 
-def _unrolled(quantifier: Expr, done: Unrolling) -> list[Expr]:
+def _unrolled(quantified: Expr, done: Unrolling) -> list[Expr]:
     """The body of a quantifier for each member.
 
-    A property of a step of one member names that member in the body; for all others the body is the same whichever
-    member takes the step. So what it is for those is computed once, and not for each member that takes the step.
+    A property of one member's step names that member in the body. For all other members the body does not depend on
+    the member that takes the step, so their bodies are computed once, and not again for each member that takes it.
     """
-    sort: Sort = quantifier.args[0]
+    sort: Sort = quantified.args[0]
     index = _each(sort)
-    body = opened(quantifier, index)
+    body = instantiate(quantified, index)
     named = compared(body, index)
     elsewhere = substitute(body, {equal(index, member): FALSE for member in named})
     found = done.members.get(elsewhere)

@@ -1,8 +1,8 @@
-"""Bounded sequences of records: FIFO channels, queues, logs. A sequence is some fields and a few ways to write them.
+"""Bounded sequences of records: FIFO channels, queues, logs. A sequence is a group of fields with functions to write.
 
 `sequence(2, per="client", kind=Reply, value=(0, 2))` declares, for each client, at most two replies. In a step,
 `s.replies[c].push(kind=Reply.VALUE, value=1)` appends one, `s.replies[c].head.kind` reads the first, `.pop()` drops it.
-Rule: a place that holds nothing has the lowest values, so that equal sequences are equal states.
+Rule: a place without a record has the lowest values, so equal sequences are equal states.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sequence:
     at: str
 
     def fields(self, name: str) -> Iterator[tuple[str, Field]]:
-        """The fields that it stands for: its length, and each component at each place."""
+        """The fields of the sequence: its length, and each component at each place."""
         yield f"{name}_length", self._field((0, self.length), f"how many: {self.doc}")
         for place in range(self.length):
             for component, sort in self.components:
@@ -51,10 +51,10 @@ def sequence(length: int, *, per: str | tuple[str, ...] = (), doc: str = "", **c
     """Declare a sequence of records; a component is an enum, `bool`, or the lowest and highest of its numbers.
 
     Raises:
-        DeclarationError: there is no room for a record, a record has no components, or one that cannot be.
+        DeclarationError: the length is below 1, a record has no components, or a component is not one of these.
     """
     if length < 1 or not components:
-        source.refuse(f"a sequence of at most {length} records of {len(components)} components: at least one of each")
+        source.refuse(f"a sequence of at most {length} records of {len(components)} components: give one or more")
     if "when" in components:
         source.refuse("a component cannot be called 'when': push(when=...) is the condition")
     for name, sort in components.items():
@@ -69,7 +69,7 @@ def _place(name: str, place: int, component: str) -> str:
 
 
 class Record:
-    """One place of a sequence: its components as attributes. Where there is no record they are the lowest values."""
+    """One place of a sequence, with its components as attributes. Without a record, they are the lowest values."""
 
     __slots__ = ("_place", "_view")
 
@@ -98,7 +98,7 @@ class SequenceView:
 
     @property
     def length(self) -> Expr:
-        """How many records there are."""
+        """The number of records."""
         return self._get(f"{self._name}_length")
 
     @property
@@ -111,16 +111,16 @@ class SequenceView:
 
     @property
     def head(self) -> Record:
-        """The first record, which was pushed before all others."""
+        """The first record: the oldest one."""
         return Record(self, 0)
 
     def __iter__(self) -> Iterator[tuple[Expr, Record]]:
-        """Each place, with the condition that there is a record."""
+        """Each place, with the condition that it has a record."""
         for place in range(self._declared.length):
             yield self.length > place, Record(self, place)
 
     def contains(self, **components: Any) -> Expr:
-        """Is there a record with these components?"""
+        """The condition that a record has these components."""
         self._known(components)
         found = [and_(there, *(getattr(r, k) == v for k, v in components.items())) for there, r in self]
         return or_(*found)
@@ -199,7 +199,9 @@ class SequenceArray:
     def __getitem__(self, key: Any) -> SequenceView:
         indices = key if isinstance(key, tuple) else (key,)
         if len(indices) != len(self._declared.per):
-            source.refuse(f"{self._name} wants {len(self._declared.per)} indices, got {len(indices)}")
+            source.refuse(
+                f"{self._name}: the number of indices is {len(indices)}, but must be {len(self._declared.per)}"
+            )
         return SequenceView(self._state, self._name, self._declared, self._sizes, indices)
 
 

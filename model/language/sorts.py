@@ -1,4 +1,4 @@
-"""Sorts: the kinds of values of expressions. Values themselves are plain ints everywhere below the surface."""
+"""Sorts: the kinds of values of expressions. Internally, all values are plain ints."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SortKind = Literal["bool", "int", "enum", "index"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sort:
-    """A finite set of consecutive ints, and how they are written. Made once: two sorts are the same or differ.
+    """A finite set of consecutive ints, and how they are written. Each sort is made once, so `is` compares sorts.
 
     `least` and `most` bound the values (both inclusive). For an enum they are ordinals in declaration
-    order; for an index they count the members of an index set; for a bool they are 0 and 1.
+    order; for an index they are the first and last member of an index set; for a bool they are 0 and 1.
 
-    A sort is *open* if a proof leaves a bound of it open: `most` is then infinite (`least` only of a difference).
-    Nothing can compute with an open bound: `low`, `high` and `size` are refused, and comparisons with infinity decide
-    nothing that is not true of every size.
+    A sort is *open* if a proof leaves a bound of it open: `most` is then infinite (`least` only for a difference).
+    An open bound is not a number: `low`, `high` and `size` are refused, and comparisons with infinity decide only
+    what is true for every size.
     """
 
     kind: SortKind
@@ -32,7 +32,7 @@ class Sort:
     labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """A part of the fingerprint of a search that is kept in files."""
+        """This text is part of the fingerprint of a search that is kept in files."""
         bounds = f"low={self.least}, high={self.most}"
         return f"Sort(kind={self.kind!r}, name={self.name!r}, {bounds}, labels={self.labels!r})"
 
@@ -55,7 +55,7 @@ class Sort:
     def _known(self, bound: float) -> int:
         if not isinstance(bound, int):
             source.refuse(
-                f"the number of values of {self.name} was used as a Python number, but a proof holds for any: "
+                f"the number of values of {self.name} was used as a Python number, but a proof holds for all: "
                 "write size_of() in a condition, and any_(), all_() or count() instead of a loop"
             )
         return bound
@@ -66,7 +66,7 @@ class Sort:
         return f"{_shown(self.least)}..{_shown(self.most)}"
 
     def show(self, value: int) -> str:
-        """Write one value of this sort as a reader expects it."""
+        """The text of one value of this sort."""
         if self.kind == "bool":
             return "yes" if value else "no"
         return self.labels[value] if self.labels else str(value)
@@ -97,5 +97,5 @@ def index_sort(name: str, size: float) -> Sort:
 
 @functools.cache
 def ordinal(member: enum.Enum) -> int:
-    """The position of an enum member in its class: the int that stands for it in a state."""
+    """The position of an enum member in its class: the int that represents it in a state."""
     return list(type(member)).index(member)

@@ -1,4 +1,4 @@
-"""Where in the user's file something was written, so that an error can say so."""
+"""The line of the user's file that wrote something, for the text of an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def line() -> str:
 
 
 def is_ours(path: str) -> bool:
-    """Is the file one of this package?"""
+    """Whether the file belongs to this package."""
     return path.startswith(_HERE)
 
 

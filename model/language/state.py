@@ -1,8 +1,8 @@
-"""The symbolic state that a transition's body runs on, once, to record its guard and effects.
+"""The symbolic state that a transition's body runs on, to record the guard and the effects of the transition.
 
-The current value of a field is a tree over the values before the step. For a field with indices it is a
-tree over placeholders, one for each position: what the member at those indices holds now. A write at a given index
-wraps it in `ite(placeholder == index, value, ...)`; a write in a loop over an index set replaces it.
+The current value of a field is a tree over the values before the step. If the field has indices, this tree contains a
+placeholder for each index position. It is then the current value of the member at these indices. A write at a given
+index wraps the tree in `ite(placeholder == index, value, ...)`. A write in a loop over an index set replaces the tree.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from . import source
 from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, or_, read, substitute, variable
 from .fields import Slot
-from .quantifiers import IndexSet, count
+from .quantifiers import IndexSet, all_, any_, count
 from .sequences import view_of
 
 if TYPE_CHECKING:
     from .systems import System
 
 
-CHAIN = 32  # writes to one field after which its tree is made again, flatter: trees are walked by recursion
+CHAIN = 32  # after this number of writes to one field, its tree is made flatter: trees are walked by recursion
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One assignment as its author wrote it: for printing, and for the line to blame."""
+    """One assignment as its author wrote it, for printing, and with its line, for errors."""
 
     field: str
     indices: tuple[Expr, ...]
@@ -42,18 +42,27 @@ class Trace:
     bodies: dict[str, Expr] = field(default_factory=dict)
     guard: list[Expr] = field(default_factory=list)
     writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
-    chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # of each field: where, and its value
+    chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # per field: (condition, value) pairs
 
     def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
-        """The value of a member after what was assigned so far."""
+        """The value of a member after the assignments so far."""
         body = self.bodies.get(slot.name)
         if body is None:
             return read(slot.name, indices, slot.sort)
         return substitute(body, dict(zip(slot.placeholders(), indices, strict=True)))
 
+    def assign(self, slot: Slot, here: Expr, value: Expr) -> None:
+        """Assign a value to the members for which `here` holds."""
+        before = self.bodies.get(slot.name, slot.identity())
+        chain = self.chains.setdefault(slot.name, [(TRUE, before)])
+        if here is TRUE:
+            chain.clear()
+        chain.append((here, value))
+        self.bodies[slot.name] = ite(here, value, before) if len(chain) % CHAIN else _chosen(chain)
+
 
 def trace_of(state: SymbolicState) -> Trace:
-    """The trace of a state; no attribute, since a state's attributes are the fields of the system."""
+    """The trace of a state. It is not a public attribute, since a state's attributes are the fields of the system."""
     return state._trace
 
 
@@ -68,23 +77,23 @@ class SymbolicState:
 
     _system: System
     _trace: Trace
-    _frozen: str  # where nothing may be assigned: what this state is for; else empty
+    _frozen: str  # the purpose of a state to which nothing may be assigned; else empty
 
     def when(self, *conditions: Any) -> None:
         """The transition is enabled only where all conditions hold."""
         if self._frozen:
-            source.refuse(f"when() belongs into a transition, not into {self._frozen}")
+            source.refuse(f"when() is for transitions, and not for {self._frozen}")
         for condition in conditions:
             expr = lift(condition)
             if expr.sort.kind != "bool":
-                source.refuse(f"when() wants a condition, but {expr} is of sort {expr.sort.name}")
+                source.refuse(f"when() needs a condition, but {expr} is of sort {expr.sort.name}")
             if any(v.role is Role.LOOP for v in expr.free):
-                source.refuse("when() inside a loop over an index: say all_(...) or any_(... for j in s.node)")
-            if expr is not TRUE:  # a size may decide a condition for good
+                source.refuse("when() inside a loop over an index: use all_(...) or any_(... for j in s.node)")
+            if expr is not TRUE:  # with given sizes, a condition may be constant
                 self._trace.guard.append(expr)
 
     def fork(self) -> SymbolicState:
-        """A state of what-if: starts as this one is now; writing to it changes nothing here."""
+        """A copy of this state for trial writes: writing to the copy does not change this state."""
         return SymbolicState(self._system, effects=self._trace.bodies)
 
     def __getattr__(self, name: str) -> Any:
@@ -104,9 +113,9 @@ class SymbolicState:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._system.sequences:
-            source.refuse(f"{name!r} is a sequence: say {name}.push(...), .pop() or .clear()")
+            source.refuse(f"{name!r} is a sequence: use {name}.push(...), .pop() or .clear()")
         if name not in self._system.slots:
-            getattr(self, name)
+            getattr(self, name)  # refuses an unknown name
             source.refuse(f"{name!r} is an index, not a field: it cannot be assigned")
         slot = self._system.slots[name]
         if slot.dims:
@@ -127,7 +136,7 @@ class ArrayView:
         keys = key if isinstance(key, tuple) else (key,)
         dims = self._slot.dims
         if len(keys) != len(dims):
-            source.refuse(f"{self._slot.name} wants {len(dims)} indices, got {len(keys)}")
+            source.refuse(f"{self._slot.name}: the number of indices is {len(keys)}, but must be {len(dims)}")
         out = []
         for k, dim in zip(keys, dims, strict=True):
             expr = const(k, dim) if isinstance(k, int) and dim.least <= k <= dim.most else k
@@ -148,13 +157,55 @@ class ArrayView:
         for j in IndexSet(self._slot.dims[0]):
             yield self[j]
 
+    def any(self, *values: Any) -> Expr:
+        """Some member equals one of `values`; of a flag without `values`, some member holds."""
+        return any_(x.isin(values) if values else x for x in self)
+
+    def all(self, *values: Any) -> Expr:
+        """Each member equals one of `values`; of a flag without `values`, each member holds."""
+        return all_(x.isin(values) if values else x for x in self)
+
     def count(self, *values: Any) -> Expr:
-        """How many members equal one of `values` (without values: how many hold, for a flag)."""
+        """The number of members that equal one of `values`; of a flag without `values`, the number that hold."""
         return count(x.isin(values) if values else x for x in self)
 
 
+def reset(*fields: Any, at: Any = (), when: Any = True) -> None:
+    """Give fields with indices their initial value: the member `at`, or all members whose first indices these are."""
+    for view in fields:
+        _reset(_with_indices(view, "reset"), at if isinstance(at, tuple) else (at,), when)
+
+
+def _reset(view: ArrayView, at: tuple[Expr, ...], when: Any) -> None:
+    slot = view._slot
+    if len(at) < len(slot.dims):
+        for j in IndexSet(slot.dims[len(at)]):
+            _reset(view, (*at, j), when)
+        return
+    if len(slot.initial) > 1:
+        source.refuse(f"{slot.name} has several initial values: assign one of them")
+    first = slot.initial[0]
+    view[at] = ite(when, const(first, slot.sort) if slot.sort.kind in ("bool", "enum") else lift(first), view[at])
+
+
+def move(field: ArrayView, origin: Any, dest: Any, *conditions: Any, at: Any) -> None:
+    """A guard and an effect: the member `at` of a field is `origin`, a value or one of several, and becomes `dest`.
+
+    The `conditions` belong to the guard too.
+    """
+    _with_indices(field, "move")
+    field._state.when(field[at].isin(origin if isinstance(origin, tuple) else (origin,)), *conditions)
+    field[at] = dest
+
+
+def _with_indices(field: Any, name: str) -> ArrayView:
+    if not isinstance(field, ArrayView):
+        source.refuse(f"{field} has no index, and {name}() is for fields with indices: assign it")
+    return field
+
+
 def parameters(system: System, name: str, each: tuple[str, ...], at: str) -> tuple[Expr, ...]:
-    """The variables of a declaration with `each`; those of one index that stands more than once are numbered."""
+    """The variables of a declaration with `each`; variables of an index that occurs more than once are numbered."""
     for dim in each:
         if dim not in system.index_sorts:
             known = ", ".join(system.index_sorts) or "none"
@@ -168,33 +219,38 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     if state._frozen:
         source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
     expr = lift(value)
-    sort = slot.sort
-    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort is not sort):
-        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
-    if expr.op == "const" and not sort.least <= expr.value <= sort.most:
-        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} lies outside")
-    places = slot.placeholders()
-    loops = {i: p for i, p in zip(indices, places, strict=True) if i.role is Role.LOOP}
-    if len({*loops}) < sum(i.role is Role.LOOP for i in indices):
-        source.refuse(f"{slot.name}: one loop index stands twice, write to the diagonal with an index of its own")
+    _refuse_misfit(slot, expr)
+    # A loop over an index assigns every member there; any other index is compared with the place of the member.
+    loops, here = _place_of(slot, indices)
     expr = substitute(expr, dict(loops))
-    here = and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
     if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
         source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
     trace = state._trace
-    before = trace.bodies.get(slot.name, slot.identity())
-    chain = trace.chains.setdefault(slot.name, [(TRUE, before)])
-    if here is TRUE:
-        chain.clear()
-    chain.append((here, expr))
-    trace.bodies[slot.name] = ite(here, expr, before) if len(chain) % CHAIN else _chosen(chain)
+    trace.assign(slot, here, expr)
     shown = tuple(loops.get(i, i) for i in indices)
     trace.writes.pop((slot.name, shown), None)
     trace.writes[slot.name, shown] = Write(slot.name, shown, expr, source.line())
 
 
+def _refuse_misfit(slot: Slot, expr: Expr) -> None:
+    sort = slot.sort
+    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort is not sort):
+        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
+    if expr.op == "const" and not sort.least <= expr.value <= sort.most:
+        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is outside")
+
+
+def _place_of(slot: Slot, indices: tuple[Expr, ...]) -> tuple[dict[Expr, Expr], Expr]:
+    """The placeholder of each loop index, and the condition that a member is at the other indices."""
+    places = slot.placeholders()
+    loops = {i: p for i, p in zip(indices, places, strict=True) if i.role is Role.LOOP}
+    if len(loops) < sum(i.role is Role.LOOP for i in indices):
+        source.refuse(f"{slot.name}: a loop index is used twice; write the diagonal one member at a time, with each=")
+    return loops, and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
+
+
 def _chosen(chain: Sequence[tuple[Expr, Expr]]) -> Expr:
-    """The value of the last pair whose condition holds, of which the first does: no deeper than their logarithm."""
+    """The value of the last pair whose condition holds; the first always holds. The depth is the logarithm."""
     if len(chain) == 1:
         return chain[0][1]
     middle = len(chain) // 2

@@ -1,20 +1,25 @@
 """Systems: fields, transitions, machines and properties put together for a given size, edition and set of faults.
 
-Theory of operation. The body of a class holds declarations: records that decorators and functions such as `flag()` left
-there. A subclass inherits each declaration of its bases, replaces it by one of the same name, or drops it by None.
-`Rendezvous(node=3, edition="torch", faults=("crash",))` goes through these:
+Theory of operation. The body of a class contains declarations: records that decorators, and functions such as `flag()`,
+have made. A subclass inherits each declaration of its bases. It can replace a declaration by another of the same name,
+or drop it by None. `Rendezvous(node=3, edition="torch", faults=("crash",))` is built in these stages:
 
-    the class     `__new__` takes the class of the edition (`for_edition`), joined with a subclass that changes them all
-    the state     `__init__`: sizes, edition and faults; a slot for each field, and a counter for each fault
-    the trees     each step runs once on a symbolic state, then each machine, then each property: a property of steps
-                  needs the steps; they leave expressions (transitions.py, machines.py, properties.py)
-    the check     `_check`: each name in a declaration must exist
+    the class     `__new__` chooses the class of the edition (`for_edition`). If a subclass changes every edition, it
+                  joins the two classes
+    the state     `__init__` sets the sizes, the edition and the faults. It makes a slot for each field, and a counter
+                  for each fault
+    the trees     the body of each step runs on a symbolic state. Then each machine and each property is traced.
+                  Properties come last, because a property of steps needs the steps. The results are expressions
+                  (transitions.py, machines.py, properties.py)
+    the check     `_check` refuses a declaration with a name that does not exist
 
-A built system never changes, and has no state of its own: engines read its `cells`, `initial_states`, `transitions`,
-`machines`, `properties` and `terminal`. No I/O, no threads.
+A built system never changes and holds no current state: engines read its `cells`, `initial_states`, `transitions`,
+`machines`, `properties` and `terminal`. It does no I/O and starts no threads.
 
-Two things can go wrong, at once and not in a search: an argument that the system does not have (UsageError, with those
-that it has), and a wrong declaration (DeclarationError, with its line).
+Failures, each when the system is built and not in a search:
+
+- An argument does not exist. UsageError lists the arguments of the system.
+- A declaration is wrong. DeclarationError names its line.
 """
 
 from __future__ import annotations
@@ -44,20 +49,20 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The record of `@terminal`: the states in which the system may rest."""
+    """The record of `@terminal`: the states in which the system may stop."""
 
     body: Callable[..., Any]
 
 
 def terminal(body: Callable[..., Any]) -> Terminal:
-    """Declare the states in which the system may rest; a rest anywhere else is a deadlock."""
+    """Declare the states in which the system may stop; a stop in any other state is a deadlock."""
     bodies.check_plain(body)
     return Terminal(body)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The class that a user names, the one edition that a class is of, and the classes of the editions."""
+    """The class that a user names, the edition that a class describes (or None), and the classes of all editions."""
 
     named: type[System]
     edition: enum.Enum | None
@@ -68,10 +73,10 @@ class System:
     """Base class of systems: declare fields, transitions, machines and properties in the class body.
 
     Build one with the sizes of its indices and values of its constants (`Rendezvous(node=3, min_nodes=2)`),
-    an `edition`, and the `faults` to switch on: names, or a mapping from name to bound. With `max_faults` the kinds
-    have no bounds of their own: at most so many of them happen in a run, of any kinds.
+    an `edition`, and the `faults` to switch on: names, or a mapping from name to bound. With `max_faults`, a fault has
+    no bound by itself: at most `max_faults` faults of all kinds together happen in a run.
 
-    A class that declares `Edition` has what its editions share. Each edition may have a class of its own,
+    A class that declares `Edition` has what its editions share. Each edition may have its own class,
     `class Torch(Rendezvous, edition=Edition.TORCH)`; `Rendezvous(edition="torch")` then builds that class.
 
     Raises:
@@ -80,8 +85,8 @@ class System:
     """
 
     title: ClassVar[str] = ""
-    sizes_in_proofs: ClassVar[Mapping[str, int]] = {}  # of indices; a proof is for any other size, and for these
-    Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or those of its members that the system has
+    sizes_in_proofs: ClassVar[Mapping[str, int]] = {}  # sizes that a proof fixes; it holds for all other sizes
+    Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or the members of an enum that the system has
     __family__: ClassVar[Family]
 
     def __init_subclass__(cls, *, edition: enum.Enum | None = None, **given: Any) -> None:
@@ -103,18 +108,18 @@ class System:
 
     @classmethod
     def for_edition(cls, edition: Any = None) -> type[Self]:
-        """The class of an edition (a member, or its name in any case), by default of the first.
+        """The class of an edition (a member, or its name in any case); by default the first edition.
 
         Raises:
             UsageError: the system has no such edition.
         """
-        known, found = cls.__family__, cls._edition(edition)
-        own, its = known.classes.get(known.edition or found), known.classes.get(found)
-        if its is None or own is None or issubclass(cls, its):
+        family, chosen = cls.__family__, cls._edition(edition)
+        own, wanted = family.classes.get(family.edition or chosen), family.classes.get(chosen)
+        if wanted is None or own is None or issubclass(cls, wanted):
             return cls
-        if not issubclass(its, own):
-            raise UsageError(f"{cls.__name__} is of the edition {known.edition}: leave edition={edition!r} out")
-        return its if issubclass(its, cls) else _joined(cls, its)
+        if not issubclass(wanted, own):
+            raise UsageError(f"{cls.__name__} belongs to the edition {family.edition}: leave edition={edition!r} out")
+        return wanted if issubclass(wanted, cls) else _joined(cls, wanted)
 
     @classmethod
     def declarations(cls) -> dict[str, Any]:
@@ -144,11 +149,14 @@ class System:
         named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
         for name, value in named:
             if name in self.slots or name in self.index_sorts:
-                source.refuse(f"a field cannot be called {name!r}: a state has that already, rename it", at=value.at)
+                source.refuse(
+                    f"a field cannot be called {name!r}: a state already has that name, rename it", at=value.at
+                )
             if isinstance(value, Field):
                 self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
-        self.transitions: tuple[Transition, ...] = ()
-        self.transitions = tuple(trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
+        self.transitions: tuple[Transition, ...] = tuple(
+            trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v)
+        )
         self.machines: dict[str, Machine] = {
             k: make_machine(self, k, v) for k, v in body.items() if isinstance(v, View)
         }
@@ -187,24 +195,24 @@ class System:
         return self.sizes[name]
 
     def lifelines(self) -> Lifelines:
-        """How a picture of a run places the system's cells, and which of its fields it draws as messages."""
+        """The places of the system's cells in a picture of a run, and the fields that it draws as messages."""
         return Lifelines()
 
     def sizes_allowed(self) -> Iterable[Any]:
-        """The conditions on the sizes under which the system is meant: other sizes are refused, in a proof assumed."""
+        """The conditions on the sizes: a system of other sizes is refused, and a proof assumes the conditions."""
         return ()
 
     def _check_sizes(self) -> None:
-        """A proof assumes what is asked here."""
+        """Refuse sizes that `sizes_allowed` excludes; a proof assumes the same conditions."""
         allowed = [lift(condition) for condition in self.sizes_allowed()]
         if any(tree is FALSE for tree in allowed):
             wanted = [str(condition) for condition in self._symbolic().sizes_allowed()]
             wrong = "; ".join(text for text, tree in zip(wanted, allowed, strict=True) if tree is FALSE)
             sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
-            raise UsageError(f"{self.name} is not meant for {sizes}: it wants {wrong}")
+            raise UsageError(f"{self.name} does not allow {sizes}: it requires {wrong}")
 
     def _symbolic(self) -> Self:
-        """The sizes alone, as symbols."""
+        """A system that has only its sizes, as symbols."""
         alike = object.__new__(type(self))
         symbols: dict[str, Any] = {name: symbol(name) for name in self.sizes}
         alike.sizes = symbols
@@ -235,7 +243,7 @@ class System:
             if name not in known:
                 raise UsageError(f"{self.name} has no fault {name!r}: it has {', '.join(sorted(known)) or 'none'}")
             if bound < 1:
-                raise UsageError(f"{self.name}: fault {name} at most {bound} times; give at least 1, or leave it out")
+                raise UsageError(f"{self.name}: the bound of fault {name} is {bound}; give at least 1, or leave it out")
         return wanted
 
     def _check_together(self, faults: Iterable[str] | Mapping[str, int], together: int) -> None:
@@ -244,7 +252,7 @@ class System:
         if isinstance(faults, Mapping):
             raise UsageError(f"{self.name}: max_faults bounds all faults together; give their names, without bounds")
         if not faults:
-            raise UsageError(f"{self.name}: max_faults={together} without faults; switch some on, or leave it out")
+            raise UsageError(f"{self.name}: max_faults={together} without faults; name some faults, or leave it out")
 
     def _fields(self, body: dict[str, Any]) -> Iterator[tuple[str, Field]]:
         for name, value in body.items():
@@ -257,7 +265,7 @@ class System:
             yield name, integer(0, bound, initial=bound, doc=f"how often {name.removesuffix('_left')} may still happen")
 
     def fault_counter(self, fault: str) -> str:
-        """The field that says how often a fault may still happen: its own, or the one of all faults."""
+        """The field that counts how often a fault may still happen: the fault's own, or the field of all faults."""
         return f"{fault}_left" if self.max_faults is None else "faults_left"
 
     def _wants(self, rule: Rule) -> bool:
@@ -267,7 +275,7 @@ class System:
         """Every name in a declaration must exist."""
         names = {k for k, v in body.items() if isinstance(v, Claim) and v.form is Form.SOMETIMES}
         enums = {m.states for m in self.machines.values()}
-        # A subclass may drop a transition, and another edition may lack it; what it inherits may still name it.
+        # A subclass may drop a transition, and another edition may lack it; inherited declarations may still name it.
         bases = dict.fromkeys(base for cls in (type(self), *self.__family__.classes.values()) for base in cls.__mro__)
         inherited = [item for base in bases for item in vars(base).items()]
         rules = {k: v for k, v in inherited if isinstance(v, Rule)}
@@ -308,7 +316,7 @@ class System:
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """The name of each cell -> where a state lists its value."""
+        """The name of each cell -> the position of its value in a state."""
         return {cell.name: k for k, cell in enumerate(self.cells)}
 
     @cached_property
@@ -343,7 +351,7 @@ class System:
 
     @property
     def faults_label(self) -> str:
-        """The faults that are on; where they share a bound, with it: `any 2 of crash, stall`."""
+        """The faults that are switched on, with their bound if they share one: `any 2 of crash, stall`."""
         names = ", ".join(self.faults)
         return names if self.max_faults is None else f"any {self.max_faults} of {names}"
 
@@ -364,7 +372,7 @@ def _check_names(body: dict[str, Any]) -> None:
         if owner:
             at = source.line_of(value.body.__code__) if hasattr(value, "body") else getattr(value, "at", None)
             word = _WORDS[type(value)]
-            source.refuse(f"{word} cannot be called {name!r}: a {owner} has that already, rename it", at=at)
+            source.refuse(f"{word} cannot be called {name!r}: a {owner} already has that name, rename it", at=at)
 
 
 _NAMES_OF_STATES = frozenset((*dir(SymbolicState), *SymbolicState.__annotations__))
@@ -377,7 +385,7 @@ def _names_of_systems() -> frozenset[str]:
 
 
 def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """A misspelt name would make a property ask less than it says."""
+    """Refuse an unknown name: with a misspelt name, a property would check less than it claims."""
     for one in sorted(set(given) - set(known)):
         kind = "fault" if what == "needs" else "transition"
         at = source.line_of(claim.body.__code__)
@@ -389,7 +397,7 @@ def _class_body(cls: type) -> dict[str, Any]:
 
 
 def _join(cls: Any, its: type[System]) -> Any:
-    """A class that changes every edition of a system, with the class of one of them below it."""
+    """A class that changes every edition of a system, joined with the class of one edition."""
     joined: Any = type(cls.__name__, (cls, its), {"__doc__": cls.__doc__})
     joined.__family__ = replace(joined.__family__, named=cls, edition=its.__family__.edition)
     return joined

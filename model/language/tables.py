@@ -25,7 +25,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where the named atoms have these values, the outcome is `then`; an atom not named does not matter."""
+    """Where the named atoms have these values, the outcome is `then`; an atom that is not named does not matter."""
 
     when: Mapping[str, bool]
     then: enum.Enum
@@ -51,7 +51,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The meaning of a condition that a table made: it decides this outcome, with these expressions for its atoms."""
+    """The meaning of a condition from a table: the table decides this outcome, with these expressions for its atoms."""
 
     table: DecisionTable
     outcome: enum.Enum
@@ -63,7 +63,7 @@ _noted: ContextVar[dict[Expr, Decision] | None] = ContextVar("noted", default=No
 
 @contextmanager
 def noting() -> Iterator[dict[Expr, Decision]]:
-    """The decisions that are put into trees within the block: a named condition -> its meaning.
+    """The decisions that enter trees within the block: a named condition -> its meaning.
 
     Build one system in a block: equal conditions of two systems are one tree, and may differ in their atoms.
     """
@@ -108,7 +108,7 @@ class DecisionTable:
         """The index of the row that decides.
 
         Raises:
-            LookupError: no row matches, which the audit rules out for a possible valuation.
+            LookupError: no row matches; the audit rules this out for possible valuations.
         """
         for k, r in enumerate(self.rows):
             if r.matches(valuation):
@@ -146,12 +146,12 @@ class DecisionTable:
             total += 1
             matching = [k for k, r in enumerate(self.rows) if r.matches(valuation)]
             if not matching:
-                held = ", ".join(k for k, v in valuation.items() if v) or "no atom"
-                source.refuse(f"table {self.name} has a hole: no row where only {held} holds", at=self.at)
+                held = ", ".join(k for k, v in valuation.items() if v) or "none"
+                source.refuse(f"table {self.name} has a hole: no row for these true atoms: {held}", at=self.at)
             hits[matching[0]] += 1
             first = self.rows[matching[0]].then
             pairs |= {(matching[0], k) for k in matching[1:] if self.rows[k].then is not first}
         for k, n in enumerate(hits):
             if n == 0:
-                source.refuse(f"table {self.name}, row {k + 1} is dead: the rows above leave nothing to it", at=self.at)
+                source.refuse(f"table {self.name}, row {k + 1} is dead: rows above it match first", at=self.at)
         return Audit(total, tuple(hits), tuple(sorted(pairs)))

@@ -10,11 +10,11 @@ from .expressions import QUANTIFIERS, Expr, Role
 _SYMBOL = {"eq": "=", "lt": "<", "add": "+", "sub": "−"}
 _LETTERS = "jklmnopq"
 
-Names = tuple[str, ...]  # of the indices of the enclosing quantifiers, the innermost first
+Names = tuple[str, ...]  # the names of the indices of the enclosing quantifiers, the innermost first
 
 
 def show(expr: Expr, names: Names = ()) -> str:
-    """One line of text. Names given with `named()` stand for what they name."""
+    """One line of text. A value from `named()` is printed as its label."""
     op, args = expr.op, expr.args
     if op == "const":
         return expr.sort.show(expr.value)
@@ -55,9 +55,9 @@ def _letter(number: int) -> str:
 
 
 def _below(quantifier: Expr, names: Names) -> Names:
-    """`names`, preceded by one for its own index.
+    """`names`, preceded by a name for the index of `quantifier`.
 
-    The letter says how many quantifiers are nested in it; a letter that is in sight already is skipped.
+    The number of quantifiers nested in it determines the letter; a letter that is already in use is skipped.
     """
     taken = {*names, *map(_variable, quantifier.free)}
     letters = map(_letter, itertools.count(_nested(quantifier.args[1], {})))
@@ -65,7 +65,7 @@ def _below(quantifier: Expr, names: Names) -> Names:
 
 
 def _nested(expr: Expr, memo: dict[Expr, int]) -> int:
-    """How many quantifiers are nested in a tree at most."""
+    """The greatest depth of nested quantifiers in a tree."""
     if expr not in memo:
         inner = max((_nested(x, memo) for x in expr.args if isinstance(x, Expr)), default=0)
         memo[expr] = inner + (expr.op in QUANTIFIERS)
@@ -88,12 +88,12 @@ def _negation(inner: Expr, names: Names) -> str:
 
 
 def _opposite(expr: Expr) -> Expr:
-    """Its negation, unfolded."""
+    """The negation of an expression, unfolded."""
     return expr.args[0] if expr.op == "not" else Expr("not", (expr,), expr.sort)
 
 
 def _operand(expr: Expr, names: Names, loose: str = "") -> str:
-    """Parenthesise what binds less tightly than its surroundings."""
+    """The text of an operand, in parentheses if it binds less tightly than its surroundings."""
     text = show(expr, names)
     if expr.op in ("const", "var", "bound", "read", "named", "count", "int", "ord"):
         return text
@@ -107,7 +107,7 @@ def _operand(expr: Expr, names: Names, loose: str = "") -> str:
 
 
 def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
-    """The label of each named value in a tree, and the text of what it stands for, outermost first."""
+    """The label of each named value in a tree and the text of its body, outermost first."""
     if expr.op == "named":
         yield expr.name, show(expr.args[1], names)
     inner = _below(expr, names) if expr.op in QUANTIFIERS else names

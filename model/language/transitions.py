@@ -1,12 +1,14 @@
-"""Transitions: guarded, atomic steps, written as short functions and traced once.
+"""Transitions: guarded, atomic steps, written as short functions and traced when a system is built.
 
-*Theory of operation.* A decorator records a function as a `Rule`. When a system is built, `trace` runs the function
-on a `SymbolicState`; the calls of `when` become the guard, the assignments become for each field a tree of its new
-value over the values before. A loop over an index runs once, for a member that stands for each. The checker binds the
-parameters: a transition over nodes is one `Transition` and as many instances as there are nodes. A step that changes
-nothing is not a step. Four things can go wrong, and are refused with the line: a value does not fit its field, an index
-of a loop escapes, a guard is in a loop, the body is not a plain function that leaves the same trees in each run
-(`bodies`). A value that leaves its field's range in some state only is found by the search.
+*Theory of operation.* A decorator records a function as a `Rule`. When a system is built, `trace` runs the function on
+a `SymbolicState`. The calls of `when` become the guard. The assignments become a tree for each field: its new value, as
+a function of the values before the step. The body of a loop over an index runs once, for a variable that represents
+every member. The checker binds the parameters: a transition over nodes is one `Transition`, with an instance for each
+node. A step that changes nothing is not a step.
+
+Failures. Each is an error that names the line: a value does not fit its field; an index of a loop is used outside the
+loop; a guard is in a loop; the body is not a plain function that builds the same trees each time (`bodies`). A value
+that leaves its field's range in some states is found only by the search.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """A claimed move of one machine: checked on every explored step.
+    """A claimed move of one machine, which is checked on every explored step.
 
-    `of` says whose machine moves: the transition's own index ("self") or any other member ("others").
-    A `must` arc is reported when no explored step makes it; one that only may happen is not.
-    An arc that names editions is claimed of these alone.
+    `of` selects the machine that moves: the machine of the transition's own index ("self") or of another member
+    ("others"). A `must` arc is reported when no explored step makes it; an arc that only may happen is not reported.
+    An arc with `editions` is claimed only in these.
     """
 
     source: enum.Enum
@@ -48,14 +50,17 @@ class Arc:
     editions: tuple[enum.Enum, ...] = ()
 
 
-def arc(origin: Any, dest: enum.Enum, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
-    """Claim that a transition may move a machine from `origin` (or one of several) to `dest`."""
-    origins = origin if isinstance(origin, tuple) else (origin,)
-    return tuple(Arc(o, dest, of, editions=tuple(editions)) for o in origins)
+def arc(origin: Any, dest: Any, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
+    """Claim that a transition moves a machine from `origin` to `dest`.
+
+    Each is one member or a tuple of members. With tuples, each pair of an origin and a destination is a claimed move.
+    """
+    origins, dests = (each if isinstance(each, tuple) else (each,) for each in (origin, dest))
+    return tuple(Arc(o, d, of, editions=tuple(editions)) for o in origins for d in dests)
 
 
-def may(origin: Any, dest: enum.Enum, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
-    """Allow a move that some sizes or faults never make."""
+def may(origin: Any, dest: Any, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
+    """Allow a move that does not happen with some sizes or faults."""
     return tuple(replace(a, must=False) for a in arc(origin, dest, of=of, editions=editions))
 
 
@@ -74,17 +79,25 @@ class Rule:
     cite: str
 
     def claiming(self, *moves: Arc | tuple[Arc, ...]) -> Rule:
-        """The same step in another edition, where it moves machines otherwise."""
+        """The same step in another edition, where it moves machines differently."""
         return replace(self, arcs=_flat(moves))
+
+    def also(self, *moves: Arc | tuple[Arc, ...]) -> Rule:
+        """The same step in another edition, where it also moves machines in these ways."""
+        return self.claiming(self.arcs, *moves)
 
 
 def fault_bounds(declarations: Mapping[str, Any]) -> dict[str, int]:
-    """The faults and switches of a system's declarations, in their order, and how often each may then happen."""
+    """The faults and switches of a system's declarations, in their order, and how often each may happen."""
     return {rule.fault: rule.bound for rule in declarations.values() if isinstance(rule, Rule) and rule.fault}
 
 
 def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:
-    return tuple(a for group in moves for a in (group if isinstance(group, tuple) else (group,)))
+    found = tuple(a for group in moves for a in (group if isinstance(group, tuple) else (group,)))
+    for a in found:
+        if not isinstance(a, Arc):
+            source.refuse(f"{a!r} is not a claimed move: give arc(A, B) or may(A, B)")
+    return found
 
 
 def _decorator(
@@ -93,13 +106,11 @@ def _decorator(
     arcs = _flat(moves)
 
     def decorate(body: Callable[..., None]) -> Rule:
-        if not (body.__doc__ or "").strip():
-            source.refuse(f"{body.__name__} has no docstring: say in one line what the step is")
-        bodies.check_plain(body)
+        bodies.check_plain(body, "what the step is")
         if not isinstance(fair, bool):
             remedy = "give True, for weak fairness, or False; strong fairness cannot be declared"
             source.refuse(f"{body.__name__}: fair is {fair!r}: {remedy}", at=source.line_of(body.__code__))
-        dims = (each,) if isinstance(each, str) else tuple(each)
+        dims = (each,) if isinstance(each, str) else tuple(each) or bodies.members(body, 1)
         return Rule(
             body, kind, each=dims, arcs=arcs, fair=fair, fault=fault, bound=bound, editions=tuple(editions), cite=cite
         )
@@ -113,11 +124,12 @@ def transition(
     """Declare a step of the protocol.
 
     Args:
-        each: the indices over whose members the step goes; the body gets one of each.
+        each: the indices that the step ranges over; the body gets one member of each. It may be left out where the
+            parameters of the body have the names of these indices.
         moves: the claimed moves of machines, from `arc` and `may`; checked on every explored step.
-        fair: where it can happen from some point on for ever, it happens.
+        fair: if the step stays enabled from some point on, it happens.
         cite: the source: a section of the specification, a line of the implementation.
-        editions: only these have the step; none: all.
+        editions: the editions that have the step; empty: all.
     """
     return _decorator(Kind.PROTOCOL, each, moves, fair=fair, cite=cite, editions=editions)
 
@@ -126,9 +138,9 @@ def environment(
     *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
     switch: str = "", bound: int = 1,
 ) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
-    """Declare a step that nobody in the protocol decides, such as time passing.
+    """Declare a step that no part of the protocol decides, such as time passing.
 
-    With `switch` it happens only where that name is switched on, like a fault, and at most `bound` times.
+    With `switch`, it happens only if that name is switched on, like a fault, and at most `bound` times.
     """
     limit = bound if switch else 0
     return _decorator(Kind.ENVIRONMENT, each, moves, fair=fair, cite=cite, editions=editions, fault=switch, bound=limit)
@@ -137,7 +149,7 @@ def environment(
 def fault(
     name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
-    """Declare a step that happens at most `bound` times, and only where the fault `name` is switched on."""
+    """Declare a step that happens at most `bound` times, and only if the fault `name` is switched on."""
     return _decorator(Kind.FAULT, each, moves, fair=False, cite=cite, editions=editions, fault=name, bound=bound)
 
 
@@ -158,7 +170,7 @@ class Transition:
     cite: str
     at: str
     conditions: tuple[Expr, ...] = field(default=())
-    after: dict[Expr, Expr] = field(default_factory=dict)  # trees after the step -> the same before it
+    after: dict[Expr, Expr] = field(default_factory=dict)  # tree over the state after the step -> over the state before
 
     @property
     def signature(self) -> str:
@@ -166,7 +178,7 @@ class Transition:
 
 
 def _trees(trace: Trace, at: str) -> Iterator[tuple[Expr, str]]:
-    """All that a body leaves, with its lines: those of assignments, and for a guard the first of the body."""
+    """All trees of a body with their lines: the line of an assignment, or for a guard the first line of the body."""
     yield from ((condition, at) for condition in trace.guard)
     for write in trace.writes.values():
         yield write.value, write.line
@@ -175,9 +187,9 @@ def _trees(trace: Trace, at: str) -> Iterator[tuple[Expr, str]]:
 
 
 def trace(system: System, name: str, rule: Rule) -> Transition:
-    """Run a transition's body on the symbolic state and record what it did."""
+    """Run a transition's body on the symbolic state and record its guard and effects."""
     at = source.line_of(rule.body.__code__)
-    params = parameters(system, name, rule.each, at)
+    params = parameters(system, name, bodies.indices(rule.each, system.index_sorts), at)
 
     def run() -> Trace:
         state = SymbolicState(system)

@@ -1,1 +1,1 @@
-"""Proofs of safety for any size, by induction, with a solver of formulas with quantifiers and integers."""
+"""Proofs of safety for any size, by induction, with a solver for formulas with quantifiers and integers."""

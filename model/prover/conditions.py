@@ -1,19 +1,19 @@
-"""The conditions of a proof by induction, as trees: no solver is needed to make it.
+"""The conditions of a proof by induction, as trees. No solver is needed to make them.
 
 *Theory of operation.* The invariant is the conjunction of the `always` properties, of lemmas, and of the ranges of the
-numbers with constant bounds. There are two kinds of conditions:
+numbers with constant bounds. Two kinds of conditions exist:
 
     init      a property holds in the initial states
     a step    where the invariant and the step's guard hold, the property holds after the step; a `step` property holds
-              of the step
+              for the step
 
-The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is
-replaced by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the
-language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
+The state after a step is not a second state: in the tree of the property, each read of a field is replaced by the
+step's effect on that field (Dijkstra's weakest precondition). So the constructors of the language fold what they can. A
+condition that folds to true, or to the property itself, needs no solver, and most conditions do.
 
-A fault's counter says how often the fault may still happen. Here it may happen any number of times: the guard on its
-counter is always true, and a step or property that reads or writes a counter is refused. A quantifier over an index of
-one size (`sizes_in_proofs`) is written out, over its members.
+A fault's counter has the number of times that the fault may still happen. In a proof it may happen any number of times:
+the guard on its counter is always true, and a step or property that otherwise reads or writes a counter is refused. A
+quantifier over an index of one size (`sizes_in_proofs`) is expanded over its members.
 """
 
 from __future__ import annotations
@@ -24,9 +24,21 @@ from functools import lru_cache
 from typing import NoReturn
 
 from ..language import Expr, Form, Sort, System, Transition, and_, as_int, ite, not_, or_, source
-from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute, subtract
+from ..language.expressions import (
+    QUANTIFIERS,
+    TRUE,
+    Role,
+    const,
+    equal,
+    less,
+    lift,
+    parts,
+    rebuild,
+    substitute,
+    subtract,
+)  # fmt: skip
 from ..language.fields import Slot
-from ..language.quantifiers import close, loop_variable, opened
+from ..language.quantifiers import abstract, instantiate, loop_variable
 from . import sizes
 
 INIT = "init"
@@ -34,9 +46,9 @@ INIT = "init"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """One thing to prove: `goal` holds wherever the assumptions and `guard` do.
+    """A condition to prove: `goal` holds wherever the assumptions and `guard` hold.
 
-    where: the step's name, or `init`. what: the property's name. trivial: it holds as the declarations stand.
+    where: the step's name, or `init`. what: the property's name. trivial: its tree needs no solver.
     """
 
     where: str
@@ -64,11 +76,11 @@ class Claims:
         self.properties = [*always, *self.steps]
 
     def plain(self, tree: Expr) -> Expr:
-        """Without the names of values, and without quantifiers over an index of one size."""
+        """The tree without names of values, and without quantifiers over an index of one size."""
         return after(tree, {}, self._plain)
 
     def conditions(self) -> Iterator[Condition]:
-        """All of them, init first, then step by step."""
+        """All conditions: `init` first, then step by step."""
         start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
                  if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
         several = self.plain(and_(*_starts(self.system)))
@@ -95,12 +107,12 @@ class Claims:
                 yield Condition(t.name, name, t.params, guard, goal, goal is TRUE)
 
     def guard(self, t: Transition) -> Expr:
-        """When a step can be taken, whatever was the number of faults before."""
+        """The condition that a step can be taken, after any number of faults."""
         return self.plain(and_(*_without_counter(self.system, t)))
 
 
 def _without_counter(system: System, t: Transition) -> list[Expr]:
-    """The conditions of a step, without the one that its fault may still happen."""
+    """The conditions of a step, without the condition that its fault may still happen."""
     if not t.fault:
         return [*t.conditions]
     left = less(lift(0), system.slots[system.fault_counter(t.fault)].identity())
@@ -108,7 +120,7 @@ def _without_counter(system: System, t: Transition) -> list[Expr]:
 
 
 def _refuse_counters(system: System) -> None:
-    """A counter has no value in a proof: a fault may happen any number of times."""
+    """Refuse uses of fault counters: in a proof a fault may happen any number of times, so a counter has no value."""
     for t in system.transitions:
         own = system.fault_counter(t.fault) if t.fault else ""
         for field, effect in t.effects.items():
@@ -137,7 +149,7 @@ def _refuse_counter(name: str, counter: str, at: str) -> NoReturn:
 
 
 def _built(system: System) -> Iterator[Expr]:
-    """The conditions on the sizes that each system checks when it is built, of the bounds and initial values."""
+    """The conditions on the bounds and initial values that each system checks when it is built."""
     for slot in system.slots.values():
         if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name):
             low, high = map(lift, slot.bounds)
@@ -151,22 +163,10 @@ def _begins(slot: Slot) -> list[Expr]:
     return [v if isinstance(v, Expr) else const(v, slot.sort) for v in slot.initial]
 
 
-def parts(tree: Expr) -> Iterator[Expr]:
-    """A tree and all that is in it, each once."""
-    seen: set[Expr] = set()
-    todo = [tree]
-    while todo:
-        here = todo.pop()
-        if here not in seen:
-            seen.add(here)
-            yield here
-            todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
-
-
 def _in_range(slot: Slot, value: Expr) -> Expr:
-    """A step leaves each number in its range: above its lowest, and below its highest if that is no size.
+    """The condition that a step leaves each number in its range; a highest value that is a size is not checked.
 
-    The constructors decide what follows from the ranges before the step, which are assumed.
+    The constructors of the language use the ranges before the step, which are assumed.
     """
     indices = tuple(loop_variable(dim) for dim in slot.dims)
     after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
@@ -174,7 +174,7 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
     if not slot.sort.is_open:
         wrong = or_(wrong, less(lift(slot.sort.high), after_))
     for v in reversed(indices):
-        wrong = close("any", v, wrong)
+        wrong = abstract("any", v, wrong)
     return not_(wrong)
 
 
@@ -187,15 +187,15 @@ def _starts(system: System) -> Iterator[Expr]:
         value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
         other = not_(or_(*(equal(value, v) for v in _begins(slot))))
         for v in reversed(indices):
-            other = close("any", v, other)
+            other = abstract("any", v, other)
         yield not_(other)
 
 
 @lru_cache(maxsize=100_000)
 def inside(quantifier: Expr) -> tuple[Expr, Expr]:
-    """A variable for the index of a quantifier, the same each time, and its body with that: equal parts stay equal."""
+    """A variable for a quantifier's index, always the same one, and the body with it: equal parts stay equal."""
     v = loop_variable(quantifier.args[0])
-    return v, opened(quantifier, v)
+    return v, instantiate(quantifier, v)
 
 
 def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
@@ -221,8 +221,8 @@ def _quantified(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) ->
     sort: Sort = expr.args[0]
     if sort.is_open:
         v, body = inside(expr)
-        return close(expr.op, v, after(body, effects, memo))
-    each = [after(opened(expr, const(k, sort)), effects, memo) for k in range(sort.size)]
+        return abstract(expr.op, v, after(body, effects, memo))
+    each = [after(instantiate(expr, const(k, sort)), effects, memo) for k in range(sort.size)]
     return or_(*each) if expr.op == "any" else sum((as_int(x) for x in each), lift(0))
 
 

@@ -1,20 +1,23 @@
-"""Laws of counting: the assumptions of a solver on the sizes of finite sets. `docs/proofs.md` proves each.
+"""Laws of counting: the solver's assumptions about the sizes of finite sets. `docs/proofs.md` proves each.
 
-*Theory of operation.* A count of members with a condition becomes one of three things:
+*Theory of operation.* A count of members with a condition takes one of three forms:
 
-    cells     a sum. The members are split exactly: the step's own members one by one, the others by the values of what
-              is read at them, and by every condition in it; each part, a *cell*, is a number of which the laws say that
-              it is not negative, that it is zero exactly if no member is in the cell, and that two halves of a
-              cell add up to it
-    ranks     `count(K(k) & k < j)`, where `<` is any strict total order, as a function of j: not negative, at most
-              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset
-              of K at most s members have a rank below s
-    opaque    any other: a number, or a function of the indices around it, not negative, zero exactly if empty
+    cells     The count is a sum over parts of the members, the *cells*. Each of the step's own members is a cell. The
+              other members are split by the values of the fields that the condition reads at them, and by every
+              condition in it. The size of a cell is a number. The laws state that this number is not negative, that it
+              is zero exactly if no member is in the cell, and that the two halves of a cell add up to it
+    ranks     The count has the form `count(K(k) & k < j)`, where `<` is any strict total order. It is a function of j,
+              the *rank* of j in K. The laws state that a rank is not negative and at most |K|, and less than |K| at
+              members of K; that it grows along the order, strictly at members of K; and that in any subset of K at
+              most s members have a rank below s
+    opaque    The count has any other form. It is a number, or a function of the indices around it. The laws state that
+              it is not negative, and that it is zero exactly if no member fulfils the condition
 
-Two counts with the same members are equal; a law says so of each pair of which one is opaque or a rank.
+Two counts with the same members are equal. A law states this if one of the two is opaque and the laws `segments` and
+`below` do not determine it. Otherwise the other laws imply it.
 
-An order is recognised by its properties: a condition on two members is one if the solver finds that it is irreflexive,
-transitive and total, whatever the state is.
+An order is recognised by its properties. A condition on two members is an order if the solver proves that it is
+irreflexive, transitive and total in every state.
 """
 
 from __future__ import annotations
@@ -32,19 +35,20 @@ from ..language.expressions import (
     equal,
     less,
     members,
+    parts,
     rebuild,
     substitute,
     variable,
 )
 from ..language.expressions import ord_ as ordinal
-from ..language.quantifiers import close, loop_variable, opened
-from .conditions import inside, parts
+from ..language.quantifiers import abstract, instantiate, loop_variable
+from .conditions import inside
 
 if TYPE_CHECKING:
     from .formulas import Formulas
 
 Term = Any
-ORDER_EFFORT = 1_000_000  # to find whether a condition is an order: such a question needs a hundredth
+ORDER_EFFORT = 1_000_000  # the limit for the question whether a condition is an order, which needs a hundredth of it
 
 LAWS = {
     "order": "the members of an index are ordered, strictly and totally",
@@ -53,7 +57,7 @@ LAWS = {
     "ranks": "a rank is at least 0, at most |K|, less at members of K, and grows with each member of K before it",
     "first": "of a set with a member, one member has the rank 0",
     "segments": "as many members are before some member of a set as are before its last",
-    "below": "as many members have a rank below one of some numbers as the largest of these says, or all",
+    "below": "as many members have a rank below one of some numbers as the largest of these numbers, or all",
     "members": "an index has a member; each number below that of its members is the rank of one",
     "prefixes": "of a subset of K at most s members have a rank below s",
     "same members": "two counts of the same members are equal",
@@ -73,7 +77,7 @@ class Counting:
         self._meanings: dict[str, tuple[Expr, Expr, tuple[Expr, ...]]] = {}
 
     def meanings(self) -> dict[str, tuple[Expr, Expr, tuple[Expr, ...]]]:
-        """Each symbol that stands for a count: of the v with a body, for the indices that it is given."""
+        """Each symbol of a count, with its variable v, its body and its indices."""
         return self._meanings
 
     def fork(self, formulas: Formulas) -> Counting:
@@ -89,7 +93,7 @@ class Counting:
     # ---- the three forms
 
     def number(self, v: Expr, body: Expr) -> Term:
-        """How many v have `body`."""
+        """The number of v for which `body` holds."""
         if body is FALSE:
             return self.f.z3.IntVal(0)
         fixed = self._fixed(v, body)
@@ -104,23 +108,23 @@ class Counting:
         return self._opaque(v, body, around)
 
     def none(self, v: Expr, body: Expr) -> Term | None:
-        """No v has `body`, where that is a rank: of a member before which none is."""
+        """The formula that `body` holds for no v, if its count is a rank; else None."""
         found = self._ordered(v, body)
         if found is None:
             return None
         z3 = self.f.z3
         x, before, among = found
         a, rank = loop_variable(v.sort), self._rank(v, among, x, before)
-        key = "none", close("any", v, _with(body, before, substitute(before, {x: variable("%0", x.sort)})))
+        key = "none", abstract("any", v, _with(body, before, substitute(before, {x: variable("%0", x.sort)})))
         if key not in self._known:
             self._known[key] = at = rank(self.f(a))
-            some = self.f(close("any", v, _with(body, before, substitute(before, {x: a}))))
+            some = self.f(abstract("any", v, _with(body, before, substitute(before, {x: a}))))
             self.f.law("cells", self._for_all((a,), (at == 0) == z3.Not(some), at))
         none: Term = rank(self.f(x)) == 0
         return none
 
     def _ranked(self, v: Expr, body: Expr) -> Term | None:
-        """The count as a rank, if it is one."""
+        """The count as a rank, or None if it is not a rank."""
         found = self._ordered(v, body)
         if found is None:
             return None
@@ -128,9 +132,9 @@ class Counting:
         return self._rank(v, among, x, before)(self.f(x))
 
     def _ordered(self, v: Expr, body: Expr) -> tuple[Expr, Expr, Expr] | None:
-        """Of `body`: a member, the condition that v is before it in some order, and the others, if there is one.
+        """A member, the conjunct of `body` that v is before it in some order, and the other conjuncts; else None.
 
-        The others may speak of that member too, if it is the step's own: as they do where the rank of another is asked.
+        If that member is the step's own, the other conjuncts may mention it too.
         """
         for x in self.f.in_order(body.free):
             if x is not v and x.sort.name == v.sort.name:
@@ -140,12 +144,12 @@ class Counting:
         return None
 
     def place(self, index: Expr) -> Term:
-        """The number of members before one."""
+        """The number of members before `index`."""
         v, x = loop_variable(index.sort), loop_variable(index.sort)
         return self._rank(v, TRUE, x, less(ordinal(v), ordinal(x)))(self.f(index))
 
     def member(self, index: Sort, number: Expr) -> Term:
-        """The member of an index with so many before it; if there is none, any."""
+        """The member of an index with `number` members before it; any member if no such member exists."""
         z3, sort, at = self.f.z3, self.f.sort(index), self.f(number)
         made = z3.Function(f"{index.name}!member", z3.IntSort(), sort)
         v, x = loop_variable(index), loop_variable(index)
@@ -172,7 +176,7 @@ class Counting:
         return self._known[key]
 
     def _fixed(self, v: Expr, body: Expr) -> Term | None:
-        """An enum value in a count that does not depend on the member is fixed first, to each of its values."""
+        """The count, split by an enum value in it that does not depend on the member; None without such a value."""
         for e in parts(body):
             if e.op == "eq" and e.args[0].sort.kind == "enum" and e.args[1].op != "const" and v in e.free:
                 free = [x for x in e.args if v not in x.free]
@@ -191,7 +195,7 @@ class Counting:
         names = {x: loop_variable(x.sort) for x in around}
         key = (
             "opaque",
-            substitute(close("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)}),
+            substitute(abstract("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)}),
         )
         if key not in self._known:
             name, slots = self._name("count"), tuple(names.values())
@@ -201,7 +205,7 @@ class Counting:
             self._known[key] = made if made is not None else number
             here = substitute(body, names)
             self._meanings[name] = v, here, slots
-            some = self.f(close("any", v, here))
+            some = self.f(abstract("any", v, here))
             self.f.law("opaque", self._for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
             if not (self._segments(v, here, slots, number) or self._below(v, here, slots, number)):
                 self._link(_Count(v, here, slots, number, "opaque"))
@@ -209,11 +213,11 @@ class Counting:
         return found(*(self.f(x) for x in around)) if around else found
 
     def _segments(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
-        """`count(any(F(k) & v < k))`: as many as are before the last k with F."""
+        """Add the law of `count(any(F(k) & v < k))`: it is the number of members before the last k with F."""
         if body.op != "any" or body.args[0].name != v.sort.name:
             return False
         k = loop_variable(v.sort)
-        before, last = self._split(v, k, opened(body, k))
+        before, last = self._split(v, k, instantiate(body, k))
         if before is None or v in last.free:
             return False
         z3, kk = self.f.z3, self.f(k)
@@ -224,9 +228,9 @@ class Counting:
         return True
 
     def _below(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
-        """`count(any(F(k) & ord(v) < g(k)))`: as many as the largest g(k) says, or all. F and `any` may be missing."""
+        """Add the law of `count(any(F(k) & ord(v) < g(k)))`: the largest g(k), or all. F and `any` may be missing."""
         k = loop_variable(body.args[0]) if body.op == "any" else None
-        conjuncts = _conjuncts(body if k is None else opened(body, k))
+        conjuncts = _conjuncts(body if k is None else instantiate(body, k))
         bounds = [c for c in conjuncts if v in c.free]
         limits = [c.args[1] for c in bounds if c.op == "lt" and c.args[0] is ordinal(v) and v not in c.args[1].free]
         if not len(bounds) == len(limits) == 1:
@@ -240,16 +244,16 @@ class Counting:
         return True
 
     def _sum(self, v: Expr, body: Expr) -> Term:
-        key = "sum", close("count", v, body)
+        key = "sum", abstract("count", v, body)
         if key not in self._known:
             term = self._known[key] = self._cells(v, body)
             self._link(_Count(v, body, (), term, "sum"))
         return self._known[key]
 
     def _rank(self, v: Expr, among: Expr, x: Expr, before: Expr) -> Any:
-        """The rank function of the order `before`, of v before x, among the v that have `among`."""
+        """The rank function of the order `before` (v is before x), among the v for which `among` holds."""
         z3 = self.f.z3
-        key = "rank", close("count", v, among), close("any", v, substitute(before, {x: variable("%0", x.sort)}))
+        key = "rank", abstract("count", v, among), abstract("any", v, substitute(before, {x: variable("%0", x.sort)}))
         if key not in self._known:
             name, a, b = self._name("rank"), loop_variable(v.sort), loop_variable(v.sort)
             made = self._known[key] = z3.Function(name, self.f.sort(v.sort), z3.IntSort())
@@ -263,7 +267,7 @@ class Counting:
             grows = z3.Implies(less_, z3.If(inside, ra < rb, ra <= rb))
             self.f.law("ranks", self._for_all((a,), bounds, ra))
             self.f.law("ranks", self._for_all((a, b), grows, z3.MultiPattern(ra, rb)))
-            some, least = self.f(close("any", v, among)), loop_variable(v.sort)
+            some, least = self.f(abstract("any", v, among)), loop_variable(v.sort)
             at_zero = z3.Exists(
                 [self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0)
             )
@@ -278,17 +282,17 @@ class Counting:
         return self.f.z3.ForAll(given, formula, patterns=[*patterns]) if patterns else self.f.z3.ForAll(given, formula)
 
     def _link(self, new: _Count) -> None:
-        """Two counts of the same members are equal, which the other laws do not say if one is opaque."""
+        """Add the law that two counts of the same members are equal; if one is opaque, no other law implies it."""
         for old in self._counts:
             if "opaque" not in (new.form, old.form) or new.v.sort.name != old.v.sort.name:
                 continue
-            same = not_(close("any", new.v, not_(equal(new.body, substitute(old.body, {old.v: new.v})))))
+            same = not_(abstract("any", new.v, not_(equal(new.body, substitute(old.body, {old.v: new.v})))))
             equal_then = self.f.z3.Implies(self.f(same), new.term == old.term)
             self.f.law("same members", self._for_all((*new.slots, *old.slots), equal_then))
         self._counts.append(new)
 
     def _split(self, v: Expr, x: Expr, body: Expr) -> tuple[Expr | None, Expr]:
-        """The condition in a conjunction that says that v is before x in some order, if one does; and the others."""
+        """The conjunct that v is before x in some order, or None, and the other conjuncts."""
         parts = _conjuncts(body)
         for c in parts:
             if v in c.free and x in c.free and self._is_order(v, x, c):
@@ -296,7 +300,7 @@ class Counting:
         return None, body
 
     def _is_order(self, v: Expr, x: Expr, before: Expr) -> bool:
-        """Is the condition a strict total order in every state?"""
+        """Whether the condition is a strict total order in every state."""
         if any(e.op in QUANTIFIERS for e in parts(before)):
             return False
         mine, other = variable("%0", v.sort), variable("%1", v.sort)
@@ -319,7 +323,7 @@ class Counting:
     # ---- cells
 
     def _cells(self, v: Expr, body: Expr) -> Term:
-        """An exact sum: the step's own members one by one, then the others, by the values of what is read at them."""
+        """An exact sum: the step's own members one by one, then the others by the values of the fields read at them."""
         parts = []
         gone: list[Expr] = []
         for x in (p for p in self.f.points if p.sort.name == v.sort.name):
@@ -331,7 +335,7 @@ class Counting:
         return self._total(parts)
 
     def _total(self, parts: list[Term]) -> Term:
-        return parts[0] if len(parts) == 1 else self.f.z3.Sum(parts)  # some solvers refuse a sum of one
+        return parts[0] if len(parts) == 1 else self.f.z3.Sum(parts)  # some solvers refuse a sum of one part
 
     def _by_value(
         self, v: Expr, body: Expr, reads: list[Expr], gone: tuple[Expr, ...], chosen: tuple[Expr, ...]
@@ -344,7 +348,7 @@ class Counting:
         return self._total(parts)
 
     def _by_condition(self, v: Expr, body: Expr, gone: tuple[Expr, ...], chosen: tuple[Expr, ...]) -> Term:
-        """A condition without the counted member comes out of the count; one with it splits it."""
+        """Move conditions without the counted member out of the count, and split it by conditions with the member."""
         found = _conditions(body)
         outer = next((c for c in found if v not in c.free), None)
         if outer is not None:
@@ -363,12 +367,12 @@ class Counting:
         if body is FALSE:
             return self.f.z3.IntVal(0)
         here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
-        key = "cell", close("count", v, here)
+        key = "cell", abstract("count", v, here)
         if key not in self._known:
             name = self._name("cell")
             cell = self._known[key] = self.f.z3.Int(name)
             self._meanings[name] = v, here, ()
-            some = self.f(close("any", v, here))
+            some = self.f(abstract("any", v, here))
             self.f.law("cells", self.f.z3.And(cell >= 0, (cell == 0) == self.f.z3.Not(some)))
             if body is not TRUE:
                 halves = cell + self._cell(v, not_(body), gone, chosen)
@@ -381,7 +385,7 @@ class Counting:
         return self._known[key]
 
     def _prefix(self, v: Expr, here: Expr, gone: tuple[Expr, ...], cell: Term) -> None:
-        """Of a subset of K, at most s members have fewer than s members of K before them."""
+        """Add the law that in a subset of K, at most s members have fewer than s members of K before them."""
         z3 = self.f.z3
         for c in _conjuncts(here):
             if c.op != "lt" or v in c.args[1].free:
@@ -392,11 +396,11 @@ class Counting:
             if len(counts) != 1 or len(counts) + len(offset) != len(addends):
                 continue
             w = loop_variable(v.sort)
-            before, among = self._split(w, v, opened(counts[0], w))
+            before, among = self._split(w, v, instantiate(counts[0], w))
             if before is None or v in among.free:
                 continue
             rest = and_(*(x for x in _conjuncts(here) if x is not c))
-            inside = not_(close("any", v, and_(rest, not_(substitute(among, {w: v})))))
+            inside = not_(abstract("any", v, and_(rest, not_(substitute(among, {w: v})))))
             room = self.f(c.args[1]) - sum((self.f(p) for p in offset), z3.IntVal(0))
             rank = self._rank(w, among, v, before)
             own = [z3.If(z3.And(self.f(substitute(among, {w: x})), rank(self.f(x)) < room), 1, 0) for x in gone[:1]]
@@ -405,7 +409,7 @@ class Counting:
 
 
 class _Count:
-    """A count: of the v that have `body`, over the indices in `slots`. form: one of the three."""
+    """A count of the v for which `body` holds, over the indices in `slots`. form: one of the three."""
 
     __slots__ = ("body", "form", "slots", "term", "v")
 
@@ -419,7 +423,7 @@ def _around(v: Expr, x: Expr, *conditions: Expr) -> list[Expr]:
 
 
 def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
-    """The fields of enums and flags that are read at the member alone."""
+    """The reads of enums and flags at only the member."""
     for e in parts(body):
         if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
             yield e
@@ -438,7 +442,7 @@ def counted(trees: Iterable[Expr]) -> frozenset[str]:
         if here.op not in QUANTIFIERS:
             todo += [x for x in here.args if isinstance(x, Expr)]
             continue
-        v, body = inside(here)  # a quantifier in it may be about v, so that it has no body alone
+        v, body = inside(here)  # a quantifier in it may use v, so it has no separate body
         todo.append(body)
         if here.op == "count":
             found |= {r.name for r in _values_at(v, body) if r.sort.kind == "enum"}
@@ -458,7 +462,7 @@ def _conditions(tree: Expr) -> list[Expr]:
 
 
 def _outside(tree: Expr, old: Expr, new: Expr) -> Expr:
-    """Replace a condition, but not inside quantifiers: a count keeps its members, and so its symbol."""
+    """Replace a condition, but not inside quantifiers: a count keeps its members and thus its symbol."""
     if tree is old:
         return new
     if tree.op in ("const", "var", "bound", *QUANTIFIERS):
@@ -471,7 +475,7 @@ def _conjuncts(tree: Expr) -> tuple[Expr, ...]:
 
 
 def _with(tree: Expr, old: Expr, new: Expr) -> Expr:
-    """A conjunction with another part in place of one."""
+    """A conjunction in which `new` replaces the part `old`."""
     return and_(*(new if x is old else x for x in _conjuncts(tree)))
 
 

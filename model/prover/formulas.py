@@ -1,14 +1,14 @@
 """Trees as formulas of a solver: any number of nodes, fields as functions, quantifiers as quantifiers.
 
-*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally:
-its members may be of any finite number. An index of a fixed size becomes a sort with so many values. A field becomes a
-function of its indices, an enum a sort with as many values, `any` an existential quantifier, `ord` the number of
-members before one. Numbers are integers without bound. Counts are the one thing that first-order formulas cannot say;
-`counting.py` replaces each by symbols, and adds laws about them, which are true of finite sets. So a formula that the
-solver refutes has no model among finite sets; a formula that it does not refute may have infinite models only, or none
-at all.
+*Theory of operation.* An index becomes a sort that may have any finite number of members. The only assumption about
+this sort is that `<` orders it strictly and totally. An index of a fixed size becomes a sort with that number of
+values. A field becomes a function of its indices. An enum becomes a sort with the enum's values. `any` becomes an
+existential quantifier. `ord` of a member becomes the number of members before it. Numbers are unbounded integers.
+First-order formulas cannot express counts. So `counting.py` replaces each count by symbols and adds laws about the
+symbols, which are true for finite sets. A formula that the solver refutes has no finite model. A formula that it does
+not refute may have only infinite models, or no model.
 
-A law that is added is kept beside its name, so that a proof can say on which laws it stands.
+Each law is stored with its name, so a proof can list the laws that it uses.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def load() -> Any:
 
 
 class Formulas:
-    """The formulas of trees over one state, and the laws about what they count.
+    """The formulas of trees over one state, and the laws about their counts.
 
-    points: the indices of the step that is looked at. Each is counted by itself, apart from all other members.
-    counted: fields of enums; a count is split by their values first, so that all counts have the same cells.
-    orders: the conditions of which it is known whether they are an order; more are added.
+    points: the indices of the step that is being proved. Each is counted separately from all other members.
+    counted: fields of enums; a count is split by their values first, so all counts have the same cells.
+    orders: conditions, with whether each is an order; more are added.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Formulas:
         self.counting = Counting(self, {} if orders is None else orders)
 
     def fork(self) -> Formulas:
-        """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
+        """A copy with the same formulas so far; a tree that is added to one of the two does not change the other."""
         out = object.__new__(Formulas)
         out.z3, out.points, out.counted, out.laws = self.z3, self.points, self.counted, [*self.laws]
         out._terms, out._loops, out._ordered = {**self._terms}, {**self._loops}, {**self._ordered}
@@ -75,7 +75,7 @@ class Formulas:
         return found
 
     def in_order(self, variables: Iterable[Expr]) -> list[Expr]:
-        """Variables in an order that does not depend on what else was declared: those of loops by their first use."""
+        """Variables in an order that does not depend on other declarations: loop variables by their first use."""
         made = sorted(variables, key=lambda x: x.serial)
         return sorted(made, key=lambda x: (1, self._number(x), "") if x.role is Role.LOOP else (0, x.number, x.name))
 
@@ -107,18 +107,13 @@ class Formulas:
         return found
 
     def read(self, slot: Slot) -> Any:
-        """The function of a field with indices, or the symbol of one without."""
+        """The function of a field with indices, or the symbol of a field without indices."""
         if not slot.dims:
             return self.z3.Const(declared(slot.name), self.sort(slot.sort))
         return self.z3.Function(declared(slot.name), *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
 
-    def not_negative(self, constant: str) -> Term:
-        """Every system checks that of its constants when it is built."""
-        found: Term = self.z3.Int(declared(constant)) >= 0
-        return found
-
     def range(self, slot: Slot) -> Term:
-        """The values of a field of numbers are in its range; a bound that is a size is not relied on."""
+        """The formula that the values of a field of numbers are in its range; a bound that is a size is left out."""
         z3 = self.z3
         places = [z3.Const(f"{dim.name}!{k}", self.sort(dim)) for k, dim in enumerate(slot.dims)]
         value = self.read(slot)(*places) if places else self.read(slot)
@@ -155,7 +150,7 @@ class Formulas:
                 return found
         a = [self(x) for x in args]
         if op == "eq" and args[1].op != "const":
-            a.sort(key=lambda x: x.sexpr())  # a tree has the one first that was made first
+            a.sort(key=lambda x: x.sexpr())  # a tree has them in order of creation
         made = {
             "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]),
             "and": lambda: z3.And(*a), "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
@@ -164,7 +159,7 @@ class Formulas:
         return made[op]()
 
     def _compared(self, op: str, a: Expr, b: Expr) -> Term | None:
-        """Comparisons that need no number: of places in the order, and of a count with 0."""
+        """Comparisons that need no number: two places in the order, or a count and 0."""
         if op == "lt" and a.sort.kind == "index":
             if not a.sort.is_open:
                 return self._numbered(a) < self._numbered(b)
@@ -187,7 +182,7 @@ class Formulas:
         return None
 
     def _placed(self, a: Expr, b: Expr) -> Term | None:
-        """`ord(x) + k == b`: x is the member with so many before it."""
+        """`ord(x) + k == b` as a formula: x is the member with `b - k` members before it."""
         place, offset = (a.args[0], a.args[1]) if a.op == "add" and a.args[1].op == "const" else (a, lift(0))
         if place.op != "ord" or not place.args[0].sort.is_open:
             return None
@@ -210,26 +205,26 @@ class Formulas:
             return _members(tree.sort)[1][tree.value]
         if kind == "index":
             if tree.value:
-                raise UsageError(f"a proof for any size knows no {tree.sort.name} {tree.value}: only the first, 0")
+                raise UsageError(f"a proof for any size cannot name {tree.sort.name} {tree.value}: only the first, 0")
             return self.counting.first(tree.sort)
         return self.z3.BoolVal(bool(tree.value)) if kind == "bool" else self.z3.IntVal(tree.value)
 
 
 def declared(name: str) -> str:
-    """The symbol for a name of a declaration, which a solver may have too, such as `select` or `distinct`."""
+    """The symbol for a declared name, which may also be a word of the solver, such as `select` or `distinct`."""
     return f"{name}!"
 
 
 def own(parameter: Expr) -> str:
-    """The symbol for a step's own member: the two of `each=("node", "node")` may have the names of fields."""
+    """The symbol for a step's own member: the two members of `each=("node", "node")` may have the names of fields."""
     return f"{parameter.name}!own"
 
 
 @cache
 def _enum(sort: Sort) -> tuple[Any, list[Term]]:
-    """The sort of an enum and its values; its whole name tells two enums with one name, or one value, apart.
+    """The sort of an enum and its values; its whole name distinguishes two enums with the same name or value.
 
-    Two classes of functions may have one whole name: the later of them gets a number.
+    Two classes that functions define may have the same whole name: the later one gets a number.
     """
     alike = _enums.setdefault(sort.name, [])
     alike.append(sort)
@@ -243,7 +238,7 @@ _enums: dict[str, list[Sort]] = {}
 
 @cache
 def _members(index: Sort) -> tuple[Any, list[Term]]:
-    """The sort of an index of a fixed size, and its members; z3 takes no name for two sorts of different sizes."""
+    """The sort of an index of a fixed size, and its members; in z3, sorts of different sizes need different names."""
     name = f"{index.name}.{index.size}"
     made: tuple[Any, list[Term]] = load().EnumSort(name, [f"{name}.{k}" for k in range(index.size)])
     return made

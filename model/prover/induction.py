@@ -1,23 +1,23 @@
-"""A proof by induction: each condition given to a solver, and the answer for each property.
+"""A proof by induction: a solver checks each condition, and each property gets an answer.
 
-*Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need
-no induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
-negation of the goal. A solver that finds them inconsistent has proved the condition. It is asked several times: without
-the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, with flags in place of
-the long conditions of the goal, and then with all.
+*Theory of operation.* First the solver checks whether each property follows from the others in one state. The
+properties that follow from others need no induction. The induction does not assume them. Then the solver checks each
+remaining condition. It gets the assumptions, the guard and the negated goal. If it finds them inconsistent, the
+condition is proved. Each condition is tried several times. The first attempts omit the assumptions that need ranks or
+opaque counts, because these are seldom needed and slow the solver. One attempt replaces each long condition
+of the goal by a Boolean variable. The last attempt uses everything.
 
-A condition that is not proved takes its property out of the invariant, and the others are asked again without it, until
-nothing changes. So a proved property depends on proved ones only. The ranges of numbers are different: the trees
-themselves rely on them, so that nothing is proved if a number may leave its range. A property is
+If a condition is not proved, its property is removed from the invariant, and the others are checked again without it,
+until nothing changes. So a proved property depends only on proved properties. The ranges of numbers are different: the
+trees themselves rely on them, so nothing is proved if a number may leave its range. A property is
 
-    proved        all its conditions are, or it follows from properties that are
-    not proved    the solver has a model of a condition's negation, a counterexample to induction; it may not be
-                  reachable, or not be finite
-    kept          all its conditions are proved, and it was not asked of the others that they assume
+    proved        all its conditions are proved, or it follows from proved properties
+    not proved    the solver found a counterexample to a condition; its state may be unreachable or infinite
+    kept          all its conditions are proved, but the properties that they assume were not checked
     not decided   the solver gave up on a condition, or the time was over
 
 Limits. A question has an effort, the solver's own count of its work, which is the same on every machine; a proof has a
-time. Questions are independent: their order does not matter, and another solver can be given each as a text.
+time limit. Questions are independent: their order does not matter, and another solver can get each as a text.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ..language.expressions import FALSE, TRUE
 from .abbreviations import Abbreviations
 from .conditions import INIT, Claims, Condition
 from .counting import counted
-from .formulas import Formulas, load
+from .formulas import Formulas, declared, load
 from .sizes import constants
 
-EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times what a question of ours needs
+EFFORT = 5_000_000  # z3's `rlimit` for one question: about five seconds, four times what our questions need
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to ask a question: fewer assumptions and fewer laws make a search short. Fewer prove no less.
+    """One form of a question: fewer assumptions and laws make a search short, and a proof with fewer is as valid.
 
-    effort: as a part of a question's. all_assumptions: also those that need ranks and opaque counts.
-    without: laws. seed: of the solver's choices, since an unlucky one can take all its effort.
-    short: with flags in place of the long conditions of the goal; not asked where it has none.
+    effort: a fraction of the question's effort. all_assumptions: include those that need ranks and opaque counts.
+    without: laws to leave out. seed: the seed of the solver's choices, since an unlucky one can take all the effort.
+    short: use flags instead of the long conditions of the goal; skipped if it has no long conditions.
     """
 
     effort: float
@@ -67,7 +67,7 @@ ATTEMPTS = (
     Attempt(0.4, seed=1),
     Attempt(1.0, True, seed=2),
 )
-# Whether a property follows from the others is found soon, or it is left to the induction.
+# Whether a property follows from the others is decided with little effort, or it is left to the induction.
 FROM_OTHERS = (Attempt(0.06, True, FEW_LAWS), Attempt(0.06, True))
 LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS, frozenset[str]()))
 FOLLOWS = "follows"
@@ -96,7 +96,7 @@ class Status(enum.Enum):
 class Question:
     """A set of formulas; a condition is proved if they have no model.
 
-    smt2: they in SMT-LIB 2.6. laws: the names of the laws among them. model: if the solver found one.
+    smt2: the formulas in SMT-LIB 2.6. laws: the names of the laws among them. model: a model, if the solver found one.
     """
 
     condition: Condition
@@ -109,7 +109,7 @@ class Question:
 
 @dataclass(slots=True)
 class Proof:
-    """The result: what is said of each property, and each question that was asked for it last."""
+    """The result: the status of each property, and the last form of each question."""
 
     system: System
     claims: Claims
@@ -127,12 +127,12 @@ class Proof:
 
     @property
     def laws(self) -> frozenset[str]:
-        """The laws of counting on which it stands."""
+        """The laws of counting that the proof uses."""
         return frozenset[str]().union(*(q.laws for q in self.asked if q.answer is Answer.REFUTED))
 
     @property
     def ranges(self) -> list[str]:
-        """The ranges of numbers that are not proved; if there are any, nothing is."""
+        """The ranges of numbers that are not proved; if any is not, nothing is proved."""
         return [name for name in self.claims.ranges if self.open(name)]
 
     def open(self, name: str) -> list[Question]:
@@ -141,21 +141,21 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Is each property that was asked proved, or kept, but for lemmas; and each range?"""
+        """Whether each property in question, except lemmas, is proved or kept, and each range is proved."""
         return not self.ranges and all(
             s in (Status.PROVED, Status.KEPT) for name, s in self.status.items() if name not in self.lemmas
         )
 
 
-Told = Callable[[int, int, str], None]  # how many questions are answered, of how many, and the one that is asked now
+Told = Callable[[int, int, str], None]  # the number of answered questions, the total, and the current question
 
 
 class Prover:
     """The proof of one system of any size.
 
-    clock: seconds, from any start. seconds: of the whole proof. effort: of one question, z3's `rlimit`.
-    only: properties, to ask about these alone, where all others are assumed. steps: the same of steps, and `init`.
-    stop: at the first condition that is not proved; the rest is not decided.
+    clock: seconds, from any start. seconds: the limit of the whole proof. effort: z3's `rlimit` for one question.
+    only: prove only these properties and assume all others. steps: prove only these steps, or `init`.
+    stop: stop at the first condition that is not proved; the rest is not decided.
     """
 
     def __init__(
@@ -183,9 +183,9 @@ class Prover:
         self._counted = counted(self.claims.invariant.values())
 
     def prove(self) -> Proof:
-        """Ask everything.
+        """Run the whole proof.
 
-        Raises UsageError: the system allows no sizes, so that a proof would say nothing.
+        Raises UsageError: the system allows no sizes, so a proof would be empty.
         """
         proof, claims = self.proof, self.claims
         self._refuse_no_sizes()
@@ -206,7 +206,7 @@ class Prover:
             if proof.out_of_time or self._stop:
                 break
             kept = {name: tree for name, tree in kept.items() if name not in gone}
-            if gone:  # a property that followed from it may not any more: it is asked by induction
+            if gone:  # a property that followed from a removed one may no longer follow: it needs induction
                 kept |= {name: claims.invariant[name] for name in proof.follows}
                 proof.follows = {}
             asked = [
@@ -223,7 +223,7 @@ class Prover:
             wanted = "; ".join(str(tree) for tree in self.claims.allowed)
             raise UsageError(
                 f"{system.name} has no sizes: no constants satisfy its bounds, its initial values"
-                f"{f', and sizes_allowed, which wants {wanted}' if wanted else ''}"
+                f"{f', and sizes_allowed, which requires {wanted}' if wanted else ''}"
             )
 
     def _is_costly(self, tree: Expr) -> bool:
@@ -250,7 +250,7 @@ class Prover:
         return kept
 
     def _ask_all(self, conditions: list[Condition], kept: dict[str, Expr]) -> set[str]:
-        """Ask each; the properties of which some condition is not proved."""
+        """Give each condition to the solver; returns the properties with a condition that is not proved."""
         bases: dict[tuple[str, bool], Base] = {}
         failed: set[str] = set()
         for number, condition in enumerate(conditions):
@@ -288,14 +288,14 @@ class Prover:
         return failed
 
     def _own(self, condition: Condition, kept: dict[str, Expr]) -> tuple[Expr, ...]:
-        """The property itself: it holds before a step, and of an initial state it is the question."""
+        """The property itself, an assumption before a step; nothing for an initial state, where it is the question."""
         return (kept[condition.what],) if condition.where != INIT and condition.what in kept else ()
 
     def base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(self.claims.sizes)]
-        given += [formulas.not_negative(name) for name in constants(self.claims.system)]
+        given += [formulas.z3.Int(declared(name)) >= 0 for name in constants(self.claims.system)]  # systems check this
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
             given += [formulas(tree) for name, tree in kept.items() if name not in left_out]
@@ -303,7 +303,7 @@ class Prover:
         return Base(formulas, given)
 
     def asked(self, put: Base, condition: Condition, attempt: Attempt, **options: Any) -> Question:
-        """The answer to a question; `options` are the solver's."""
+        """The answer to a question; `options` go to the solver."""
         used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
         smt2 = _text(condition, [*put.given, *(law for _, law in used)])
         laws = frozenset(name for name, _ in used)
@@ -320,7 +320,7 @@ class Prover:
         return Question(condition, answer, self._clock() - begin, smt2, laws, model)
 
     def _say(self, settled: bool) -> None:
-        """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
+        """Set the verdict on each property. settled: no proved property assumes one that is not proved."""
         good = Status.KEPT if self._part else Status.PROVED
         settled = settled and not self.proof.ranges
         for name in self.claims.properties:
@@ -334,16 +334,16 @@ class Prover:
 
 
 def _text(condition: Condition, formulas: list[Term]) -> str:
-    """A question in SMT-LIB 2.6, the same in each process: z3 orders its parts by all that a context has seen."""
+    """A question in SMT-LIB 2.6, made in a new context: z3 orders parts by everything that a context has seen."""
     context = load().Context()
     solver = load().Solver(ctx=context)
     solver.add(*(formula.translate(context) for formula in formulas))
-    text = re.sub(r"\(_ (\S+) \1\)", r"\1", solver.to_smt2())  # a value of an enum from elsewhere, as only z3 reads it
+    text = re.sub(r"\(_ (\S+) \1\)", r"\1", solver.to_smt2())  # z3's own form of a foreign enum value
     return f"; {condition.where}: {condition.what}\n; unsat: proved\n(set-logic ALL)\n{text}"
 
 
 def _solver(smt2: str, effort: int) -> Any:
-    """A solver for one question, in a context of its own: its answer depends on the text alone."""
+    """A solver for one question, in its own context: its answer depends only on the text."""
     solver = load().Solver(ctx=load().Context())
     solver.set("rlimit", effort)
     solver.from_string(smt2)
@@ -358,13 +358,13 @@ class Base:
     given: list[Term]
 
     def with_(self, *trees: Expr) -> Base:
-        """These formulas, and those of some trees."""
+        """These formulas and the formulas of some trees."""
         formulas = self.formulas.fork()
         return Base(formulas, [*self.given, *(formulas(tree) for tree in trees)])
 
 
 def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer]]:
-    """Each step, and whether it is possible under the invariant: one that is not would make every proof of it idle."""
+    """Each step, and whether it is possible under the invariant: proofs about an impossible step would be empty."""
     split = counted(claims.invariant.values())
     for t in claims.system.transitions:
         formulas = Formulas(t.params, split)

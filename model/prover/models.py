@@ -1,7 +1,7 @@
-"""A solver's model of a question as a state: a counterexample to induction, as far as it can be written down.
+"""A solver's model of a question, printed as a state: a counterexample to induction.
 
-The members of an index are listed in their order. The state need not be reachable: it satisfies the assumptions of the
-proof, and no more.
+The members of an index are listed in their order. The state need not be reachable: it only satisfies the assumptions of
+the proof.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from . import sizes
 from .formulas import declared, load, own
 from .induction import Question
 
-MEMBERS = 8  # of an index: a model with more is cut short
+MEMBERS = 8  # members of an index that are shown: a model with more is cut short
 
 
 def state_lines(system: System, question: Question) -> Iterator[str]:
     """The state of a model, a line for each field that the question reads, and the indices of the step.
 
-    The model is of a text, whose sorts and functions are others than ours: they are found by their names.
+    The model belongs to a text with its own sorts and functions: they are found by their names.
     """
     model = question.model
     known = {d.name(): d for d in model.decls()}
@@ -40,7 +40,7 @@ def state_lines(system: System, question: Question) -> Iterator[str]:
 
 
 def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
-    """The members of an index that the model has, in their order."""
+    """The members of an index in the model, in their order."""
     found, before = [*(model.get_universe(sort) or ())], known.get(f"{sort.name().removesuffix('!')}<")
     if before is None:
         return found[:MEMBERS]
@@ -50,7 +50,7 @@ def _members(model: Any, sort: Any, known: dict[str, Any]) -> list[Any]:
 
 
 def _values(sort: Any, members: dict[str, list[Any]]) -> list[Any]:
-    """The members of an index; one of a fixed size has constructors."""
+    """The members of an index; an index of a fixed size has constructors."""
     if sort.name() in members:
         return members[sort.name()]
     return [sort.constructor(k)() for k in range(sort.num_constructors())]

@@ -21,7 +21,7 @@ def load() -> Any:
 
 
 def answer(smt2: str, seconds: float) -> Answer:
-    """The answer of cvc5 to a question in SMT-LIB, within some seconds."""
+    """The answer of cvc5 to a question in SMT-LIB, within `seconds`."""
     cvc5 = load()
     solver = cvc5.Solver()
     solver.setOption("tlimit-per", str(max(1, int(seconds * 1000))))

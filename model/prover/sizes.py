@@ -1,16 +1,16 @@
-"""A system whose sizes are symbols: the same declarations, traced once for every size.
+"""A system whose sizes are symbols: the same declarations, traced once for all sizes.
 
 *Theory of operation.* A constant becomes a read of a field that no step writes, and so does the number of members of an
-index. Both have an open sort, whose bounds are no numbers: the constructors of the language fold nothing with them, and
-a declaration that uses one as a Python number, in `range(self.limit)`, `len(s.node)` or an `if`, is refused with its
-line. A fault that is on has such a bound too, so that it may happen any number of times. Nothing else of a declaration
-changes: its functions run on such a system as on any other, and the trees that they leave hold for every size at once.
+index. Both have an open sort, whose bounds are not numbers: the constructors of the language fold nothing with them,
+and a declaration that uses one as a Python number, in `range(self.limit)`, `len(s.node)` or an `if`, is refused with
+its line. A fault that is switched on has such a bound too, so it may happen any number of times. Nothing else in a
+declaration changes: its functions run on such a system as on any other, and their trees hold for all sizes at once.
 
-A proof assumes of the sizes what each system checks when it is built: what its `sizes_allowed` says, that an index has
-a member, that a constant is not negative, and that each field begins in its range.
+A proof assumes the conditions on the sizes that each system checks when it is built: its `sizes_allowed`, that an index
+has a member, that a constant is not negative, and that each field begins in its range.
 
 An index or a constant that the system's `sizes_in_proofs` names keeps the size that it has there: its members are
-constants, and a quantifier over it is written out. The proof is for that size alone.
+constants, and a quantifier over it is expanded. The proof holds only for that size.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def any_size(
     edition: Any = None,
     faults: Iterable[str] | None = None,
 ) -> System:
-    """Build a system for every size.
+    """Build a system for all sizes.
 
     cls: the class of the system, or of one edition.
     lemmas: a class that adds properties to it, for the proof.
-    edition: as `System` takes it.
-    faults: the names of those that are on, without a bound; by default all that the edition has.
+    edition: the same as for `System`.
+    faults: the names of the faults that are switched on, without a bound; by default all that the edition has.
     Raises UsageError for an edition, a fault or a size that the system does not have, and DeclarationError for a
     declaration that uses a size as a Python number.
     """
@@ -58,12 +58,12 @@ def fault_names(cls: type[System]) -> list[str]:
 
 
 class _AnySize(System):
-    """The sizes as symbols."""
+    """A system with symbols for its sizes."""
 
     def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, Any]:
         fixed = self.sizes_in_proofs
         sizes: dict[str, Any] = super()._sizes(body, {**given, **fixed})
-        for name in (name for name in sizes if name not in fixed):  # in their order: trees are made in it
+        for name in (name for name in sizes if name not in fixed):  # keeps the order, in which trees are made
             is_index = isinstance(body[name], Index)
             sizes[name] = symbol(f"{name}{MEMBERS}", 1) if is_index else symbol(name)
             if not is_index:
@@ -77,7 +77,7 @@ class _AnySize(System):
         return {name: symbol(f"{name}.bound", 1) for name in super()._faults(faults, together)}
 
     def _check_sizes(self) -> None:
-        """The proof assumes what is checked for given sizes."""
+        """Check nothing: the proof assumes the conditions that are checked for given sizes."""
 
 
 def constants(system: System) -> list[str]:
@@ -92,5 +92,5 @@ def lemma_names(lemmas: type[System]) -> frozenset[str]:
 
 
 def is_counter(system: System, field: str) -> bool:
-    """Does the field say how often a fault may still happen?"""
+    """Whether the field counts how often a fault may still happen."""
     return field in {system.fault_counter(fault) for fault in system.faults}

@@ -1,4 +1,4 @@
-"""The rendezvous of PyTorch: its machines, operators, systems, and what is known to be wrong with it."""
+"""The rendezvous of PyTorch: its machines, operators, systems, and known defects."""
 
 from .operators import OPERATORS
 from .ours import Ours

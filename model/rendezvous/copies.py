@@ -1,4 +1,4 @@
-"""A node's copy of the shared state, seen as if it were the shared state: so that one helper serves both."""
+"""Gives a node's copy of the shared state the interface of the shared state, so one helper works on both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PER_NODE = ("member", "rank", "heartbeat_age")
 
 
 class Copy:
-    """`Copy(s, i).member[j]` is `s.copy_member[i, j]`; what a copy does not have is the state's own."""
+    """`Copy(s, i).member[j]` is `s.copy_member[i, j]`; a field that has no copy is read from the state itself."""
 
     def __init__(self, state: SymbolicState, node: Expr) -> None:
         object.__setattr__(self, "_state", state)

@@ -1,28 +1,28 @@
-"""One node's operations beside its heartbeats: their deadlines, their lock, and a shared state that is corrupt.
+"""One node's operations and its heartbeats: their deadlines, their lock, and a shared state that is corrupt.
 
 Theory of operation. A node has two threads: the agent's, which calls `next_rendezvous` (here its exit operation),
-`set_closed`, `is_closed` or `num_nodes_waiting`, and `shutdown`; and the timer's, which beats. A call repeats its turn,
-sync, decide, act, until the operator says FINISH. Other nodes write all the while, so that its writes may be lost for
-ever: only its deadline ends it then (close 30 s, heartbeat 5 s; exit shares the one of the join, 600 s).
+`set_closed`, `is_closed` or `num_nodes_waiting`, and `shutdown`; and the timer's, which beats. A call repeats sync,
+decide and act until the operator decides FINISH. Other nodes write meanwhile, and a call may lose every write. Then
+only its deadline ends it (close 30 s, heartbeat 5 s; exit shares the join's deadline of 600 s).
 
 torch. Both threads share one copy of the state with its token, and a sync changes copy and token one after the other.
-So a thread that syncs in the middle of the other's sync can leave an old copy with a new token, whose write wins and
-undoes what another node has written. `_heartbeat_lock` prevents that: `set_closed`, `is_closed`, `num_nodes_waiting`
-and the timer hold it for the whole of a call, and `next_rendezvous` and `shutdown` end the timer before.
+So a thread that syncs in the middle of the other's sync can leave an old copy with a new token. A write with this token
+wins, and undoes another node's write. `_heartbeat_lock` prevents that: `set_closed`, `is_closed`, `num_nodes_waiting`
+and the timer hold it for a whole call, and `next_rendezvous` and `shutdown` end the timer first.
 
-The article has the same calls, and prints no caller of `_close`: those of the edition SEED are torch 1.10's.
+The article has the same calls, but prints no caller of `_close`: the edition SEED has torch 1.10's callers.
 
-Ours. Each thread has a copy of its own, and no lock. The deadlines of `set_closed`, `is_closed` and `shutdown` are the
-driver's: it sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join. A
-heartbeat has no deadline of its own, since it has the lease: when that is over, the agent stops its workers.
+Ours. Each thread has its own copy, and there is no lock. The driver keeps the deadlines of `set_closed`, `is_closed`
+and `shutdown`, and sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join.
+A heartbeat needs no deadline, since the node has a lease: when the lease is over, the agent stops its workers.
 
-A value that is no state. torch's reader turns a pickle.PickleError into RendezvousStateError, and lets any other error
-through: it is told as what it is not, and it ends the thread that beats. In ours, every such value is a
-RendezvousStateError. In both no write replaces the value, and each call that reads it raises: the whole group ends.
+A value that is not a state. torch's reader turns a pickle.PickleError into RendezvousStateError and passes on any other
+error: callers get a misleading error, and the thread that beats ends. In ours, every such value raises
+RendezvousStateError. In both, no write replaces the value, and each call that reads it raises: the whole group ends.
 
-Abstractions. The round is complete, and has enough other members. A join is one step, since `Rendezvous` and `Holders`
-have its own: it takes the node back, or fails. No heartbeat expires. A heartbeat gets due while the timer is idle, and
-no answer is on its way. The bytes of two writes differ (see R11).
+Abstractions. The round is complete and has enough other members. A join is one step, since `Rendezvous` and `Holders`
+model its steps: the node is a member again, or the join fails. No heartbeat expires. A heartbeat becomes due only while
+the timer is idle and no answer is on its way. The bytes of two writes differ (see R11).
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import *
+from ..language.expressions import FALSE, TRUE
 from .operators import OPERATORS
-from .vocabulary import Action, AgentPhase, Call, CallError, CallStep, Edition, Stored, Timer
+from .vocabulary import Action, AgentPhase, Call, CallError, Edition, Stored, Timer
+from .vocabulary import CallStep as Step
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-P, E = CallStep, CallError
 AGENT, TIMER = 0, 1  # the two threads
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 OPERATOR = {Call.EXIT: "exit", Call.SHUTDOWN: "close", Call.SET_CLOSED: "close", Call.KEEP_ALIVE: "keep-alive"}
-BEGIN = [arc(P.IDLE, P.SYNCING)]
+BEGIN = [arc(Step.IDLE, Step.SYNCING)]
 STOP = [
     *BEGIN,
     arc(Timer.BEATING, Timer.STOPPED),
     arc(Timer.DEAD, Timer.STOPPED, editions=[SEED, TORCH]),
-    arc((P.SYNCING, P.ACTING, P.RETURNED, P.RAISED), P.IDLE, of="others", editions=[TRYSTATE]),
+    arc((Step.SYNCING, Step.ACTING, Step.RETURNED, Step.RAISED), Step.IDLE, of="others", editions=[TRYSTATE]),
 ]
 CITE = "dynamic_rendezvous.py: "
 
 
 class Deadlines(System):
-    """One node with its two threads, on a store that others write to."""
+    """One node with two threads, and a store to which other nodes write."""
 
-    title = "Operations beside heartbeats: deadlines, the heartbeat lock, a corrupt state"
+    title = "Operations and heartbeats: deadlines, the heartbeat lock, a corrupt state"
     Edition = (SEED, TORCH, TRYSTATE)
 
     thread = index(2, "0 is the agent's, 1 the timer's")
@@ -65,130 +65,117 @@ class Deadlines(System):
     phase = choice(AgentPhase, initial=AgentPhase.RUNNING)
     timer = choice(Timer)
     call = choice(Call, per="thread")
-    at = choice(CallStep, per="thread")
+    at = choice(Step, per="thread")
     late = flag(per="thread", doc="the call's deadline has passed")
     error = choice(CallError, per="thread")
 
-    got_closed = flag(per="thread", doc="in the thread's own hands: what it has read, or is about to write")
-    got_member = flag(per="thread", doc="as above")
-    got_good = flag(per="thread", doc="... and it is the store's")
+    got_closed = flag(per="thread", doc="the thread has read closed, or is about to write it")
+    got_member = flag(per="thread", doc="the thread has read the node as a participant, or is about to write it")
+    got_good = flag(per="thread", doc="what the thread has read is still the store's state")
 
     def lifelines(self) -> Lifelines:
-        """The store has the shared state; the node's copy and its lock are of both threads."""
+        """The store has the shared state; both threads share the node's copy and its lock."""
         agent, timer = ("phase", "join", "join_fails", "cache_ends"), ("timer", "lease", "lease_ends")
         copy = ("lock", "copy_closed", "copy_member", "copy_due", "token_good", "dirty", "cached", "got_good")
         return Lifelines("store", {**dict.fromkeys(agent, AGENT), **dict.fromkeys(timer, TIMER)}, copy)
 
-    @machine(CallStep, each="thread")
-    def call_step(self, s: S, thread: Expr) -> Any:
-        """A thread in its call."""
-        return s.at[thread]
-
-    @machine(Timer)
-    def timer_thread(self, s: S) -> Any:
-        """The thread that beats."""
-        return s.timer
-
-    @machine(Stored)
-    def stored_value(self, s: S) -> Any:
-        """The value in the store."""
-        return s.stored
+    call_step = machine_of(at, "A thread's progress in its call.")
+    timer_thread = machine_of(timer, "The thread that beats.")
+    stored_value = machine_of(stored, "The value in the store.")
 
     @terminal
     def at_rest(self, s: S) -> Condition:
-        """The node is gone."""
+        """The node has left."""
         return s.phase == AgentPhase.LEFT
 
     # ---- helpers
 
     def timer_idle(self, s: S) -> Condition:
-        return all_((s.at[t] == P.IDLE) | (ord_(t) != TIMER) for t in s.thread)
+        return all_((s.at[t] == Step.IDLE) | (ord_(t) != TIMER) for t in s.thread)
 
     def begins(self, s: S, thread: Expr, number: int, call: Call) -> None:
         """The thread with this number begins a call."""
-        s.when(ord_(thread) == number, s.at[thread] == P.IDLE)
+        move(s.at, Step.IDLE, Step.SYNCING, ord_(thread) == number, at=thread)
         s.call[thread] = call
-        s.at[thread] = P.SYNCING
 
     def ends_timer(self, s: S) -> None:
-        """`_stop_heartbeats`: the timer's thread is joined, so that no heartbeat is under way."""
+        """`_stop_heartbeats` joins the timer's thread, so no heartbeat is under way."""
         s.when(self.timer_idle(s))
         s.timer = Timer.STOPPED
 
     def drops(self, s: S, thread: Expr) -> None:
         """The thread forgets the answer that it has read."""
-        s.got_closed[thread] = False
-        s.got_member[thread] = False
-        s.got_good[thread] = False
+        reset(s.got_closed, s.got_member, s.got_good, at=thread)
 
     def reads(self, s: S, thread: Expr) -> None:
-        """The thread gets what the store has."""
+        """The thread gets the store's state."""
         s.got_closed[thread] = s.closed
         s.got_member[thread] = s.member
         s.got_good[thread] = True
 
     def changes(self, s: S) -> None:
-        """The store's value is a new one: every other is behind."""
-        for t in s.thread:
-            s.got_good[t] = False
+        """The store's value is new, and everything that was read before is out of date."""
+        reset(s.got_good)
+
+    def takes_writes(self, s: S) -> Condition:
+        return s.stored == Stored.STATE
 
     def raises(self, s: S, thread: Expr, error: Any) -> None:
-        s.at[thread] = P.RAISED
+        s.at[thread] = Step.RAISED
         s.error[thread] = error
 
     def decides(self, s: S, thread: Expr, outcome: Any, atoms: dict[str, Any]) -> Condition:
         """The operator of the thread's call decides `outcome`."""
         tables = OPERATORS[self.edition]
-        verdict = not_(True)
+        verdict = FALSE
         for call, name in OPERATOR.items():
             verdict = ite(s.call[thread] == call, tables[name].when(outcome, atoms), verdict)
         return verdict
 
     # ---- the agent's calls
 
-    @transition(each="thread", moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.3")
+    @transition(moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.3")
     def begin_exit(self, s: S, thread: Expr) -> None:
-        """next_rendezvous ends the timer, and begins with the exit operation."""
+        """next_rendezvous ends the timer and begins with the exit operation."""
         s.when(s.phase == AgentPhase.RUNNING)
         self.begins(s, thread, AGENT, Call.EXIT)
         self.ends_timer(s)
         s.phase = AgentPhase.EXITING
 
-    @transition(each="thread", moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.2")
+    @transition(moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.2")
     def begin_shutdown(self, s: S, thread: Expr) -> None:
-        """shutdown ends the timer, and closes."""
+        """shutdown ends the timer and begins to close the rendezvous."""
         s.when(s.phase.isin((AgentPhase.RUNNING, AgentPhase.FAILED)))
         self.begins(s, thread, AGENT, Call.SHUTDOWN)
         self.ends_timer(s)
         s.phase = AgentPhase.DONE
 
-    @transition(each="thread", moves=BEGIN, fair=False, cite="rendezvous-engine 2.2.2.2")
+    @transition(moves=BEGIN, fair=False, cite="rendezvous-engine 2.2.2.2")
     def begin_set_closed(self, s: S, thread: Expr) -> None:
-        """set_closed closes, while the timer goes on."""
+        """set_closed closes the rendezvous while the timer continues."""
         s.when(s.phase == AgentPhase.RUNNING)
         self.begins(s, thread, AGENT, Call.SET_CLOSED)
 
-    @transition(each="thread", moves=BEGIN, fair=False, cite="elastic-node-change 2.3.1")
+    @transition(moves=BEGIN, fair=False, cite="elastic-node-change 2.3.1")
     def begin_poll(self, s: S, thread: Expr) -> None:
-        """A look at the shared state."""
+        """is_closed or num_nodes_waiting begins to read the shared state."""
         s.when(s.phase == AgentPhase.RUNNING)
         self.begins(s, thread, AGENT, Call.POLL)
 
-    @transition(each="thread", moves=BEGIN, cite="rendezvous-engine 3.2.1.2")
+    @transition(moves=BEGIN, cite="rendezvous-engine 3.2.1.2")
     def begin_keep_alive(self, s: S, thread: Expr) -> None:
         """The interval is over: the timer's thread beats."""
         s.when(s.timer == Timer.BEATING)
         self.begins(s, thread, TIMER, Call.KEEP_ALIVE)
 
     @transition(
-        each="thread",
-        moves=[arc((P.RETURNED, P.RAISED), P.IDLE), arc(Timer.BEATING, Timer.DEAD, editions=[SEED, TORCH])],
+        moves=[arc((Step.RETURNED, Step.RAISED), Step.IDLE), arc(Timer.BEATING, Timer.DEAD, editions=[SEED, TORCH])],
         cite="rendezvous-engine 3.2.1.2",
     )
     def end(self, s: S, thread: Expr) -> None:
-        """The call is over: an error of the agent's is raised, and ends the node; one of the timer's is logged."""
-        s.when(s.at[thread].isin((P.RETURNED, P.RAISED)))
-        raised, call = s.at[thread] == P.RAISED, s.call[thread]
+        """The call is over: an error in the agent's thread ends the node; an error in the timer's is logged."""
+        s.when(s.at[thread].isin((Step.RETURNED, Step.RAISED)))
+        raised, call = s.at[thread] == Step.RAISED, s.call[thread]
         s.phase = ite(
             call == Call.EXIT,
             ite(raised, AgentPhase.FAILED, AgentPhase.JOINING),
@@ -200,18 +187,15 @@ class Deadlines(System):
         )
         s.timer = ite((call == Call.KEEP_ALIVE) & self.ends_the_timer(s, thread), Timer.DEAD, s.timer)
         self.ends_call(s, thread)
-        s.call[thread] = Call.NONE
-        s.at[thread] = P.IDLE
-        s.error[thread] = E.NONE
-        s.late[thread] = False
+        reset(s.call, s.at, s.error, s.late, at=thread)
         self.drops(s, thread)
 
     def ends_call(self, s: S, thread: Expr) -> None:
-        """More ends with the call."""
+        """An edition may end more with the call."""
 
     def ends_the_timer(self, s: S, thread: Expr) -> Condition:
-        """Does the error of a heartbeat end the thread?"""
-        return not_(True)
+        """The error of a heartbeat ends the thread."""
+        return FALSE
 
     # ---- the join, in one step
 
@@ -227,7 +211,7 @@ class Deadlines(System):
         self.joins(s)
 
     def joins(self, s: S) -> None:
-        """More is new for a node that has joined."""
+        """An edition may set more fields when the node has joined."""
 
     @transition(cite="rendezvous-engine 3.2.4")
     def join_fails(self, s: S) -> None:
@@ -237,12 +221,11 @@ class Deadlines(System):
 
     # ---- time, and other nodes
 
-    @environment(each="thread", fair=True, cite="rendezvous-engine 3.2.1.1, 3.2.2, 3.2.3")
+    @environment(fair=True, cite="rendezvous-engine 3.2.1.1, 3.2.2, 3.2.3")
     def deadline_passes(self, s: S, thread: Expr) -> None:
         """A call's deadline passes while it is under way."""
-        under_way = (s.at[thread] != P.IDLE) & not_(s.at[thread].isin((P.RETURNED, P.RAISED)))
-        s.when(under_way, ~s.late[thread], self.deadline_runs(s, thread))
-        s.late[thread] = True
+        under_way = (s.at[thread] != Step.IDLE) & not_(s.at[thread].isin((Step.RETURNED, Step.RAISED)))
+        move(s.late, False, True, under_way, self.deadline_runs(s, thread), at=thread)
 
     def deadline_runs(self, s: S, thread: Expr) -> Condition:
         return s.call[thread].isin((Call.EXIT, Call.SHUTDOWN, Call.SET_CLOSED, Call.KEEP_ALIVE))
@@ -255,14 +238,14 @@ class Deadlines(System):
         self.ages(s)
 
     def no_stamp_under_way(self, s: S) -> Condition:
-        return self.timer_idle(s) & ~any_(s.at[t].isin((P.ANSWERED, P.LOADED)) for t in s.thread)
+        return self.timer_idle(s) & ~s.at.any(Step.ANSWERED, Step.LOADED)
 
     def ages(self, s: S) -> None:
-        """More grows older with the heartbeat."""
+        """An edition may set more fields when the heartbeat becomes due."""
 
     @environment(cite="rendezvous-engine 2.2.3.2")
     def another_writes(self, s: S) -> None:
-        """Another node writes its heartbeat: what this one has read is behind."""
+        """Another node writes its heartbeat, and the state that this node has read is out of date."""
         s.when(s.stored == Stored.STATE)
         self.changes(s)
 
@@ -275,19 +258,19 @@ class Deadlines(System):
 
     @fault("corrupt", moves=[arc(Stored.STATE, Stored.CORRUPT)], cite="rendezvous-engine 2.2.3.2: PickleError")
     def corrupt(self, s: S) -> None:
-        """Something writes bytes that are no state."""
+        """Something writes bytes that are not a state."""
         s.when(s.stored == Stored.STATE)
         s.stored = Stored.CORRUPT
 
     @fault("foreign", moves=[arc(Stored.STATE, Stored.FOREIGN)], cite="rendezvous-engine 2.2.3.2: PickleError")
     def write_foreign(self, s: S) -> None:
-        """Something writes no bytes, or those of a class that this torch has not."""
+        """Something writes no bytes, or the pickle of a class that this torch does not have."""
         s.when(s.stored == Stored.STATE)
         s.stored = Stored.FOREIGN
 
     @environment(switch="restored", moves=[may((Stored.CORRUPT, Stored.FOREIGN), Stored.STATE)])
     def restore(self, s: S) -> None:
-        """Somebody puts back the state of before."""
+        """An operator restores the earlier state."""
         s.when(s.stored != Stored.STATE)
         s.stored = Stored.STATE
 
@@ -296,30 +279,30 @@ class Deadlines(System):
     @sometimes(cite="rendezvous-engine 3.2.3")
     def an_exit_times_out(self, s: S) -> Condition:
         """next_rendezvous raises RendezvousTimeoutError before it joins."""
-        return any_((s.call[t] == Call.EXIT) & (s.error[t] == E.TIMEOUT) for t in s.thread)
+        return any_((s.call[t] == Call.EXIT) & (s.error[t] == CallError.TIMEOUT) for t in s.thread)
 
     @sometimes(cite="rendezvous-engine 3.2.2")
     def a_close_times_out(self, s: S) -> Condition:
         """set_closed raises RendezvousTimeoutError."""
-        return any_((s.call[t] == Call.SET_CLOSED) & (s.error[t] == E.TIMEOUT) for t in s.thread)
+        return any_((s.call[t] == Call.SET_CLOSED) & (s.error[t] == CallError.TIMEOUT) for t in s.thread)
 
     @sometimes(cite="rendezvous-engine 3.2.2")
     def a_node_leaves_it_open(self, s: S) -> Condition:
-        """The shutdown ran out of its time: the node is gone, and the rendezvous is open."""
+        """The shutdown ran out of time: the node has left, and the rendezvous is open."""
         return (s.phase == AgentPhase.LEFT) & ~s.closed
 
     @sometimes(cite="rendezvous-engine 2.2.3.2")
     def a_write_is_about_to_lose(self, s: S) -> Condition:
-        """A thread is about to write what is behind."""
+        """A thread is about to write a change of an outdated state."""
         return any_(self.writes_behind(s, t) for t in s.thread)
 
     def writes_behind(self, s: S, thread: Expr) -> Condition:
-        return (s.at[thread] == P.ACTING) & ~s.got_good[thread]
+        return (s.at[thread] == Step.ACTING) & ~s.got_good[thread]
 
     @sometimes(needs="corrupt")
     def a_corrupt_state_is_told(self, s: S) -> Condition:
         """A call raises RendezvousStateError."""
-        return any_(s.error[t] == E.STATE for t in s.thread)
+        return s.error.any(CallError.STATE)
 
     @step(witness="it_is_closed", cite="rendezvous-engine 3.2.2")
     def closed_stays_closed(self, before: S, after: S) -> Condition:
@@ -333,7 +316,7 @@ class Deadlines(System):
 
     @step(except_=("join", "end"), witness="an_exit_is_written", cite="rendezvous-engine 3.2.3")
     def who_left_stays_out(self, before: S, after: S) -> Condition:
-        """No write puts the node back that has left its round."""
+        """No write puts a node back that has left its round."""
         return implies(~before.member, ~after.member)
 
     @sometimes()
@@ -344,46 +327,46 @@ class Deadlines(System):
     @always(witness="an_exit_times_out", cite="rendezvous-engine 2.2.3.1")
     def only_the_late_time_out(self, s: S) -> Condition:
         """A call raises RendezvousTimeoutError only after its deadline."""
-        return all_(implies(s.error[t] == E.TIMEOUT, s.late[t]) for t in s.thread)
+        return all_(implies(s.error[t] == CallError.TIMEOUT, s.late[t]) for t in s.thread)
 
     @always(witness="a_close_is_written", cite="rendezvous-engine 3.2.2")
     def a_close_that_returned_has_closed(self, s: S) -> Condition:
-        """Where shutdown or set_closed returns, the rendezvous is closed, or the node is no member."""
-        closing = ((s.call[t].isin((Call.SHUTDOWN, Call.SET_CLOSED))) & (s.at[t] == P.RETURNED) for t in s.thread)
+        """Where shutdown or set_closed returns, the rendezvous is closed, or the node is not a member."""
+        closing = ((s.call[t].isin((Call.SHUTDOWN, Call.SET_CLOSED))) & (s.at[t] == Step.RETURNED) for t in s.thread)
         return implies(any_(closing), s.closed | ~s.member)
 
     @sometimes()
     def a_close_is_written(self, s: S) -> Condition:
         """set_closed returns."""
-        return any_((s.call[t] == Call.SET_CLOSED) & (s.at[t] == P.RETURNED) for t in s.thread)
+        return any_((s.call[t] == Call.SET_CLOSED) & (s.at[t] == Step.RETURNED) for t in s.thread)
 
     @step(except_=("restore",), witness="a_corrupt_state_is_told", needs="corrupt")
     def a_corrupt_value_is_left_alone(self, before: S, after: S) -> Condition:
-        """No node writes over a value that is no state."""
+        """No node overwrites a value that is not a state."""
         return implies(before.stored != Stored.STATE, after.stored == before.stored)
 
     @always(witness="a_corrupt_state_is_told", needs="corrupt", cite="rendezvous-engine 2.2.3.2: RendezvousStateError")
     def corruption_is_named(self, s: S) -> Condition:
-        """A call that reads a value that is no state raises RendezvousStateError, and no other error."""
-        return all_(s.error[t] != E.OTHER for t in s.thread)
+        """A call that reads a value that is not a state raises RendezvousStateError and no other error."""
+        return ~s.error.any(CallError.OTHER)
 
     @always(witness="a_corrupt_state_is_told", needs="corrupt", cite="rendezvous-engine 3.2.1.2")
     def the_timer_lives(self, s: S) -> Condition:
         """No error ends the thread that beats."""
         return s.timer != Timer.DEAD
 
-    @leads_to(each="thread", cite="rendezvous-engine 2.2.3.1")
+    @leads_to(cite="rendezvous-engine 2.2.3.1")
     def calls_end(self, s: S, thread: Expr) -> Any:
-        """Each call returns or raises, though others may win every write."""
-        return s.at[thread] != P.IDLE, (s.at[thread] == P.IDLE) | self.may_go_on(s, thread)
+        """Each call returns or raises, although other nodes may win every write."""
+        return s.at[thread] != Step.IDLE, (s.at[thread] == Step.IDLE) | self.may_go_on(s, thread)
 
     def may_go_on(self, s: S, thread: Expr) -> Condition:
-        """A call that need not end."""
-        return not_(True)
+        """The call need not end."""
+        return FALSE
 
 
 class Torch(Deadlines, edition=TORCH):
-    """torch 2.13: one copy, a lock, and deadlines that the operators look at."""
+    """torch 2.13: one copy, a lock, and deadlines that the operators check."""
 
     lock = flag(doc="_heartbeat_lock is taken")
     copy_closed = flag(doc="the node's copy, which both threads use")
@@ -406,8 +389,7 @@ class Torch(Deadlines, edition=TORCH):
 
     def drops(self, s: S, thread: Expr) -> None:
         super().drops(s, thread)
-        s.got_due[thread] = False
-        s.got_stored[thread] = Stored.STATE
+        reset(s.got_due, s.got_stored, at=thread)
 
     def ends_call(self, s: S, thread: Expr) -> None:
         s.lock = s.lock & s.call[thread].isin((Call.EXIT, Call.SHUTDOWN))
@@ -427,71 +409,61 @@ class Torch(Deadlines, edition=TORCH):
         s.copy_due = s.copy_due | s.copy_member
 
     def ends_the_timer(self, s: S, thread: Expr) -> Condition:
-        return s.error[thread] == E.OTHER  # _keep_alive catches RendezvousError alone
+        return s.error[thread] == CallError.OTHER  # _keep_alive catches RendezvousError alone
 
     # ---- sync
 
-    @transition(
-        each="thread", moves=[arc(P.SYNCING, P.ANSWERED)], cite="rendezvous-engine 2.2.3.2: get_state, set_state"
-    )
+    @transition(moves=[arc(Step.SYNCING, Step.ANSWERED)], cite="rendezvous-engine 2.2.3.2: get_state, set_state")
     def ask_store(self, s: S, thread: Expr) -> None:
-        """The store is read, or compared and set; its answer is in the thread's hands."""
-        s.when(s.at[thread] == P.SYNCING)
+        """The thread reads the store or does a compare-and-set; it has the answer but has not loaded it."""
+        move(s.at, Step.SYNCING, Step.ANSWERED, at=thread)
         wins = s.dirty & s.token_good & self.takes_writes(s)
         s.closed = ite(wins, s.copy_closed, s.closed)
         s.member = ite(wins, s.copy_member, s.member)
         s.due = ite(wins, s.copy_due, s.due)
         s.stored = ite(wins, Stored.STATE, s.stored)
-        for t in s.thread:
-            s.got_good[t] = s.got_good[t] & ~wins
+        reset(s.got_good, when=wins)
         s.token_good = s.token_good & ~wins
         self.reads(s, thread)
         s.got_due[thread] = s.due
         s.got_stored[thread] = s.stored
-        s.at[thread] = P.ANSWERED
-
-    def takes_writes(self, s: S) -> Condition:
-        return s.stored == Stored.STATE
 
     @transition(
-        each="thread",
-        moves=[arc(P.SYNCING, P.DECIDING), arc(P.SYNCING, P.RETURNED)],
+        moves=[arc(Step.SYNCING, (Step.DECIDING, Step.RETURNED))],
         cite="rendezvous-engine 2.2.3.2: cache_duration",
     )
     def serve_from_cache(self, s: S, thread: Expr) -> None:
         """The last sync was less than a second ago: the copy is not read again."""
-        s.when(s.at[thread] == P.SYNCING, ~s.dirty, s.cached)
+        s.when(s.at[thread] == Step.SYNCING, ~s.dirty, s.cached)
         s.at[thread] = self.after_sync(s, thread)
 
     def after_sync(self, s: S, thread: Expr) -> Any:
-        return ite(s.call[thread] == Call.POLL, P.RETURNED, P.DECIDING)
+        return ite(s.call[thread] == Call.POLL, Step.RETURNED, Step.DECIDING)
 
     @transition(
-        each="thread",
-        moves=[arc(P.ANSWERED, P.LOADED), arc(P.ANSWERED, P.RAISED)],
+        moves=[arc(Step.ANSWERED, (Step.LOADED, Step.RAISED))],
         cite="rendezvous-engine 2.2.3.2: PickleError",
     )
     def load(self, s: S, thread: Expr) -> None:
-        """The answer is unpickled, and is the node's copy; or it is no pickle of a state, and the call raises."""
-        s.when(s.at[thread] == P.ANSWERED)
+        """The answer is unpickled and becomes the node's copy; or it is not a pickled state, and the call raises."""
+        s.when(s.at[thread] == Step.ANSWERED)
         good = s.got_stored[thread] == Stored.STATE
         s.copy_closed = ite(good, s.got_closed[thread], s.copy_closed)
         s.copy_member = ite(good, s.got_member[thread], s.copy_member)
         s.copy_due = ite(good, s.got_due[thread], s.copy_due)
-        s.error[thread] = ite(good, E.NONE, self.error_of(s.got_stored[thread]))
-        s.at[thread] = ite(good, P.LOADED, P.RAISED)
+        s.error[thread] = ite(good, CallError.NONE, self.error_of(s.got_stored[thread]))
+        s.at[thread] = ite(good, Step.LOADED, Step.RAISED)
 
     def error_of(self, stored: Expr) -> Any:
-        return ite(stored == Stored.CORRUPT, E.STATE, E.OTHER)
+        return ite(stored == Stored.CORRUPT, CallError.STATE, CallError.OTHER)
 
     @transition(
-        each="thread",
-        moves=[arc(P.LOADED, P.DECIDING), arc(P.LOADED, P.RETURNED)],
+        moves=[arc(Step.LOADED, (Step.DECIDING, Step.RETURNED))],
         cite="rendezvous-engine 2.2.3.2: the token is stored",
     )
     def take_token(self, s: S, thread: Expr) -> None:
-        """The answer's token is the node's, and nothing is dirty."""
-        s.when(s.at[thread] == P.LOADED)
+        """The node takes the answer's token, and nothing is dirty."""
+        s.when(s.at[thread] == Step.LOADED)
         s.token_good = s.got_good[thread]
         s.dirty = False
         s.cached = True
@@ -507,13 +479,12 @@ class Torch(Deadlines, edition=TORCH):
     # ---- decide and act
 
     @transition(
-        each="thread",
-        moves=[arc(P.DECIDING, o) for o in (P.ACTING, P.RETURNED, P.RAISED)],
+        moves=[arc(Step.DECIDING, (Step.ACTING, Step.RETURNED, Step.RAISED))],
         cite="rendezvous-engine 3.2.1.1, 3.2.2, 3.2.3",
     )
     def decide(self, s: S, thread: Expr) -> None:
-        """The operator looks at the copy, and at the deadline where there is something to do."""
-        s.when(s.at[thread] == P.DECIDING)
+        """The operator reads the copy, and checks the deadline if an action is left."""
+        s.when(s.at[thread] == Step.DECIDING)
         atoms = {
             "closed": s.copy_closed,
             "participant": s.copy_member,
@@ -522,16 +493,16 @@ class Torch(Deadlines, edition=TORCH):
         }
         over = self.decides(s, thread, Action.FINISH, atoms)
         late = self.decides(s, thread, Action.ERROR_TIMEOUT, atoms)
-        s.at[thread] = ite(over, P.RETURNED, ite(late, P.RAISED, P.ACTING))
-        s.error[thread] = ite(late, E.TIMEOUT, E.NONE)
+        s.at[thread] = ite(over, Step.RETURNED, ite(late, Step.RAISED, Step.ACTING))
+        s.error[thread] = ite(late, CallError.TIMEOUT, CallError.NONE)
 
     def is_late(self, s: S, thread: Expr) -> Condition:
         return s.late[thread]
 
-    @transition(each="thread", moves=[arc(P.ACTING, P.SYNCING)], cite="rendezvous-engine 2.2.3.1: mark_dirty")
+    @transition(moves=[arc(Step.ACTING, Step.SYNCING)], cite="rendezvous-engine 2.2.3.1: mark_dirty")
     def act(self, s: S, thread: Expr) -> None:
-        """The copy is changed, and has to be written next."""
-        s.when(s.at[thread] == P.ACTING)
+        """The copy is changed and must be written next."""
+        s.when(s.at[thread] == Step.ACTING)
         call = s.call[thread]
         leaves, beats = call == Call.EXIT, call == Call.KEEP_ALIVE
         s.copy_closed = s.copy_closed | call.isin((Call.SHUTDOWN, Call.SET_CLOSED))
@@ -540,34 +511,34 @@ class Torch(Deadlines, edition=TORCH):
         s.dirty = True
         s.at[thread] = self.after_act()
 
-    def after_act(self) -> CallStep:
-        return P.SYNCING
+    def after_act(self) -> Step:
+        return Step.SYNCING
 
     # ---- properties
 
     def writes_behind(self, s: S, thread: Expr) -> Condition:
-        return (s.at[thread] == P.SYNCING) & s.dirty & ~s.token_good
+        return (s.at[thread] == Step.SYNCING) & s.dirty & ~s.token_good
 
     @sometimes(cite="rendezvous-engine 3.2.1.1")
     def a_heartbeat_times_out(self, s: S) -> Condition:
-        """A keep-alive runs out of its own time."""
-        return any_((s.call[t] == Call.KEEP_ALIVE) & (s.error[t] == E.TIMEOUT) for t in s.thread)
+        """A keep-alive exceeds its deadline."""
+        return any_((s.call[t] == Call.KEEP_ALIVE) & (s.error[t] == CallError.TIMEOUT) for t in s.thread)
 
     @sometimes(needs="corrupt")
     def a_change_is_left_behind(self, s: S) -> Condition:
-        """A call has raised, and the change that it could not write is still to be written: by the next sync."""
-        return s.dirty & all_(s.at[t] == P.IDLE for t in s.thread)
+        """A call has raised, and the next sync would still write the change that the call could not write."""
+        return s.dirty & s.at.all(Step.IDLE)
 
     @always(witness="a_write_is_about_to_lose", cite="rendezvous-engine 2.2.2.1: _heartbeat_lock")
     def a_good_token_means_a_good_copy(self, s: S) -> Condition:
-        """Where nobody syncs, a copy with the store's token is the store's state, or was changed by this node."""
-        syncing = any_(s.at[t] == P.LOADED for t in s.thread)
+        """While no thread syncs, a copy with the store's token equals the store's state or was changed by this node."""
+        syncing = s.at.any(Step.LOADED)
         same = (s.copy_closed == s.closed) & (s.copy_member == s.member)
-        return implies(s.token_good & ~s.dirty & ~syncing & ~any_(s.at[t] == P.ACTING for t in s.thread), same)
+        return implies(s.token_good & ~s.dirty & ~syncing & ~s.at.any(Step.ACTING), same)
 
 
 class Torch110(Torch, edition=SEED):
-    """torch 1.10, as the article has it: one copy, a lock, and deadlines that the operators look at."""
+    """torch 1.10, as in the article: one copy, a lock, and deadlines that the operators check."""
 
 
 class Ours(Deadlines, edition=TRYSTATE):
@@ -586,35 +557,33 @@ class Ours(Deadlines, edition=TRYSTATE):
         s.listed = True
 
     def ends_call(self, s: S, thread: Expr) -> None:
-        """A node whose join has timed out leaves, so that its shutdown closes nothing (see R10)."""
-        leaves = (s.call[thread] == Call.EXIT) & (s.error[thread] == E.TIMEOUT) & (s.stored == Stored.STATE)
+        """A node whose join has timed out leaves, so its shutdown closes nothing (see R10)."""
+        leaves = (s.call[thread] == Call.EXIT) & (s.error[thread] == CallError.TIMEOUT) & (s.stored == Stored.STATE)
         s.member = s.member & ~leaves
         s.listed = s.listed & ~leaves
-        for t in s.thread:
-            s.got_good[t] = s.got_good[t] & ~leaves
+        reset(s.got_good, when=leaves)
 
     def ends_timer(self, s: S) -> None:
-        """`KeepAlive.stop`: the timer's thread is interrupted before the next thing that it asks of the store."""
+        """`KeepAlive.stop` interrupts the timer's thread before its next request to the store."""
         s.timer = Timer.STOPPED
         for t in s.thread:
             mine = ord_(t) == TIMER
             s.call[t] = ite(mine, Call.NONE, s.call[t])
-            s.at[t] = ite(mine, P.IDLE, s.at[t])
-            s.error[t] = ite(mine, E.NONE, s.error[t])
+            s.at[t] = ite(mine, Step.IDLE, s.at[t])
+            s.error[t] = ite(mine, CallError.NONE, s.error[t])
             s.lost[t] = s.lost[t] & ~mine
-            for has in (s.got_closed, s.got_member, s.got_good):
-                has[t] = has[t] & ~mine
+            reset(s.got_closed, s.got_member, s.got_good, at=t, when=mine)
 
     def no_stamp_under_way(self, s: S) -> Condition:
-        return not_(not_(True))  # a heartbeat is due by the node's own lease
+        return TRUE  # a heartbeat is due by the node's own lease
 
     def may_go_on(self, s: S, thread: Expr) -> Condition:
-        """A heartbeat, whose node knows by the end of its lease that it does not beat."""
+        """A heartbeat need not end after the lease: the end of the lease shows the node that it does not beat."""
         return (s.call[thread] == Call.KEEP_ALIVE) & ~s.lease
 
     def deadline_runs(self, s: S, thread: Expr) -> Condition:
-        # The deadline of a join counts from the store's first answer on: an outage before that has a limit of its own.
-        first = (s.at[thread] == P.SYNCING) & ~s.lost[thread]
+        # The deadline of a join counts from the store's first answer: an outage before it has its own limit.
+        first = (s.at[thread] == Step.SYNCING) & ~s.lost[thread]
         limited = s.call[thread].isin((Call.SHUTDOWN, Call.SET_CLOSED, Call.POLL))
         return limited | (s.call[thread] == Call.EXIT) & ~first
 
@@ -622,45 +591,39 @@ class Ours(Deadlines, edition=TRYSTATE):
         return s.late[thread] & (s.call[thread] != Call.EXIT)
 
     @transition(
-        each="thread",
-        moves=[arc(P.SYNCING, o) for o in (P.ACTING, P.RETURNED, P.RAISED)],
+        moves=[arc(Step.SYNCING, (Step.ACTING, Step.RETURNED, Step.RAISED))],
         cite="docs/rendezvous.md",
     )
     def read(self, s: S, thread: Expr) -> None:
-        """The store is read, and the operator asked."""
-        s.when(s.at[thread] == P.SYNCING, ~self.driver_gives_up(s, thread))
+        """The node reads the store, and the operator decides."""
+        s.when(s.at[thread] == Step.SYNCING, ~self.driver_gives_up(s, thread))
         good, call = s.stored == Stored.STATE, s.call[thread]
         atoms = {
-            "closed": s.closed, "complete": not_(not_(True)), "participant": s.member,
+            "closed": s.closed, "complete": TRUE, "participant": s.member,
             "expected": s.listed & ~s.member, "listed": s.listed, "beat_due": s.due,
         }  # fmt: skip
         finished = self.decides(s, thread, Action.FINISH, atoms) | (call == Call.KEEP_ALIVE) & s.closed
-        # A heartbeat ends where it reads that all is over. set_closed closes, member or not. A look is one read.
-        over = ite(call == Call.POLL, not_(not_(True)), ite(call == Call.SET_CLOSED, s.closed, finished))
+        # A heartbeat ends if it reads a closed rendezvous. set_closed closes, member or not. A poll is one read.
+        over = ite(call == Call.POLL, TRUE, ite(call == Call.SET_CLOSED, s.closed, finished))
         late = (call == Call.EXIT) & s.late[thread] & s.lost[thread] & ~over
-        s.error[thread] = ite(good, ite(late, E.TIMEOUT, E.NONE), self.error_of(s))
-        s.at[thread] = ite(~good | late, P.RAISED, ite(over, P.RETURNED, P.ACTING))
+        s.error[thread] = ite(good, ite(late, CallError.TIMEOUT, CallError.NONE), self.error_of(s))
+        s.at[thread] = ite(~good | late, Step.RAISED, ite(over, Step.RETURNED, Step.ACTING))
         self.reads(s, thread)
 
     def error_of(self, s: S) -> Any:
-        return E.STATE
+        return CallError.STATE
 
-    @transition(
-        each="thread",
-        moves=[arc(P.ACTING, P.RETURNED), arc(P.ACTING, P.SYNCING)],
-        cite="docs/rendezvous.md",
-    )
+    @transition(moves=[arc(Step.ACTING, (Step.RETURNED, Step.SYNCING))], cite="docs/rendezvous.md")
     def write(self, s: S, thread: Expr) -> None:
-        """The change is compared and set: it wins, or the store is read again."""
-        s.when(s.at[thread] == P.ACTING, ~self.driver_gives_up(s, thread))
+        """A compare-and-set writes the change; if it loses, the store is read again."""
+        s.when(s.at[thread] == Step.ACTING, ~self.driver_gives_up(s, thread))
         wins, call = self.is_current(s, thread) & self.takes_writes(s), s.call[thread]
         s.closed = s.closed & ~wins | wins & (s.got_closed[thread] | call.isin((Call.SHUTDOWN, Call.SET_CLOSED)))
         s.member = ite(wins, self.stays(s, thread), s.member)
         s.stored = ite(wins, Stored.STATE, s.stored)
         s.due = s.due & ~wins
         s.lease = s.lease | wins
-        for t in s.thread:
-            s.got_good[t] = s.got_good[t] & ~wins
+        reset(s.got_good, when=wins)
         s.lost[thread] = s.lost[thread] | ~wins
         s.at[thread] = self.after_write(wins)
 
@@ -671,16 +634,13 @@ class Ours(Deadlines, edition=TRYSTATE):
         return s.got_good[thread]
 
     def after_write(self, wins: Expr) -> Any:
-        return ite(wins, P.RETURNED, P.SYNCING)
+        return ite(wins, Step.RETURNED, Step.SYNCING)
 
-    def takes_writes(self, s: S) -> Condition:
-        return s.stored == Stored.STATE
-
-    @transition(each="thread", moves=[arc((P.SYNCING, P.ACTING), P.RAISED)], cite="docs/rendezvous.md: close_timeout")
+    @transition(moves=[arc((Step.SYNCING, Step.ACTING), Step.RAISED)], cite="docs/rendezvous.md: close_timeout")
     def give_up(self, s: S, thread: Expr) -> None:
-        """The deadline has passed: the driver sends nothing more, and raises."""
-        s.when(s.at[thread].isin((P.SYNCING, P.ACTING)), self.driver_gives_up(s, thread))
-        self.raises(s, thread, E.TIMEOUT)
+        """The deadline has passed: the driver sends nothing more and raises."""
+        s.when(s.at[thread].isin((Step.SYNCING, Step.ACTING)), self.driver_gives_up(s, thread))
+        self.raises(s, thread, CallError.TIMEOUT)
 
     @environment(fair=True, cite="docs/rendezvous.md: leases")
     def lease_ends(self, s: S) -> None:
@@ -690,11 +650,11 @@ class Ours(Deadlines, edition=TRYSTATE):
 
     @sometimes()
     def a_lease_ends(self, s: S) -> Condition:
-        """A node knows that the others may take it for dead, while its timer tries to beat."""
+        """A node's lease ends while its timer tries to beat: the others may take the node for dead."""
         return ~s.lease & any_((s.call[t] == Call.KEEP_ALIVE) & s.lost[t] for t in s.thread)
 
     @leads_to(needs="corrupt", cite="docs/rendezvous.md: leases")
     def corruption_is_noticed(self, s: S) -> Any:
-        """While the state is corrupt, the node's lease ends, or somebody puts the state back, or the node is gone."""
+        """While the state is corrupt, the node's lease ends, or the state is restored, or the node stops running."""
         bad = (s.stored != Stored.STATE) & (s.phase == AgentPhase.RUNNING)
         return bad, ~s.lease | (s.stored == Stored.STATE) | (s.phase != AgentPhase.RUNNING)

@@ -3,8 +3,8 @@
 Theory of operation. `Ours` ends its agents in two ways: a node that is done leaves when the rendezvous is closed, and a
 node that could not join leaves. The runtime writes more: a member gives notice while its workers run, leaves, reports
 that its workers are done, and closes the rendezvous when no restart is left. A node may do so, and need not: none of
-the six is fair. `trystate verify` asks every property of the rendezvous of them as well, and a record of a job is
-followed on them (`monitor/rendezvous`).
+the six is fair. `trystate verify` checks every property of the rendezvous with these steps as well, and
+`monitor/rendezvous` follows the record of a job on them.
 
 Not a refinement of `Ours` in the sense of `checker/refinement.py`: a node that closes the rendezvous while it runs, or
 that is expected in the next round while it runs by its own write, has no counterpart there.
@@ -29,18 +29,16 @@ class OursInDetail(Ours):
     title = "Dynamic rendezvous, with notices, departures, verdicts and returns"
 
     @transition(
-        each="node",
         fair=False,
         moves=[
-            arc(Round.COMPLETE, Round.JOINING),
-            arc(Round.COMPLETE, Round.LAST_CALL),
+            arc(Round.COMPLETE, (Round.JOINING, Round.LAST_CALL)),
             *MOVES_UP,
             arc(Membership.PARTICIPANT, Membership.EXPECTED),
             may(BEATING, Heartbeat.FRESH),
         ],
     )
     def give_notice(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round while its workers still run: for a node that waits, or because it will leave."""
+        """A member replaces its round while its workers still run, for a node that waits or because it will leave."""
         self.enters(s, node, AgentPhase.RUNNING)
         s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT, s.returned[node])
         self.begin_new_round(s, True)
@@ -48,17 +46,12 @@ class OursInDetail(Ours):
         self.move_up(s, True)
         self.settle(s)
 
-    @transition(
-        each="node",
-        fair=False,
-        moves=[*SHRINKS, *REPLACES, *TAKES_THE_SEAT, arc(LISTED, Membership.OUTSIDE), *GOES],
-    )
+    @transition(fair=False, moves=[*SHRINKS, *REPLACES, *TAKES_THE_SEAT, arc(LISTED, Membership.OUTSIDE), *GOES])
     def leave(self, s: SymbolicState, node: Expr) -> None:
-        """A node takes itself off the lists and ends; a complete round that loses a member is replaced."""
+        """A node removes itself from the lists and ends; a complete round that loses a member is replaced."""
         self.leaves(s, node, s.complete & (s.member[node] == Membership.PARTICIPANT))
 
     @transition(
-        each="node",
         fair=False,
         moves=[
             arc(Round.COMPLETE, Round.CLOSED),
@@ -68,7 +61,7 @@ class OursInDetail(Ours):
         ],
     )
     def leave_and_close(self, s: SymbolicState, node: Expr) -> None:
-        """A member leaves a complete round, and no restart is left: one write replaces the round and closes it.
+        """A member leaves a complete round and no restart is left: one write replaces the round and closes it.
 
         Source: `withdraw` of `impl/rendezvous/changes.py`. The model counts no restarts.
         """
@@ -77,7 +70,7 @@ class OursInDetail(Ours):
         s.closed = True
 
     def leaves(self, s: SymbolicState, node: Expr, lost: Any) -> None:
-        """The node goes; `lost`: its complete round with it."""
+        """The node leaves; `lost`: its complete round is replaced."""
         self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
         s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
         frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
@@ -87,22 +80,22 @@ class OursInDetail(Ours):
         self.settle(s)
         s.phase[node] = AgentPhase.LEFT
 
-    @environment(each="node", switch="comes_again", bound=1, moves=[arc(AgentPhase.LEFT, AgentPhase.EXITING)])
+    @environment(switch="comes_again", bound=1, moves=[arc(AgentPhase.LEFT, AgentPhase.EXITING)])
     def come_again(self, s: SymbolicState, node: Expr) -> None:
-        """A node that has stepped back, since its health command failed, joins again."""
+        """A node that stepped back because its health command failed joins again."""
         s.when(s.phase[node] == AgentPhase.LEFT, s.member[node] == Membership.OUTSIDE, self.live(s, node))
         self.restart(s, node)
 
-    @transition(each="node", fair=False, moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
+    @transition(fair=False, moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
     def mark_done(self, s: SymbolicState, node: Expr) -> None:
-        """The workers of a member have succeeded: it writes that, which is a heartbeat."""
+        """The workers of a member have succeeded: the member writes that, and the write is a heartbeat."""
         self.enters(s, node, AgentPhase.RUNNING)
         s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
         self.stamp(s, node)
 
-    @transition(each="node", fair=False, moves=[arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED)])
+    @transition(fair=False, moves=[arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED)])
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
+        """No restart is left or a failure is final: a member, or a node that may expel one, closes the rendezvous."""
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
         seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
         s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))

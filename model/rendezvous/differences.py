@@ -1,9 +1,9 @@
-"""Where the operators of two editions decide differently: computed from their tables, for the documents."""
+"""Computes, for the documents, where the operators of two editions decide differently."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,7 +17,7 @@ Cube = tuple[bool | None, ...]  # None: this atom does not matter
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Wherever the atoms have these values, the two editions decide differently, always in this way."""
+    """For these values of the atoms, SEED always decides `seed` and TORCH always decides `torch`."""
 
     operator: str
     when: tuple[tuple[Atom, bool], ...]
@@ -30,13 +30,13 @@ class Difference:
 
 
 def seed_differences() -> tuple[Difference, ...]:
-    """Every difference between SEED and TORCH, as few cubes; together they are exactly where the two differ."""
+    """Returns all differences between SEED and TORCH as a small number of cubes that cover exactly them."""
     seed, torch = OPERATORS[Edition.SEED], OPERATORS[Edition.TORCH]
     return tuple(d for name in torch for d in differences(name, seed[name], torch[name]))
 
 
 def differences(name: str, seed: DecisionTable, torch: DecisionTable) -> Iterator[Difference]:
-    """The differences of one operator. An atom that a table does not know does not matter to it."""
+    """Yields the differences of one operator; a table ignores an atom that it does not have."""
     atoms = tuple(dict.fromkeys((*torch.atoms, *seed.atoms)))
     names = tuple(a.name for a in atoms)
     impossible = (*seed.impossible, *torch.impossible)
@@ -44,7 +44,7 @@ def differences(name: str, seed: DecisionTable, torch: DecisionTable) -> Iterato
     free: set[Valuation] = set()  # cannot occur: a cube may contain it or not
     for valuation in product((False, True), repeat=len(atoms)):
         held = dict(zip(names, valuation, strict=True))
-        if any(_matches(cube, held) for cube in impossible):
+        if any(cube.items() <= held.items() for cube in impossible):
             free.add(valuation)
             continue
         pair = seed.decide(held), torch.decide(held)
@@ -56,12 +56,8 @@ def differences(name: str, seed: DecisionTable, torch: DecisionTable) -> Iterato
             yield Difference(name, when, one, other)
 
 
-def _matches(cube: Mapping[str, bool], held: Mapping[str, bool]) -> bool:
-    return all(held[k] is v for k, v in cube.items())
-
-
 def _cover(wanted: set[Valuation], free: set[Valuation]) -> list[Cube]:
-    """Few cubes with everything wanted, something free, and nothing else; none of them can be left out."""
+    """Returns few cubes that cover all of `wanted`, some of `free` and nothing else; each cube is needed."""
     allowed = wanted | free
     cubes: list[Cube] = []
     left = set(wanted)
@@ -77,7 +73,7 @@ def _cover(wanted: set[Valuation], free: set[Valuation]) -> list[Cube]:
 
 
 def _grown(valuation: Valuation, allowed: set[Valuation]) -> Cube:
-    """The valuation with one atom after the other left out, the last first, while only what is allowed comes in."""
+    """Drops atoms from the valuation, the last one first, while the cube stays within `allowed`."""
     cube: Cube = valuation
     for k in reversed(range(len(valuation))):
         wider = (*cube[:k], None, *cube[k + 1 :])

@@ -1,16 +1,19 @@
 """Time that passes, and the faults that can be switched on: the same in every edition.
 
 Theory of operation. A step of the environment waits for no decision: a heartbeat ages, a deadline passes, a process
-dies. `fair` steps happen at last if they stay possible; faults are off unless a run names them, and happen as often as
-their bound says. The editions differ in three places, each a method that an edition overrides: what the last call waits
-for (`guard_last_call`), which nodes have a join deadline (`guard_join_deadline`), and when a heartbeat stands still
-(`falls_silent`). How a process starts again or goes on is the edition's own step (`restart_process`, `resume`).
+dies. `fair` steps happen eventually if they stay possible; faults are off unless a run names them, and happen at most
+as often as their bound allows. The editions differ in three places, each a method that an edition overrides: what the
+last call waits for (`guard_last_call`), which nodes have a join deadline (`guard_join_deadline`), and when a node
+writes no heartbeat (`falls_silent`). How a process restarts or continues is the edition's own step (`restart_process`,
+`resume`).
 """
 
 from __future__ import annotations
 
-from ..language import Expr, SymbolicState, arc, environment, fault
-from .fields import Condition, Fields
+from typing import Any
+
+from ..language import *
+from .fields import Fields
 from .vocabulary import AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership, Round
 
 
@@ -27,6 +30,10 @@ class Environment(Fields):
         """The node writes no heartbeat before its last one expires."""
         raise NotImplementedError
 
+    def works(self, s: SymbolicState, node: Expr) -> None:
+        """The node runs workers."""
+        s.when(s.phase[node] == AgentPhase.RUNNING, self.live(s, node))
+
     # ---- time
 
     @environment(fair=True, moves=[arc(Round.LAST_CALL, Round.LAST_CALL)], cite="rendezvous-engine 3.2.4")
@@ -36,54 +43,44 @@ class Environment(Fields):
         self.guard_last_call(s)
         s.deadline = Deadline.PASSED
 
-    @environment(each="node", fair=True, moves=[arc(Heartbeat.FRESH, Heartbeat.DUE)])
+    @environment(fair=True, moves=[arc(Heartbeat.FRESH, Heartbeat.DUE)])
     def heartbeat_ages(self, s: SymbolicState, node: Expr) -> None:
         """The keep-alive interval passes."""
-        s.when(s.heartbeat_age[node] == Heartbeat.FRESH)
-        s.heartbeat_age[node] = Heartbeat.DUE
+        move(s.heartbeat_age, Heartbeat.FRESH, Heartbeat.DUE, at=node)
 
-    @environment(each="node", fair=True, moves=[arc(Heartbeat.DUE, Heartbeat.EXPIRED)])
+    @environment(fair=True, moves=[arc(Heartbeat.DUE, Heartbeat.EXPIRED)])
     def heartbeat_expires(self, s: SymbolicState, node: Expr) -> None:
         """Interval × attempts pass for a node that does not beat."""
-        s.when(s.heartbeat_age[node] == Heartbeat.DUE, self.falls_silent(s, node))
-        s.heartbeat_age[node] = Heartbeat.EXPIRED
+        move(s.heartbeat_age, Heartbeat.DUE, Heartbeat.EXPIRED, self.falls_silent(s, node), at=node)
 
-    @environment(each="node", switch="join_timeout", bound=1, cite="rendezvous-engine 3.2.4")
+    @environment(switch="join_timeout", bound=1, cite="rendezvous-engine 3.2.4")
     def join_deadline_passes(self, s: SymbolicState, node: Expr) -> None:
         """A node's join deadline passes."""
-        s.when(s.phase[node] == AgentPhase.JOINING, s.join_deadline[node] == JoinDeadline.IN_TIME)
+        move(s.join_deadline, JoinDeadline.IN_TIME, JoinDeadline.ROLLBACK, s.phase[node] == AgentPhase.JOINING, at=node)
         self.guard_join_deadline(s, node)
-        s.join_deadline[node] = JoinDeadline.ROLLBACK
 
-    @environment(each="node", switch="job_end", bound=2, moves=[arc(AgentPhase.RUNNING, AgentPhase.DONE)])
+    @environment(switch="job_end", bound=2, moves=[arc(AgentPhase.RUNNING, AgentPhase.DONE)])
     def job_ends(self, s: SymbolicState, node: Expr) -> None:
         """The workers of a node are done."""
-        s.when(s.phase[node] == AgentPhase.RUNNING, self.live(s, node))
+        self.works(s, node)
         s.phase[node] = AgentPhase.DONE
 
     # ---- faults of processes
 
-    @fault(
-        "worker_failure",
-        each="node",
-        moves=[arc(AgentPhase.RUNNING, AgentPhase.EXITING)],
-        cite="elastic-node-change 3.3",
-    )
+    @fault("worker_failure", moves=[arc(AgentPhase.RUNNING, AgentPhase.EXITING)], cite="elastic-node-change 3.3")
     def worker_fails(self, s: SymbolicState, node: Expr) -> None:
         """A worker fails: the agent stops the others and calls next_rendezvous."""
-        s.when(s.phase[node] == AgentPhase.RUNNING, self.live(s, node))
+        self.works(s, node)
         self.restart(s, node)
 
-    @fault("crash", each="node")
+    @fault("crash")
     def crash(self, s: SymbolicState, node: Expr) -> None:
         """A process dies."""
-        s.when(~s.crashed[node], s.phase[node] != AgentPhase.LEFT)
-        s.crashed[node] = True
-        s.stalled[node] = False
-        s.partitioned[node] = False
+        move(s.crashed, False, True, s.phase[node] != AgentPhase.LEFT, at=node)
+        reset(s.stalled, s.partitioned, at=node)
         s.interrupted[node] = True
 
-    @fault("stall", each="node")
+    @fault("stall")
     def stall(self, s: SymbolicState, node: Expr) -> None:
         """A process stops for a while (swap, a debugger, a frozen host)."""
         s.when(self.live(s, node), s.phase[node] != AgentPhase.LEFT)
@@ -92,18 +89,16 @@ class Environment(Fields):
 
     # ---- faults of the network and of the store
 
-    @fault("partition", each="node")
+    @fault("partition")
     def partition(self, s: SymbolicState, node: Expr) -> None:
-        """A node cannot reach the store for a while, and runs on."""
-        s.when(self.live(s, node), ~s.partitioned[node], s.phase[node] != AgentPhase.LEFT)
-        s.partitioned[node] = True
+        """A node cannot reach the store for a while but continues to run."""
+        move(s.partitioned, False, True, self.live(s, node), s.phase[node] != AgentPhase.LEFT, at=node)
         s.interrupted[node] = True
 
-    @environment(each="node", fair=True)
+    @environment(fair=True)
     def reconnect(self, s: SymbolicState, node: Expr) -> None:
         """A node that was partitioned reaches the store again."""
-        s.when(s.partitioned[node])
-        s.partitioned[node] = False
+        move(s.partitioned, True, False, at=node)
 
     @fault("outage")
     def store_stops(self, s: SymbolicState) -> None:
@@ -121,34 +116,28 @@ class Environment(Fields):
 
     # ---- differing settings and clocks
 
-    def configures(self, s: SymbolicState, node: Expr) -> None:
-        """The node is about to start, with settings of its own."""
+    def configures(self, s: SymbolicState, node: Expr, setting: Any) -> None:
+        """The node is about to start, and gets a setting that it does not have."""
         s.when(s.phase[node] == AgentPhase.EXITING, s.member[node] == Membership.OUTSIDE, self.live(s, node))
+        move(setting, False, True, at=node)
 
-    @fault("other_min", each="node")
+    @fault("other_min")
     def start_with_other_min(self, s: SymbolicState, node: Expr) -> None:
         """A node starts with min + 1 (differing settings)."""
-        self.configures(s, node)
-        s.when(~s.larger_min[node])
-        s.when(self.min_nodes < self.max_nodes)  # every edition refuses a min above max before it asks the store
-        s.larger_min[node] = True
+        self.configures(s, node, s.larger_min)
+        s.when(self.min_nodes < self.max_nodes)  # every edition refuses a min above max before it reads the store
 
-    @fault("other_expiry", each="node")
+    @fault("other_expiry")
     def start_with_shorter_expiry(self, s: SymbolicState, node: Expr) -> None:
         """A node starts with interval × attempts below the others' interval (differing settings)."""
-        self.configures(s, node)
-        s.when(~s.shorter_window[node])
-        s.shorter_window[node] = True
+        self.configures(s, node, s.shorter_window)
 
-    @fault("clock_skew", each="node")
+    @fault("clock_skew")
     def start_with_late_clock(self, s: SymbolicState, node: Expr) -> None:
         """A node starts on a host whose clock is behind by more than the expiry window."""
-        self.configures(s, node)
-        s.when(~s.clock_behind[node])
-        s.clock_behind[node] = True
+        self.configures(s, node, s.clock_behind)
 
-    @fault("clock_step", each="node")
+    @fault("clock_step")
     def clock_steps_back(self, s: SymbolicState, node: Expr) -> None:
         """A running node's wall clock is set back by more than the expiry window."""
-        s.when(~s.clock_behind[node], self.live(s, node), s.member[node] != Membership.OUTSIDE)
-        s.clock_behind[node] = True
+        move(s.clock_behind, False, True, self.live(s, node), s.member[node] != Membership.OUTSIDE, at=node)

@@ -1,12 +1,11 @@
-"""The runs that the articles show in pictures: an operation, a node that comes to two that run, and rounds."""
+"""The runs that the articles show in pictures: an operation, a newcomer to two running nodes, and rounds."""
 
 from __future__ import annotations
 
 from ..checker.expectations import Run
 from ..checker.walks import Taken, Walk
-from ..language import SymbolicState, count, sometimes
+from ..language import Condition, SymbolicState, count, sometimes
 from .etcd import EtcdRendezvous
-from .fields import Condition
 from .holder import Holders
 from .properties import Rendezvous
 from .vocabulary import AgentPhase, Edition, Membership
@@ -18,7 +17,7 @@ ETCD = Run(EtcdRendezvous, {"node": 2, "min_nodes": 2, "max_nodes": 3}, Edition.
 
 EXITED = "begin({0}) read({0}) decide({0}) conclude({0}) "
 JOINED = "begin({0}) read({0}) decide({0}) act_add_to_participants({0}) write_wins({0}) decide({0}) "
-# Two nodes run, before the third begins: its exit operation finds nothing to do.
+# Two nodes run before the third begins: its exit operation finds nothing to do.
 TWO_RUN = (
     EXITED.format(0) + EXITED.format(1) + JOINED.format(0) + JOINED.format(1)
     + "last_call_passes read(0) decide(0) act_mark_complete(0) write_wins(0) decide(0) conclude(0) "
@@ -45,7 +44,7 @@ EXECUTOR_RUNS = Walk(
         Taken("begin(0)", "run: an operator and a deadline are given"),
         Taken("read(0)", "sync: the holder is clean, and get_state reads the store"),
         Taken("decide(0)", "the operator decides on what was read"),
-        Taken("act_add_to_participants(0)", "the executor acts on its copy, and calls mark_dirty"),
+        Taken("act_add_to_participants(0)", "the executor changes its copy and calls mark_dirty"),
         Taken("write_wins(0)", "sync: the holder is dirty, and set_state writes"),
         Taken("decide(0)", "the operator decides on what was written: FINISH ends the loop"),
         Taken("conclude(0)", "run returns"),
@@ -54,12 +53,12 @@ EXECUTOR_RUNS = Walk(
     before=EXITED.format(0),
 )  # fmt: skip
 SCALE_UP = Walk(
-    "scale-up-newcomer", "A node comes to two that run, and waits for the next round (elastic-node-change 2.2.3).",
+    "scale-up-newcomer", "A node joins two that run, and waits for the next round (elastic-node-change 2.2.3).",
     THREE,
     (
         Taken("begin(2)", "the agent of the new node calls next_rendezvous: the exit operation", (1, 2)),
         Taken("read(2)", "sync"),
-        Taken("decide(2)", "it is on no list: FINISH"),
+        Taken("decide(2)", "the node is not on a list: FINISH"),
         Taken("conclude(2)", "the join operation is next"),
         Taken("begin(2)", "run of the join operator"),
         Taken("read(2)", "sync: the round is complete, with room for more"),
@@ -73,16 +72,16 @@ SCALE_UP = Walk(
 LAST_CALL = Walk(
     "round-with-last-call", "A round with a last call (rendezvous-engine 3.2.4, 4.1, 4.5).", ROUND,
     (
-        Taken("add_to_participants(0)", "the join operator decides ADD_TO_PARTICIPANTS: fewer than min are there"),
-        Taken("add_to_participants(1)", "min_nodes are there: the deadline is now + timeout.last_call"),
-        Taken("add_to_participants(2)", "a third node comes before the deadline"),
+        Taken("add_to_participants(0)", "the join operator decides ADD_TO_PARTICIPANTS: fewer than min_nodes joined"),
+        Taken("add_to_participants(1)", "min_nodes have joined: the deadline is now + timeout.last_call"),
+        Taken("add_to_participants(2)", "a third node joins before the deadline"),
         Taken("last_call_passes", "the deadline is over"),
         Taken("mark_complete(0)", "MARK_RENDEZVOUS_COMPLETE: the ranks are the order of the participants"),
-        Taken("finish(1)", "the operator reads a complete round that has the node: FINISH"),
+        Taken("finish(1)", "the operator reads a complete round with the node: FINISH"),
         Taken("finish(2)", "and on the third node"),
         Taken("return_as_master(0)", "next_rendezvous returns rank 0, which publishes the master's address"),
         *(Taken(f"return_to_connect({k})", f"next_rendezvous returns rank {k}") for k in (1, 2)),
-        *(Taken(f"connect({k})", "the node connects to the master, and starts its workers") for k in (1, 2)),
+        *(Taken(f"connect({k})", "the node connects to the master and starts its workers") for k in (1, 2)),
     ),
     witness=three_run,
     before="exit_finish(0) exit_finish(1) exit_finish(2)",
@@ -94,9 +93,9 @@ FOUR_STAGES = Walk(
         Taken("publish(0)", "the round is joinable", (2,)),
         Taken("join(0)", "rank 0", (2,)),
         Taken("see_joinable(1)", "another node finds the round", (2,)),
-        Taken("join(1)", "rank 1: min_nodes are there, and the last call begins", (2,)),
+        Taken("join(1)", "rank 1: min_nodes have joined, and the last call begins", (2,)),
         Taken("end_last_call(1)", "the waiting time is over: the round is frozen", (3,)),
-        Taken("see_frozen(0)", "no node comes in any more", (3,)),
+        Taken("see_frozen(0)", "no other node can join", (3,)),
         Taken("see_frozen(1)", "and on the other node", (3,)),
         Taken("confirm(0)", "each participant confirms", (3,)),
         Taken("confirm(1)", "the last one makes the round final", (4,)),

@@ -1,43 +1,44 @@
-"""The rendezvous as one shared state: its fields, its machines, and what the steps of every edition share.
+"""The rendezvous as one shared state: its fields and machines, and the helpers that the steps of every edition share.
 
-Theory of operation. The shared state lists nodes: participants of the current round, waiting nodes, spares, and
-in ours those that the next round expects. A node reads it, asks an operator what to do (`operators.py`), changes its
-copy, and writes it by compare-and-set, which succeeds only on the state that was read. So read, decision and write are
-one step here. `holder.py` takes them apart, and each step there, for two nodes, is one of these or none. A
-decision that writes nothing (FINISH) is taken on what was read, and is also one step.
+Theory of operation. The shared state lists nodes: participants of the current round, waiting nodes, spares, and in ours
+the nodes that the next round expects. A node reads the state, an operator decides (`operators.py`), and the node
+changes its copy. It writes the copy by compare-and-set, which succeeds only if the state is still the one that was
+read. So read, decision and write are one step here. `holder.py` takes them apart; with two nodes, each step there is
+one step here or none. A decision that writes nothing (FINISH) is made on the state that was read, and is also one step.
 
-The agent of a node calls next_rendezvous (EXITING, then JOINING), returns from it with a rank and a world (RETURNING),
-runs workers (RUNNING), and calls it again when a worker fails or when the membership changes. Three things go wrong in
-this protocol: a node dies or stops, and others judge that by the age of its heartbeat; the store cannot be reached; and
-nodes that were started with other settings meet.
+The agent of a node calls next_rendezvous (EXITING, then JOINING), which returns a rank and a world (RETURNING). Then it
+runs workers (RUNNING), and calls next_rendezvous again when a worker fails or the membership changes.
 
-A step has the name of the Action that it decides, as the change in the runtime has. Where two operators decide the same
-Action, that of the exit and close operators has the operator's name before it (`exit_finish`, `close_finish`).
+Failures:
+
+- A node dies or stops; the other nodes detect that by the age of its heartbeat.
+- The store cannot be reached.
+- Nodes were started with different settings.
+
+A step has the name of the Action that it decides, like the change in the runtime. Where two operators decide the same
+Action, the steps of the exit and close operators have the operator's name as a prefix (`exit_finish`, `close_finish`).
 
     environment.py   time that passes, and faults: the same in every edition
     torch.py         torch 1.10, 2.5 to 2.12, and 2.13
     ours.py          the edition TRYSTATE
-    properties.py    what is asked of every edition
+    properties.py    the properties of every edition
 
 Abstractions. Time: a heartbeat ages FRESH, DUE, EXPIRED; a live node that can reach the store beats before its
 heartbeat expires. The last call ends only after every live node that is trying has polled (30 s against 1 s in torch).
-Clocks: two readings, further apart than the expiry window; `clock_behind` is the earlier one. Rounds: counted modulo
-`rounds`; what a node returned with is forgotten when its round is replaced.
+Clocks: there are two readings, further apart than the expiry window; `clock_behind` is the earlier one. Rounds: the
+counter is modulo `rounds`; the rank and the world that a node returned with are forgotten when its round is replaced.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine, ord_
-from ..language.lifelines import Lifelines, served
-from ..language.transitions import Kind, Transition
+from ..language import *
 from .copies import PER_NODE, SCALARS
 from .operators import OPERATORS
 from .vocabulary import AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership, Round
 
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)  # acts on what next_rendezvous returned
+LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)  # acts on the result of next_rendezvous
 SHARED = (*SCALARS, *PER_NODE)  # the fields of the shared state
 LISTED = (Membership.PARTICIPANT, Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED)
 
@@ -68,12 +69,12 @@ class Fields(System):
     join_deadline = choice(JoinDeadline, per="node")
     master = integer(0, "node", per="node", doc="the master that a node will use: node + 1, or 0")
     returned = flag(per="node", doc="next_rendezvous returned from the current round")
-    saw_rank = integer(0, "node", per="node", doc="... with this rank")
-    saw = flag(per=("node", "node"), doc="... with this member")
+    saw_rank = integer(0, "node", per="node", doc="the rank with which it returned")
+    saw = flag(per=("node", "node"), doc="it returned with this member")
 
     crashed = flag(per="node")
     stalled = flag(per="node")
-    partitioned = flag(per="node", doc="cannot reach the store, which others can")
+    partitioned = flag(per="node", doc="cannot reach the store, which other nodes can reach")
     interrupted = flag(per="node", doc="stalled, crashed or partitioned since its last heartbeat")
     larger_min = flag(per="node", doc="started with a larger min")
     shorter_window = flag(per="node", doc="started with a shorter expiry window")
@@ -83,7 +84,7 @@ class Fields(System):
         return self.min_nodes >= 1, self.min_nodes <= self.max_nodes, self.rounds >= 1
 
     def lifelines(self) -> Lifelines:
-        """The store has the shared state, where heartbeats age; with a round, what nodes have of it is over."""
+        """The store has the shared state, where heartbeats age; the nodes' fields of a round end with the round."""
         state = "member rank heartbeat_age stamp_behind told predecessor_listed drained"
         steps = "heartbeat_ages heartbeat_expires drain"
         return served("store", f"{state} {steps}", here="returned saw_rank saw interrupted token")
@@ -94,20 +95,9 @@ class Fields(System):
         joining = ite(s.deadline == Deadline.UNSET, Round.JOINING, Round.LAST_CALL)
         return ite(s.closed, Round.CLOSED, ite(s.complete, Round.COMPLETE, joining))
 
-    @machine(Membership, each="node")
-    def membership(self, s: SymbolicState, node: Expr) -> Any:
-        """Where the shared state lists a node."""
-        return s.member[node]
-
-    @machine(Heartbeat, each="node")
-    def heartbeat(self, s: SymbolicState, node: Expr) -> Any:
-        """The age of a node's heartbeat in the shared state."""
-        return s.heartbeat_age[node]
-
-    @machine(AgentPhase, each="node")
-    def agent(self, s: SymbolicState, node: Expr) -> Any:
-        """The state of a node's agent."""
-        return s.phase[node]
+    membership = machine_of(member, "The list of the shared state that a node is on.")
+    heartbeat = machine_of(heartbeat_age, "The age of a node's heartbeat in the shared state.")
+    agent = machine_of(phase, "The state of a node's agent.")
 
     # ---- which nodes can act, and what they see
 
@@ -116,7 +106,7 @@ class Fields(System):
         s.when(~s.crashed[node], ~s.stalled[node], ~s.partitioned[node], ~s.store_down)
 
     def enters(self, s: SymbolicState, node: Expr, *phases: AgentPhase) -> None:
-        """The node acts, in one of these phases."""
+        """The node acts and is in one of these phases."""
         self.acts(s, node)
         s.when(s.phase[node].isin(phases))
 
@@ -124,7 +114,7 @@ class Fields(System):
         return ~s.crashed[node] & ~s.stalled[node]
 
     def quorum(self, s: SymbolicState) -> Condition:
-        """How many participants a round needs."""
+        """The number of participants that a round needs."""
         return self.min_nodes
 
     def participants(self, s: SymbolicState) -> Condition:
@@ -135,20 +125,18 @@ class Fields(System):
         return OPERATORS[self.edition][operator].when(outcome, self.atoms(s, operator, node))
 
     def atoms(self, s: SymbolicState, operator: str, node: Expr) -> dict[str, Any]:
-        """The values of the atoms that the operators of the edition look at."""
+        """The values of the atoms that the operators of the edition read."""
         raise NotImplementedError
 
     # ---- what a step does
 
     def stamp(self, s: SymbolicState, node: Expr) -> None:
-        """Write a heartbeat (`_keep_alive`)."""
+        """The node writes a heartbeat (`_keep_alive`)."""
         s.heartbeat_age[node] = Heartbeat.FRESH
         s.interrupted[node] = False
 
     def unlist(self, s: SymbolicState, node: Expr) -> None:
-        s.member[node] = Membership.OUTSIDE
-        s.rank[node] = 0
-        s.heartbeat_age[node] = Heartbeat.NONE
+        reset(s.member, s.rank, s.heartbeat_age, at=node)
 
     def assign_ranks(self, s: SymbolicState, done: Any) -> None:
         """`_mark_rendezvous_complete`: ranks follow the order of the nodes."""
@@ -163,34 +151,31 @@ class Fields(System):
         return count((s.member[k] == Membership.PARTICIPANT) & self.sorts_before(s, k, node) for k in s.node)
 
     def sorts_before(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
-        """The order of ranks: that of the nodes' names."""
+        """Ranks follow the order of the nodes' names."""
         return ord_(one) < ord_(other)
 
     def next_round(self, number: Expr) -> Condition:
         return ite(number + 1 < self.rounds, number + 1, 0)
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
-        """A rank and a world concern the current round only: a new round begins with none."""
+        """A rank and a world belong to the current round only; a new round begins without them."""
+        reset(s.returned, s.saw, when=replaced)
         for j in s.node:
-            s.returned[j] = ite(replaced, False, s.returned[j])
-            # A node between its last sync and its return still has its rank, whatever happens to the round.
+            # A node between its last sync and its return keeps its rank even if the round is replaced.
             s.saw_rank[j] = ite(replaced & ~self.is_returning(s, j), 0, s.saw_rank[j])
-        for j in s.node:
-            for k in s.node:
-                s.saw[j, k] = ite(replaced, False, s.saw[j, k])
 
     def is_returning(self, s: SymbolicState, node: Expr) -> Condition:
         return s.phase[node] == AgentPhase.RETURNING
 
     def record_return(self, s: SymbolicState, node: Expr, copy: SymbolicState, returns: Any = True) -> None:
-        """Remember with what a node returns: its rank and the members, as its copy has them."""
+        """Records the rank and the members that a node returns with, from its copy."""
         s.returned[node] = ite(returns, True, s.returned[node])
         s.saw_rank[node] = ite(returns, copy.rank[node], s.saw_rank[node])
         for j in s.node:
             s.saw[node, j] = ite(returns, copy.member[j] == Membership.PARTICIPANT, s.saw[node, j])
 
     def goes_on(self, s: SymbolicState, node: Expr, phase: AgentPhase) -> None:
-        """A returning node uses its rank, and goes on; of a replaced round it keeps nothing."""
+        """A returning node enters `phase` with its rank; if its round was replaced, it keeps no rank."""
         s.saw_rank[node] = ite(s.returned[node], s.saw_rank[node], 0)
         s.phase[node] = phase
 

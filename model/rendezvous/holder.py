@@ -3,10 +3,10 @@
 This is what `_DistributedRendezvousOpExecutor.run` and `_BackendRendezvousStateHolder.sync` do between two accesses of
 the store. `refinement.py` maps it to the coarser system, in which all of it is one step.
 
-Abstractions on top of the coarser system's, all of them milliseconds against seconds: no deadline passes and no
-heartbeat expires while a node is between reading and writing with a token that is still good, none ages between being
-put into a copy and being written, and none has expired in a copy that the cache serves. A token is good, one write
-behind, or further behind.
+Abstractions in addition to the coarser system's, all of them milliseconds against seconds. While a node is between
+reading and writing with a token that is still good, no deadline passes and no heartbeat expires. A heartbeat that was
+put into a copy does not age before it is written. A copy that the cache serves has no expired heartbeat. A token is
+good, one write behind, or further behind.
 """
 
 from __future__ import annotations
@@ -16,21 +16,12 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from ..language import *
+from ..language.expressions import FALSE
 from .copies import PER_NODE, SCALARS, Copy
-from .fields import Condition
+from .environment import Environment
+from .properties import Rendezvous
 from .torch import TorchState
-from .vocabulary import (
-    Action,
-    AgentPhase,
-    Deadline,
-    Edition,
-    Heartbeat,
-    Holder,
-    JoinDeadline,
-    Membership,
-    Operation,
-    Raised,
-)
+from .vocabulary import *
 
 WRITES = tuple(a for a in Action if a.value < Action.SYNC.value)
 ERRORS = (Action.ERROR_CLOSED, Action.ERROR_TIMEOUT, *Raised)
@@ -71,27 +62,21 @@ class StateHolders(TorchState):
     copy_rank = integer(0, "node", per=("node", "node"))
     copy_heartbeat_age = choice(Heartbeat, per=("node", "node"))
 
-    # The coarser system shows how these move; here a write can move them in any of its ways.
+    # The coarser system shows the moves of these machines; here a write can make any of its moves.
     round_state = membership = heartbeat = None  # type: ignore[assignment]
 
-    @machine(Operation, each="node")
-    def executor(self, s: SymbolicState, node: Expr) -> Any:
-        """The state of a node's operation executor."""
-        return s.operation[node]
+    executor = machine_of(operation, "The state of a node's operation executor.")
 
-    @machine(Holder, each="node")
+    @machine(Holder)
     def holder(self, s: SymbolicState, node: Expr) -> Any:
         """A node's copy of the shared state."""
         fresh = ite(s.dirty[node], Holder.DIRTY, Holder.CLEAN)
         return ite(s.token[node] == Token.GOOD, fresh, Holder.STALE)
 
-    @terminal
-    def at_rest(self, s: SymbolicState) -> Condition:
-        """Each node has left or died."""
-        return all_((s.phase[j] == AgentPhase.LEFT) | s.crashed[j] for j in s.node)
+    at_rest = Rendezvous.at_rest
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
-        """A copy that moves on to the next round changes nothing for others: only writing it does."""
+        """A copy that enters the next round changes nothing for other nodes; only its write does."""
         if not isinstance(s, Copy):
             super().forget_returns(s, replaced)
 
@@ -102,13 +87,13 @@ class StateHolders(TorchState):
     def operator_decides(self, s: SymbolicState, node: Expr, outcome: Any) -> Condition:
         """The operator that a node runs decides `outcome` on its copy."""
         copy = Copy(s, node)
-        verdict = not_(True)
+        verdict = FALSE
         for phase, operator in OPERATOR.items():
             verdict = ite(s.phase[node] == phase, self.decides(copy, operator, outcome, node), verdict)  # type: ignore[arg-type]
         return verdict
 
     def would(self, s: SymbolicState, node: Expr, *outcomes: Any) -> Condition:
-        """The node has a copy on which its operation ends like that: nothing that others do can change it."""
+        """The operator decides one of these on the node's copy, which no other node can change."""
         decided = any_([self.operator_decides(s, node, outcome) for outcome in outcomes])
         return (s.operation[node] == Operation.DECIDING) & decided
 
@@ -125,20 +110,22 @@ class StateHolders(TorchState):
         return self.abstract_phase(s, node) == AgentPhase.RETURNING
 
     def load(self, s: SymbolicState, node: Expr) -> None:
-        """Take the store's state as copy, drop the dead from it (`sync`), and ask the operator next."""
-        copy = Copy(s, node)
-        for name in SCALARS:
-            setattr(copy, name, getattr(s, name))
-        for name in PER_NODE:
-            for j in s.node:
-                getattr(copy, name)[j] = getattr(s, name)[j]
+        """Takes the store's state as the copy and removes dead nodes from it (`sync`); the operator decides next."""
+        self.transfer(s, Copy(s, node))
         s.token[node] = Token.GOOD
         self.ask_operator(s, node)
 
+    def transfer(self, source: Any, target: Any) -> None:
+        """Gives the shared fields of one state to another."""
+        for name in SCALARS:
+            setattr(target, name, getattr(source, name))
+        for name in PER_NODE:
+            for j in source.node:
+                getattr(target, name)[j] = getattr(source, name)[j]
+
     def ask_operator(self, s: SymbolicState, node: Expr) -> None:
         copy = Copy(s, node)
-        s.dirty[node] = False
-        s.stamped[node] = False
+        reset(s.dirty, s.stamped, at=node)
         s.synced[node] = True
         self.sweep(copy, node)  # type: ignore[arg-type]
         s.operation[node] = Operation.DECIDING
@@ -147,16 +134,16 @@ class StateHolders(TorchState):
 
     # ---- an operation
 
-    @transition(each="node", moves=[arc(Operation.IDLE, Operation.SYNCING)], cite="rendezvous-engine 2.2.3")
+    @transition(moves=[arc(Operation.IDLE, Operation.SYNCING)], cite="rendezvous-engine 2.2.3")
     def begin(self, s: SymbolicState, node: Expr) -> None:
         """A node begins the operation of its phase: exit, join, keep-alive or close."""
         self.at(s, node, Operation.IDLE)
         s.when(s.phase[node].isin(OPERATOR))
         s.operation[node] = Operation.SYNCING
 
-    @transition(each="node", moves=[arc(Operation.IDLE, Operation.DECIDING)], cite="rendezvous-engine 2.2.3.2 (cache)")
+    @transition(moves=[arc(Operation.IDLE, Operation.DECIDING)], cite="rendezvous-engine 2.2.3.2 (cache)")
     def begin_from_cache(self, s: SymbolicState, node: Expr) -> None:
-        """An operation begins within a second of the last sync: its copy is not read again."""
+        """An operation begins within a second of the last sync, and the copy is not read again."""
         self.at(s, node, Operation.IDLE)
         s.when(s.phase[node].isin((AgentPhase.JOINING, AgentPhase.RUNNING)), s.synced[node])
         s.operation[node] = Operation.DECIDING
@@ -165,7 +152,6 @@ class StateHolders(TorchState):
         s.when(~((s.phase[node] == AgentPhase.JOINING) & self.decides(copy, "join", Action.FINISH, node)))  # type: ignore[arg-type]
 
     @transition(
-        each="node",
         moves=[arc(Operation.SYNCING, Operation.DECIDING), arc(Holder.STALE, Holder.CLEAN)],
         cite="rendezvous-engine 2.2.3.2 (get_state)",
     )
@@ -177,11 +163,10 @@ class StateHolders(TorchState):
         self.load(s, node)
 
     @transition(
-        each="node",
         moves=[
             arc(Operation.SYNCING, Operation.DECIDING),
             arc(Holder.DIRTY, Holder.CLEAN),
-            *(arc(h, Holder.STALE, of="others") for h in (Holder.CLEAN, Holder.DIRTY)),
+            arc((Holder.CLEAN, Holder.DIRTY), Holder.STALE, of="others"),
         ],
         cite="rendezvous-engine 2.2.3.2 (set_state)",
     )
@@ -193,11 +178,7 @@ class StateHolders(TorchState):
         self.forget_returns(s, copy.round != s.round)
         for j in s.node:
             s.interrupted[j] = s.interrupted[j] & ~((j == node) & s.stamped[node])
-        for name in SCALARS:
-            setattr(s, name, getattr(copy, name))
-        for name in PER_NODE:
-            for j in s.node:
-                getattr(s, name)[j] = getattr(copy, name)[j]
+        self.transfer(copy, s)
         for j in s.node:
             behind = ite(s.token[j] == Token.GOOD, Token.PREVIOUS, Token.OLD)
             s.token[j] = ite(j == node, Token.GOOD, behind)
@@ -206,15 +187,14 @@ class StateHolders(TorchState):
         self.ask_operator(s, node)
 
     @transition(
-        each="node",
         moves=[arc(Operation.SYNCING, Operation.DECIDING), arc(Holder.STALE, Holder.CLEAN)],
         cite="rendezvous-engine 2.2.3.2 (set_state)",
     )
     def write_loses(self, s: SymbolicState, node: Expr) -> None:
-        """The store has moved on: the write is refused, the change is lost, the new state is loaded."""
+        """The store's state has changed: the write is refused, the change is lost, the new state is loaded."""
         self.at(s, node, Operation.SYNCING)
         s.when(s.dirty[node], s.token[node] != Token.GOOD)
-        # C10dRendezvousBackend.set_state compares bytes: an identical write of another passes for one's own.
+        # C10dRendezvousBackend.set_state compares bytes: a node takes an identical write of another node for its own.
         s.told_won[node] = named("same bytes", self.same_bytes(s, node))
         self.load(s, node)
 
@@ -222,22 +202,16 @@ class StateHolders(TorchState):
         copy = Copy(s, node)
         scalars = [getattr(copy, name) == getattr(s, name) for name in SCALARS]
         lanes = [all_(getattr(copy, name)[j] == getattr(s, name)[j] for j in s.node) for name in PER_NODE]
-        unstamped = ~s.stamped[node] & ~s.store_stamped & (s.token[node] == Token.PREVIOUS)
-        same = unstamped
-        for part in (*scalars, *lanes):
-            same = same & part
-        return same
+        return and_(~s.stamped[node], ~s.store_stamped, s.token[node] == Token.PREVIOUS, *scalars, *lanes)
 
     @transition(
-        each="node",
         moves=[
-            arc(Operation.DECIDING, o)
-            for o in (Operation.ACTING, Operation.SYNCING, Operation.FINISHED, Operation.FAILED)
+            arc(Operation.DECIDING, (Operation.ACTING, Operation.SYNCING, Operation.FINISHED, Operation.FAILED)),
         ],
         cite="rendezvous-engine 2.2.3.1, 3.2",
     )
     def decide(self, s: SymbolicState, node: Expr) -> None:
-        """The operator looks at the copy and decides what to do."""
+        """The operator reads the copy and decides."""
         self.at(s, node, Operation.DECIDING)
         outcomes = {a: self.operator_decides(s, node, a) for a in Action}
         action: Any = Action.KEEP_ALIVE
@@ -251,7 +225,7 @@ class StateHolders(TorchState):
         s.operation[node] = ite(acting, Operation.ACTING, then)
 
     def acting(self, s: SymbolicState, node: Expr, action: Action) -> Any:
-        """The node changes its copy as decided, and has it written next."""
+        """The node changes its copy as decided and writes it next."""
         self.at(s, node, Operation.ACTING)
         s.when(s.action[node] == action)
         s.action[node] = Action.KEEP_ALIVE
@@ -275,13 +249,13 @@ ACT = [arc(Operation.ACTING, Operation.SYNCING), arc(Holder.CLEAN, Holder.DIRTY)
 class Actions(StateHolders):
     """Each action as a change of a copy."""
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.6")
+    @transition(moves=ACT, cite="rendezvous-engine 4.6")
     def act_keep_alive(self, s: SymbolicState, node: Expr) -> None:
         """The copy gets a fresh heartbeat."""
         copy = self.acting(s, node, Action.KEEP_ALIVE)
         self.copy_stamp(s, copy, node)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.1")
+    @transition(moves=ACT, cite="rendezvous-engine 4.1")
     def act_add_to_participants(self, s: SymbolicState, node: Expr) -> None:
         """The copy gets a participant; reaching min sets the deadline, reaching max completes the round."""
         copy = self.acting(s, node, Action.ADD_TO_PARTICIPANTS)
@@ -292,31 +266,31 @@ class Actions(StateHolders):
         copy.deadline = ite(size == self.min_of(s, node), Deadline.RUNNING, copy.deadline)
         self.assign_ranks(copy, size == self.max_nodes)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.3")
+    @transition(moves=ACT, cite="rendezvous-engine 4.3")
     def act_add_to_wait_list(self, s: SymbolicState, node: Expr) -> None:
         """The copy gets a waiting node."""
         copy = self.acting(s, node, Action.ADD_TO_WAIT_LIST)
         copy.member[node] = Membership.WAITING
         self.copy_stamp(s, copy, node)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.2")
+    @transition(moves=ACT, cite="rendezvous-engine 4.2")
     def act_remove_from_participants(self, s: SymbolicState, node: Expr) -> None:
-        """The copy loses a participant, and its round or deadline if that was one too many."""
+        """The copy loses a participant; an emptied round is replaced, and a round below min loses its deadline."""
         copy = self.acting(s, node, Action.REMOVE_FROM_PARTICIPANTS)
         self.copy_unlist(copy, node)
         self.removal_epilogue(copy, node, True)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.4")
+    @transition(moves=ACT, cite="rendezvous-engine 4.4")
     def act_remove_from_wait_list(self, s: SymbolicState, node: Expr) -> None:
         """The copy loses a waiting node."""
         self.copy_unlist(self.acting(s, node, Action.REMOVE_FROM_WAIT_LIST), node)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.5")
+    @transition(moves=ACT, cite="rendezvous-engine 4.5")
     def act_mark_complete(self, s: SymbolicState, node: Expr) -> None:
         """The copy's round is complete, with ranks."""
         self.assign_ranks(self.acting(s, node, Action.MARK_RENDEZVOUS_COMPLETE), True)
 
-    @transition(each="node", moves=ACT, cite="rendezvous-engine 4.5")
+    @transition(moves=ACT, cite="rendezvous-engine 4.5")
     def act_mark_closed(self, s: SymbolicState, node: Expr) -> None:
         """The copy is closed."""
         copy = self.acting(s, node, Action.MARK_RENDEZVOUS_CLOSED)
@@ -325,18 +299,16 @@ class Actions(StateHolders):
     # ---- the agent between two operations
 
     @transition(
-        each="node",
         moves=[
             arc((Operation.FINISHED, Operation.FAILED), Operation.IDLE),
             arc(AgentPhase.EXITING, AgentPhase.JOINING),
-            arc(AgentPhase.JOINING, AgentPhase.RUNNING),
-            arc(AgentPhase.JOINING, AgentPhase.FAILED),
+            arc(AgentPhase.JOINING, (AgentPhase.RUNNING, AgentPhase.FAILED)),
             arc((AgentPhase.DONE, AgentPhase.FAILED), AgentPhase.LEFT),
         ],
         cite="elastic-node-change 2.1",
     )
     def conclude(self, s: SymbolicState, node: Expr) -> None:
-        """An operation has ended: the agent goes on to the next."""
+        """An operation has ended, and the agent enters its next phase."""
         self.acts(s, node)
         s.when(s.operation[node].isin((Operation.FINISHED, Operation.FAILED)))
         failed = s.operation[node] == Operation.FAILED
@@ -349,7 +321,6 @@ class Actions(StateHolders):
         s.operation[node] = Operation.IDLE
 
     @transition(
-        each="node",
         moves=[arc(AgentPhase.RUNNING, AgentPhase.EXITING), arc(Holder.STALE, Holder.CLEAN)],
         cite="elastic-node-change 2.3.1 (num_nodes_waiting)",
     )
@@ -366,13 +337,13 @@ class Actions(StateHolders):
 
 
 class Holders(Actions):
-    """State holders under time and faults, and what is asked of them."""
+    """State holders with time and faults, and their properties."""
 
     title = "State holders and executors: copies, tokens and compare-and-set explicit"
     Edition: ClassVar[Iterable[enum.Enum]] = (Edition.SEED, Edition.TORCH)
 
     def between(self, s: SymbolicState, node: Expr) -> Condition:
-        """The node has read, and has not yet written or decided that there is nothing to write."""
+        """The node has read, but has not yet written or decided that it has nothing to write."""
         return s.operation[node].isin((Operation.DECIDING, Operation.ACTING)) | s.dirty[node]
 
     def nobody_between(self, s: SymbolicState) -> Condition:
@@ -381,7 +352,7 @@ class Holders(Actions):
 
     @environment(fair=True)
     def last_call_passes(self, s: SymbolicState) -> None:
-        """The last call ends, after every live node that is trying has polled."""
+        """The last call ends, after every live node that tries to join has polled."""
         s.when(s.deadline == Deadline.RUNNING, self.nobody_between(s))
         joining = AgentPhase.JOINING
         trying = (
@@ -400,78 +371,61 @@ class Holders(Actions):
             ages = (s.copy_heartbeat_age[j, node] == before) & ~unwritten
             s.copy_heartbeat_age[j, node] = ite(ages, after, s.copy_heartbeat_age[j, node])
 
-    @environment(each="node", fair=True)
+    @environment(fair=True)
     def heartbeat_ages(self, s: SymbolicState, node: Expr) -> None:
         """The keep-alive interval passes."""
         s.when(s.heartbeat_age[node] == Heartbeat.FRESH)
         self.age(s, node, Heartbeat.FRESH, Heartbeat.DUE)
 
-    @environment(each="node", fair=True)
+    @environment(fair=True)
     def heartbeat_expires(self, s: SymbolicState, node: Expr) -> None:
         """Interval × attempts pass for a node that does not beat."""
         gone = s.phase[node] == AgentPhase.LEFT
         s.when(s.heartbeat_age[node] == Heartbeat.DUE, s.crashed[node] | s.stalled[node] | gone, self.nobody_between(s))
         self.age(s, node, Heartbeat.DUE, Heartbeat.EXPIRED)
 
-    @environment(each="node", switch="join_timeout", cite="rendezvous-engine 3.2.4")
+    @environment(switch="join_timeout", cite="rendezvous-engine 3.2.4")
     def join_deadline_passes(self, s: SymbolicState, node: Expr) -> None:
         """A node's join deadline passes."""
         s.when(self.abstract_phase(s, node) == AgentPhase.JOINING, s.join_deadline[node] == JoinDeadline.IN_TIME)
         s.when(~self.between(s, node))
         s.join_deadline[node] = JoinDeadline.ROLLBACK
 
-    @environment(each="node", cite="rendezvous-engine 3.2.4")
+    @environment(cite="rendezvous-engine 3.2.4")
     def rollback_window_passes(self, s: SymbolicState, node: Expr) -> None:
         """The 5 s for taking a join back pass."""
         s.when(self.abstract_phase(s, node) == AgentPhase.JOINING, s.join_deadline[node] == JoinDeadline.ROLLBACK)
         s.when(~self.between(s, node))
         s.join_deadline[node] = JoinDeadline.OVER
 
-    @environment(each="node", switch="job_end", bound=2, moves=[arc(AgentPhase.RUNNING, AgentPhase.DONE)])
-    def job_ends(self, s: SymbolicState, node: Expr) -> None:
-        """The workers of a node are done."""
-        s.when(s.phase[node] == AgentPhase.RUNNING, s.operation[node] == Operation.IDLE, self.live(s, node))
-        s.phase[node] = AgentPhase.DONE
+    job_ends, worker_fails = Environment.job_ends, Environment.worker_fails
 
-    @fault(
-        "worker_failure",
-        each="node",
-        moves=[arc(AgentPhase.RUNNING, AgentPhase.EXITING)],
-        cite="elastic-node-change 3.3",
-    )
-    def worker_fails(self, s: SymbolicState, node: Expr) -> None:
-        """A worker fails: the agent stops the others and calls next_rendezvous."""
+    def works(self, s: SymbolicState, node: Expr) -> None:
         s.when(s.phase[node] == AgentPhase.RUNNING, s.operation[node] == Operation.IDLE, self.live(s, node))
-        s.phase[node] = AgentPhase.EXITING
-        s.join_deadline[node] = JoinDeadline.IN_TIME
 
-    @fault("crash", each="node")
+    @fault("crash")
     def crash(self, s: SymbolicState, node: Expr) -> None:
         """A process dies."""
-        s.when(~s.crashed[node], s.phase[node] != AgentPhase.LEFT)
-        s.crashed[node] = True
+        move(s.crashed, False, True, s.phase[node] != AgentPhase.LEFT, at=node)
         s.interrupted[node] = True
 
     # ---- properties
 
     @sometimes()
     def a_write_loses(self, s: SymbolicState) -> Condition:
-        """A node is about to write on a stale copy."""
+        """A node is about to write a change of a stale copy."""
         return any_(s.dirty[j] & (s.token[j] != Token.GOOD) & (s.operation[j] == Operation.SYNCING) for j in s.node)
 
-    @sometimes()
-    def a_round_is_complete(self, s: SymbolicState) -> Condition:
-        """A round is complete with at least min participants."""
-        return s.complete & (self.participants(s) >= self.min_nodes)
+    a_round_is_complete = Rendezvous.a_round_is_complete
 
-    @step(each="node", on=("write_loses",), witness="a_write_loses", cite="c10d_rendezvous_backend.py:set_state")
+    @step(on=("write_loses",), witness="a_write_loses", cite="c10d_rendezvous_backend.py:set_state")
     def lost_writes_are_reported(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A compare-and-set that was lost is reported as lost."""
+        """A compare-and-set that loses is reported as lost."""
         return ~after.told_won[node]
 
     @always(witness="a_write_loses")
     def a_good_token_means_a_good_copy(self, s: SymbolicState) -> Condition:
-        """A clean copy with the store's token is the store's state, less the nodes that it takes for dead."""
+        """A clean copy with the store's token equals the store's state without the nodes that it takes for dead."""
         return all_(
             implies(
                 (s.token[i] == Token.GOOD) & ~s.dirty[i],
@@ -483,29 +437,26 @@ class Holders(Actions):
             for i in s.node
         )
 
-    @step(each="node", witness="a_round_is_complete")
+    @step(witness="a_round_is_complete")
     def only_writes_change_the_store(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A node changes the shared state only by a write that wins, and heartbeats age on their own."""
+        """A node changes the shared state only by a write that wins."""
         same = [getattr(before, n) == getattr(after, n) for n in SCALARS]
         lanes = [all_(getattr(before, n)[j] == getattr(after, n)[j] for j in before.node) for n in ("member", "rank")]
-        unchanged = not_(not_(True))
-        for part in (*same, *lanes):
-            unchanged = unchanged & part
-        return unchanged | (before.dirty[node] & (before.token[node] == Token.GOOD) & after.told_won[node])
+        return and_(*same, *lanes) | (before.dirty[node] & (before.token[node] == Token.GOOD) & after.told_won[node])
 
 
 class Holders213(Holders, edition=Edition.TORCH):
-    """The redundancy list, which torch 2.13 has alone."""
+    """Adds the redundancy list, which only torch 2.13 has."""
 
-    @transition(each="node", moves=ACT, cite="dynamic_rendezvous.py")
+    @transition(moves=ACT, cite="dynamic_rendezvous.py")
     def act_add_to_redundancy_list(self, s: SymbolicState, node: Expr) -> None:
         """The copy gets a spare."""
         copy = self.acting(s, node, Action.ADD_TO_REDUNDANCY_LIST)
         copy.member[node] = Membership.REDUNDANT
         self.copy_stamp(s, copy, node)
 
-    @transition(each="node", moves=ACT, cite="dynamic_rendezvous.py")
+    @transition(moves=ACT, cite="dynamic_rendezvous.py")
     def act_remove_from_redundancy_list(self, s: SymbolicState, node: Expr) -> None:
-        """The copy loses a spare, whose join deadline starts anew."""
+        """The copy loses a spare, whose join deadline restarts."""
         self.copy_unlist(self.acting(s, node, Action.REMOVE_FROM_REDUNDANCY_LIST), node)
         s.join_deadline[node] = JoinDeadline.IN_TIME

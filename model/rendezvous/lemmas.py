@@ -1,4 +1,4 @@
-"""Lemmas of the proof of our rendezvous: facts about the same steps, of no interest to a user.
+"""Lemmas of the proof of our rendezvous: facts about the same steps that no user needs.
 
 `trystate prove rendezvous` proves them together with the properties. The plans of `trystate verify` do not have them: a
 test searches two nodes for a state that violates one.
@@ -6,8 +6,8 @@ test searches two nodes for a state that violates one.
 
 from __future__ import annotations
 
-from ..language import Expr, SymbolicState, all_, always, any_, implies, ite, ord_
-from .fields import LEASED, Condition
+from ..language import *
+from .fields import LEASED
 from .ours import Ours
 from .vocabulary import AgentPhase, Heartbeat, Membership
 
@@ -22,7 +22,7 @@ class Lemmas(Ours):
 
     @always(witness="two_return")
     def the_leased_are_seated(self, s: SymbolicState) -> Condition:
-        """A node that acts on a round, and is listed, is a member of it, or expected: a stalled one too."""
+        """A listed node that acts on a round is a member of it or is expected, even if it is stalled."""
         return all_(
             implies(
                 s.phase[j].isin(LEASED) & (s.member[j] != Membership.OUTSIDE),
@@ -33,7 +33,7 @@ class Lemmas(Ours):
 
     @always(witness="two_return")
     def the_exiting_wait_for_nothing(self, s: SymbolicState) -> Condition:
-        """A node that leaves a round is a member of a complete one, or expected, or not listed."""
+        """A node that leaves a round is a member of a complete round, is expected, or is not listed."""
         return all_(
             implies(
                 (s.phase[j] == AgentPhase.EXITING) & ~s.predecessor_listed[j],
@@ -45,7 +45,7 @@ class Lemmas(Ours):
 
     @always(witness="two_return")
     def the_unfit_do_not_join(self, s: SymbolicState) -> Condition:
-        """A node whose check failed does not join an open rendezvous; and no process before it is listed."""
+        """A node whose check failed does not join an open rendezvous, and its predecessor is not listed."""
         ended = (AgentPhase.EXITING, AgentPhase.FAILED, AgentPhase.LEFT)
         return all_(
             implies(
@@ -57,13 +57,13 @@ class Lemmas(Ours):
 
     @always(witness="two_return")
     def members_of_a_young_round_rest(self, s: SymbolicState) -> Condition:
-        """A member that acts on a young round knows that its interval has not passed."""
+        """While a round is within the scale-up interval, each member that acts on it is within the interval too."""
         rest = all_(implies(s.returned[j] & s.phase[j].isin(LEASED), s.rests[j]) for j in s.node)
         return implies(s.young, s.holds_back & rest)
 
     @always(witness="two_return")
     def a_larger_min_fits(self, s: SymbolicState) -> Condition:
-        """No node has a min above max, and neither have the settings in force."""
+        """Neither a node's settings nor the settings in force have a min above max."""
         return implies(s.agreed_larger_min | any_(s.larger_min), self.min_nodes < self.max_nodes)
 
     @always(witness="two_return")
@@ -82,7 +82,7 @@ class Lemmas(Ours):
 
     @always(witness="two_return")
     def the_silent_were_interrupted(self, s: SymbolicState) -> Condition:
-        """A heartbeat stands still only for a cause."""
+        """A heartbeat expires only if its node was interrupted, was replaced, or has left."""
         return all_(
             implies(
                 s.heartbeat_age[j] == Heartbeat.EXPIRED,

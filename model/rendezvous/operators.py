@@ -14,30 +14,30 @@ REDUNDANT = Atom("redundant", "node ∈ R", "the node is on the redundancy list"
 COMPLETE = Atom("complete", "complete", "the round is complete")
 PARTICIPANT = Atom("participant", "node ∈ P", "the node is a participant")
 LATE = Atom("late", "now > deadline", "the operation's deadline has passed")
-ROLLBACK = Atom("rollback", "now ≤ deadline + 5 s", "there is time to take the join back")
+ROLLBACK = Atom("rollback", "now ≤ deadline + 5 s", "the node may still take its join back")
 WAITING = Atom("waiting", "node ∈ W", "the node is on the wait list")
 ROOM = Atom("room", "|P| < max", "the round has room")
 FITS = Atom("fits", "|P| ≤ max", "the round is not overfull")
-QUORUM = Atom("quorum", "|P| ≥ min", "there are enough participants")
+QUORUM = Atom("quorum", "|P| ≥ min", "the round has enough participants")
 LAST_CALL = Atom("last_call", "last call set", "a deadline for the last call is set")
-LAST_CALL_OVER = Atom("last_call_over", "last call over", "that deadline has passed")
+LAST_CALL_OVER = Atom("last_call_over", "last call over", "the deadline of the last call has passed")
 BEAT_DUE = Atom("beat_due", "heartbeat due", "the node's heartbeat is older than the interval")
 
-AGREES = Atom("agrees", "settings agree", "the node's settings are those in force, or none are")
-EXPECTED = Atom("expected", "node ∈ E", "the node is of the round before, and expected in this one")
-SEAT = Atom("seat", "|P| + |E| < max", "the round has a seat that is kept for nobody")
+AGREES = Atom("agrees", "settings agree", "the node has the settings in force, or no settings are in force")
+EXPECTED = Atom("expected", "node ∈ E", "the node is a member of the previous round, and expected in this round")
+SEAT = Atom("seat", "|P| + |E| < max", "the round has a seat that is neither taken nor kept for a node")
 LEASE = Atom("lease", "lease holds", "the node confirmed a heartbeat within the window, by its own clock")
-READY = Atom("ready", "last call over, E = ∅", "the last call is over, and nobody is expected any more")
-DRAINED = Atom("drained", "node ∈ D", "an operator has marked the node: it leaves")
+READY = Atom("ready", "last call over, E = ∅", "the last call is over, and no node is expected any more")
+DRAINED = Atom("drained", "node ∈ D", "an operator has marked the node, so it leaves")
 LISTED = Atom("listed", "node ∈ P ∪ E ∪ W ∪ R", "the shared state lists the node")
-SILENT = Atom("silent", "somebody is silent", "a listed node's heartbeat stood still for the whole window")
+SILENT = Atom("silent", "a node is silent", "the heartbeat of a listed node has not changed for the whole window")
 
 _LISTS_DISJOINT = (
     {"participant": True, "waiting": True},
     {"participant": True, "redundant": True},
     {"waiting": True, "redundant": True},
 )
-_TIME = {"late": False, "rollback": False}  # before the deadline is before the end of the rollback window
+_TIME = {"late": False, "rollback": False}  # impossible: the rollback window ends after the deadline
 
 # fmt: off
 JOIN_TORCH = DecisionTable(
@@ -80,7 +80,7 @@ JOIN_SEED = DecisionTable(
         row(Action.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
         row(Action.ERROR_TIMEOUT,                late=True),
         row(Action.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
-        # The article's code compares the deadline without looking whether there is one.
+        # The article's code compares the deadline without checking that it is set.
         row(Raised.TYPE_ERROR,                   complete=False, participant=True, quorum=True, last_call=False),
         row(Action.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, last_call_over=True),
         row(Action.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
@@ -135,7 +135,7 @@ _OURS_IMPOSSIBLE = (
     {"late": True, "redundant": True},  # a spare has no deadline
     # A node that is not listed has no lease to lose.
     {"lease": False, "participant": False, "expected": False, "waiting": False, "redundant": False},
-    # The mark is a listed node's, and takes a participant's seat.
+    # Only listed nodes are marked, and a marked participant loses its place in the round.
     {"drained": True, "participant": True},
     {"drained": True, "expected": False, "waiting": False, "redundant": False},
 )
@@ -167,7 +167,7 @@ JOIN_TRYSTATE = DecisionTable(
 
 EXIT_TRYSTATE = DecisionTable(
     "exit",
-    doc="Replace the complete round that one is a member of, before joining again.",
+    doc="Replace the complete round that has the node as a member, before the node joins again.",
     cite="docs/rendezvous.md",
     atoms=(CLOSED, COMPLETE, PARTICIPANT),
     rows=(
@@ -178,7 +178,7 @@ EXIT_TRYSTATE = DecisionTable(
 
 EXPEL_TRYSTATE = DecisionTable(
     "expel",
-    doc="Take off the lists whoever has been silent; replace a complete round that loses a member.",
+    doc="Remove the silent nodes from the lists; replace a complete round that loses a member.",
     cite="docs/rendezvous.md",
     atoms=(CLOSED, SILENT),
     rows=(
@@ -203,7 +203,7 @@ CLOSE_TRYSTATE = DecisionTable(
 
 KEEP_ALIVE_TRYSTATE = DecisionTable(
     "keep-alive",
-    doc="Count the heartbeat up when that is due, and learn whether one is still listed.",
+    doc="Increment the heartbeat when it is due, and find out whether the node is still listed.",
     cite="docs/rendezvous.md",
     atoms=(LISTED, BEAT_DUE),
     rows=(

@@ -1,9 +1,9 @@
-"""The properties of the rendezvous, asked of every edition alike, and the system that a user names.
+"""The properties of the rendezvous, the same for every edition, and the system that a user names.
 
-Theory of operation. `always` looks at each state, `step` at each step, `leads_to` asks whether what is due comes about
-on every fair run; each `always` has a `sometimes` as its witness, since nothing happens in a dead model. The properties
-that torch violates are in `findings.py`. `Rendezvous(edition=..., node=3)` builds the class of that edition, in
-`torch.py` or `ours.py`.
+Theory of operation. `always` holds in each state, `step` for each step, and `leads_to` on every fair run; each `always`
+has a `sometimes` as its witness, since a model in which nothing happens satisfies every `always`. The properties that
+torch violates are in `findings.py`. `Rendezvous(edition=..., node=3)` builds the class of that edition, in `torch.py`
+or `ours.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from ..language import *
+from ..language.expressions import FALSE
 from .environment import Environment
-from .fields import LISTED, Condition
+from .fields import LISTED
 from .vocabulary import AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership
 
 TRYING = (AgentPhase.EXITING, AgentPhase.JOINING)
@@ -22,7 +23,7 @@ RETURNED = (AgentPhase.RETURNING, AgentPhase.CONNECTING, AgentPhase.EXCHANGING, 
 
 
 class Rendezvous(Environment):
-    """N nodes that meet: next_rendezvous, heartbeats, num_nodes_waiting, restarts and shutdown."""
+    """The rendezvous of N nodes: next_rendezvous, heartbeats, num_nodes_waiting, restarts and shutdown."""
 
     title = "Dynamic rendezvous, each successful compare-and-set atomic"
     Edition: ClassVar[Iterable[enum.Enum]] = Edition
@@ -41,8 +42,8 @@ class Rendezvous(Environment):
 
     @sometimes()
     def somebody_waits(self, s: SymbolicState) -> Condition:
-        """A node waits for the next round, or is a spare."""
-        return any_(x.isin((Membership.WAITING, Membership.REDUNDANT)) for x in s.member)
+        """A node waits for the next round or is a spare."""
+        return s.member.any(Membership.WAITING, Membership.REDUNDANT)
 
     @sometimes()
     def two_return(self, s: SymbolicState) -> Condition:
@@ -51,12 +52,12 @@ class Rendezvous(Environment):
 
     @sometimes()
     def two_run(self, s: SymbolicState) -> Condition:
-        """Two nodes run workers at once, with a master each."""
+        """Two nodes run workers at once, and each has a master."""
         return s.phase.count(AgentPhase.RUNNING) >= 2
 
     @sometimes()
     def a_last_call_runs(self, s: SymbolicState) -> Condition:
-        """A deadline is set, or a round is full at once."""
+        """The last call runs, or a complete round is full."""
         return (s.deadline == Deadline.RUNNING) | (s.complete & (self.participants(s) == self.max_nodes))
 
     @sometimes(needs="job_end")
@@ -81,7 +82,7 @@ class Rendezvous(Environment):
         )
 
     def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
-        """The order that users are promised."""
+        """The order of nodes that is promised to users."""
         return ord_(one) < ord_(other)
 
     @always(witness="a_round_is_complete", cite="rendezvous-engine 4.5")
@@ -115,20 +116,20 @@ class Rendezvous(Environment):
 
     @step(witness="a_round_is_complete")
     def rounds_only_advance(self, before: SymbolicState, after: SymbolicState) -> Condition:
-        """The round counter stays or goes on by one, and only from a complete round."""
+        """The round counter stays or increases by one, and increases only from a complete round."""
         follows = (after.round == before.round + 1) | ((after.round == 0) & (before.round + 1 == self.rounds))
         return (after.round == before.round) | (follows & before.complete)
 
     @step(witness="it_is_closed", needs="job_end")
     def closed_stays_closed(self, before: SymbolicState, after: SymbolicState) -> Condition:
-        """Closing is for good."""
+        """A closed rendezvous stays closed."""
         return implies(before.closed, after.closed)
 
     # ---- agreement
 
     @always(witness="two_return")
     def agree_on_world(self, s: SymbolicState) -> Condition:
-        """Nodes that return from one round agree on its members, and have different ranks below the world size."""
+        """Nodes that return from one round agree on its members and have different ranks below the world size."""
         pairs = (
             implies(
                 s.returned[j] & s.returned[k],
@@ -161,9 +162,9 @@ class Rendezvous(Environment):
             for k in s.node
         )
 
-    @step(each="node", witness="two_run")
+    @step(witness="two_run")
     def live_nodes_stay(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A live node that joins, runs or is done, and did not stall, is never taken off a list by another."""
+        """No other node removes from the lists a live, uninterrupted node that joins, runs or is done."""
         active = (*RETURNED, AgentPhase.JOINING, AgentPhase.DONE)
         return all_(
             implies(
@@ -177,7 +178,7 @@ class Rendezvous(Environment):
             for j in before.node
         )
 
-    @step(each="node", on=("mark_closed",), witness="two_run")
+    @step(on=("mark_closed",), witness="two_run")
     def closing_is_earned(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
         """A node that failed to join does not close the rendezvous of a group that runs."""
         return ~((before.phase[node] == AgentPhase.FAILED) & any_(self.runs_workers(before, j) for j in before.node))
@@ -186,7 +187,7 @@ class Rendezvous(Environment):
         return (s.phase[node] == AgentPhase.RUNNING) & self.live(s, node)
 
     def tries(self, s: SymbolicState, node: Expr) -> Condition:
-        """The node is up, and wants to be in a round."""
+        """The node is up and tries to be in a round."""
         return self.is_up(s, node) & s.phase[node].isin(TRYING)
 
     def is_up(self, s: SymbolicState, node: Expr) -> Condition:
@@ -201,13 +202,13 @@ class Rendezvous(Environment):
         enough = trying >= self.quorum(s)
         return enough & ~s.complete & ~s.closed, s.complete | s.closed | ~enough
 
-    @leads_to(each="node", cite="elastic-node-change 2.3")
+    @leads_to(cite="elastic-node-change 2.3")
     def the_waiting_are_answered(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
-        """A waiting node is included in a round, made a spare, or told no."""
+        """A waiting node is included in a round, becomes a spare, or gets an error."""
         waits = (s.member[node] == Membership.WAITING) & self.is_up(s, node)
         return waits, ~waits
 
-    @leads_to(each="node")
+    @leads_to()
     def members_learn_the_master(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """A node that returns from a round learns its master, unless the round is replaced."""
         lacks = (s.phase[node] == AgentPhase.CONNECTING) & s.returned[node] & self.is_up(s, node)
@@ -217,7 +218,7 @@ class Rendezvous(Environment):
     def full_rounds_come_to_rest(self, s: SymbolicState) -> tuple[Condition, Condition]:
         """A full round does not restart for ever because of a node that waits.
 
-        A round that hangs for want of a master does not restart: `members_learn_the_master` asks about that.
+        A round that hangs without a master does not restart; `members_learn_the_master` covers that case.
         """
         full = s.complete & (self.participants(s) == self.max_nodes)
         waits = any_((s.member[j] == Membership.WAITING) & self.is_up(s, j) for j in s.node)
@@ -226,21 +227,21 @@ class Rendezvous(Environment):
 
     def hangs_without_a_master(self, s: SymbolicState) -> Condition:
         """Members wait for the address of a master that no member is about to publish."""
-        return not_(True)
+        return FALSE
 
-    @leads_to(each="node")
+    @leads_to()
     def the_removed_are_told(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """A node that runs but is no longer listed finds out."""
         unaware = (s.phase[node] == AgentPhase.RUNNING) & ~s.crashed[node] & (s.member[node] != Membership.PARTICIPANT)
         return unaware, ~unaware | s.closed
 
-    @leads_to(each="node", needs="crash", cite="elastic-node-change 3.1")
+    @leads_to(needs="crash", cite="elastic-node-change 3.1")
     def departures_are_noticed(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
-        """When a member dies, its group does not run on for ever."""
+        """When a member dies, its group does not continue to run for ever."""
         lonely = s.crashed[node] & any_(self.runs_workers(s, j) & s.returned[j] & s.saw[j, node] for j in s.node)
         return lonely, ~lonely | s.closed
 
-    @leads_to(each="node", needs="job_end")
+    @leads_to(needs="job_end")
     def closing_reaches_everyone(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """After the rendezvous is closed, no node joins or waits for ever."""
         hopes = s.closed & s.phase[node].isin(TRYING) & ~s.crashed[node]

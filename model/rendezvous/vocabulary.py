@@ -7,11 +7,11 @@ import enum
 
 
 class Edition(enum.Enum):
-    """One protocol in variants; the same properties are asked of each."""
+    """The variants of the protocol, which all have the same properties."""
 
     SEED = "torch 1.10, as the articles of 2021 describe it: 11 actions"
     TORCH = "torch 2.13: 13 actions, redundancy list, shared TCPStore"
-    TORCH_2_12 = "torch 2.5 to 2.12: as 2.13, but a member that has another's master cannot become rank 0"
+    TORCH_2_12 = "torch 2.5 to 2.12: like 2.13, but a member that has another's master cannot become rank 0"
     TRYSTATE = "ours: a complete round is never changed, only replaced; leases; settings agreed"
 
 
@@ -25,13 +25,13 @@ class Round(enum.Enum):
 
 
 class Membership(enum.Enum):
-    """Where the shared state lists a node."""
+    """The list of the shared state that a node is on."""
 
-    OUTSIDE = "in no list"
+    OUTSIDE = "not in a list"
     PARTICIPANT = "of the current round"
     WAITING = "for the next round"
     REDUNDANT = "spare of a full round"
-    EXPECTED = "of the round before: it comes, goes, or is expelled before the next one completes"
+    EXPECTED = "a member of the previous round: it joins, leaves or is expelled before the next round completes"
 
 
 class Heartbeat(enum.Enum):
@@ -58,7 +58,7 @@ class AgentPhase(enum.Enum):
     JOINING = "next_rendezvous: the join operation"
     RETURNING = "joined; has its rank and its world"
     CONNECTING = "joined; waits for the master's address"
-    EXCHANGING = "has a master; waits until all members have told their numbers of workers"
+    EXCHANGING = "has a master; waits until all members have published their numbers of workers"
     RUNNING = "has a rank, a world and a master"
     DONE = "its job is over; shuts down"
     FAILED = "next_rendezvous raised; shuts down"
@@ -89,16 +89,16 @@ class Holder(enum.Enum):
 
     CLEAN = "as read; the token is the store's"
     DIRTY = "changed; the token is the store's"
-    STALE = "the store has moved on: a write is refused"
+    STALE = "the store has a newer state: a write is refused"
 
 
 class EtcdRound(enum.Enum):
-    """The status of torch's rendezvous over etcd: of its key `active_version`."""
+    """The status of torch's rendezvous over etcd, in its key `active_version`."""
 
-    NONE = "no key: nobody has begun, or the round before is over"
+    NONE = "no key: no node has begun, or the previous round is over"
     SETUP = "a node has the key, as an exclusive lock, and prepares the round"
     JOINABLE = "nodes take ranks, until the last call is over or max have"
-    FROZEN = "no more join; each participant confirms"
+    FROZEN = "no other node joins; each participant confirms"
     FINAL = "each has confirmed; newcomers wait"
     CLOSED = "every join fails"
 
@@ -109,12 +109,12 @@ class EtcdNode(enum.Enum):
     ENTERING = "rendezvous_barrier: looks for a round"
     CREATING = "has written the key; prepares the round"
     JOINING = "has seen a joinable round; takes a rank"
-    LAST_CALL = "has the rank min - 1: waits out the last call"
+    LAST_CALL = "has the rank min - 1; waits until the last call is over"
     JOINED = "has a rank; waits until the round is frozen"
     CONFIRMING = "has seen that it is frozen; confirms"
     CONFIRMED = "keeps its lease alive; waits until the round is final"
     ANNOUNCING = "has seen a final round; counts itself as waiting"
-    WATCHING = "waits until the round is replaced, or a lease of it is over"
+    WATCHING = "waits until the round is replaced or a lease of it is over"
     RUNNING = "has a rank and a world"
     DONE = "its job is over; closes the rendezvous"
     FAILED = "its deadline has passed; closes the rendezvous"
@@ -123,23 +123,23 @@ class EtcdNode(enum.Enum):
 
 
 class Call(enum.Enum):
-    """The call that a thread of a node is inside of."""
+    """The call that a thread of a node runs."""
 
     NONE = "nothing"
     EXIT = "next_rendezvous: the exit operation"
     SHUTDOWN = "shutdown: the close operation, after the timer has ended"
-    SET_CLOSED = "set_closed: the close operation, beside the timer"
+    SET_CLOSED = "set_closed: the close operation, while the timer runs"
     POLL = "is_closed, or num_nodes_waiting of torch: one look at the shared state"
     KEEP_ALIVE = "the timer's keep-alive operation"
 
 
 class CallStep(enum.Enum):
-    """How far a thread is in its call."""
+    """A thread's progress in its call."""
 
     IDLE = "in no call"
-    SYNCING = "is about to read or to write the shared state"
-    ANSWERED = "has the answer in its hands; the node's copy is the one of before"
-    LOADED = "has replaced the copy; the token is the one of before"
+    SYNCING = "is about to read or write the shared state"
+    ANSWERED = "has read the answer; the node still has its previous copy"
+    LOADED = "has replaced the copy; the token is still the previous one"
     DECIDING = "has a copy and its token; asks the operator"
     ACTING = "has decided; is about to change the copy, or to write"
     RETURNED = "the call returns"
@@ -152,7 +152,7 @@ class CallError(enum.Enum):
     NONE = "no error"
     TIMEOUT = "RendezvousTimeoutError"
     STATE = "RendezvousStateError"
-    OTHER = "an error that is no RendezvousError, of the module that reads pickles"
+    OTHER = "an error of the module that reads pickles, which is not a RendezvousError"
 
 
 class Timer(enum.Enum):
@@ -168,7 +168,7 @@ class Stored(enum.Enum):
 
     STATE = "a state"
     CORRUPT = "bytes that the reader refuses by its own error: pickle.UnpicklingError"
-    FOREIGN = "bytes at which torch's reader raises another one: EOFError of no bytes at all"
+    FOREIGN = "bytes for which torch's reader raises another error, such as EOFError for an empty value"
 
 
 class Action(enum.Enum):
@@ -187,7 +187,7 @@ class Action(enum.Enum):
     ERROR_CLOSED = 11
     ERROR_TIMEOUT = 12
     FINISH = 13
-    # Ours alone.
+    # Only in ours:
     REPLACE_ROUND = 14
     WITHDRAW = 15
     EXPEL = 16

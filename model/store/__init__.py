@@ -1,1 +1,1 @@
-"""The stores of PyTorch: their machines, systems, and what is known to be wrong with them."""
+"""The stores of PyTorch: their machines, systems, and known defects."""

@@ -1,4 +1,4 @@
-"""The runs that the articles show in pictures: a set, sets of a key that is watched, and the loop of the master."""
+"""The runs that the articles show in pictures: a set, sets of a watched key, and the loop of the master."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ TWO = Run(Frames, {"connection": 2}, Edition.SEED, faults=("end",))
 SET = Walk(
     "set-a-key", "A worker sets a key (ddp-initialisation 4.2.2.2).", ONE,
     (Taken("ask(0, 0)", "the worker sends SET, the key and the value"),
-     Taken("set_or_add(0, 0)", "the master reads them, and writes its map")),
+     Taken("set_or_add(0, 0)", "the master reads them and writes its map")),
     witness="a_change_is_made",
 )  # fmt: skip
 SET_AND_WATCH_KEY = Walk(
     "set-and-watch-key", "A worker watches a key and sets it (ddp-initialisation 4.2.2.3).", ONE,
-    (Taken("watch_key(0, 0)", "the worker notes the callback, and sends the request", (1, 2)),
+    (Taken("watch_key(0, 0)", "the worker records the callback and sends the request", (1, 2)),
      Taken("register(0, 0)", "the master registers the connection for the key", (3,)),
      Taken("return_registered(0)", "watchKey returns"),
      Taken("ask(0, 0)", "the worker sets the key", (4,)),
-     Taken("set_or_add(0, 0)", "the master writes it, and tells the connections that watch", (5,)),
+     Taken("set_or_add(0, 0)", "the master writes it and sends an event on each connection that watches", (5,)),
      Taken("run_callback(0)", "the thread of the worker runs the callback", (6,)),
      Taken("return_callback(0)")),
     witness="a_watch_returns",
 )  # fmt: skip
 CALLBACK = Walk(
-    "set-and-callback", "A worker sets a key, and another is told (ddp-initialisation 4.2.7).", WORKERS,
+    "set-and-callback", "A worker sets a key, and another gets an event (ddp-initialisation 4.2.7).", WORKERS,
     (Taken("ask(1, 0)", "set: storeSocket_ of the worker, MasterPort of the master", (1,)),
      Taken("set_or_add(1, 0)", "the master writes tcpStore_", (1,)),
      Taken("watch_key(0, 0)", "listenSocket_ takes the request; keyToCallbacks_ has the callback", (2, 3)),
-     Taken("register(0, 0)", "the master notes watchedSockets_[key] = socket"),
+     Taken("register(0, 0)", "the master records watchedSockets_[key] = socket"),
      Taken("return_registered(0)", "watchKey returns"),
      Taken("ask(1, 0)", "the key that is watched is set"),
-     Taken("set_or_add(1, 0)", "the master writes it, and tells watchedSockets_[key]", (4,)),
-     Taken("run_callback(0)", "TCPStoreWorkerDaemon reads it, and runs the callback of the key")),
+     Taken("set_or_add(1, 0)", "the master writes it and sends an event to watchedSockets_[key]", (4,)),
+     Taken("run_callback(0)", "TCPStoreWorkerDaemon reads it and runs the callback of the key")),
     witness="a_callback_runs",
 )  # fmt: skip
 MASTER_RUNS = Walk(
     "master-runs", "The daemon of the master polls, accepts and serves (ddp-initialisation 4.2.6.1).", TWO,
     (Taken("connect(0)", "poll: the listening socket has POLLIN"),
-     Taken("speak_at_once(0)", "accept: the socket is polled too, from here on"),
-     Taken("connect(1)", "another worker"),
+     Taken("speak_at_once(0)", "accept: from now on the socket is polled too"),
+     Taken("connect(1)", "another worker connects"),
      Taken("speak_at_once(1)", "accept"),
-     Taken("set_begins(1)", "queryFds: a request of which a part is there; the read blocks the loop"),
-     Taken("ask(0)", "meanwhile a whole request is there"),
-     Taken("set_ends(1)", "the rest is there: the request is carried out"),
-     Taken("serve(0)", "queryFds: the whole request is read and carried out"),
+     Taken("set_begins(1)", "queryFds: a part of a request has arrived; the read blocks the loop"),
+     Taken("ask(0)", "meanwhile a complete request arrives"),
+     Taken("set_ends(1)", "the rest arrives: the request is carried out"),
+     Taken("serve(0)", "queryFds: the complete request is read and carried out"),
      Taken("hang_up(0)", "poll: the socket has POLLIN, and the read fails"),
-     Taken("clean_up(0)", "queryFds: the socket is closed, and polled no more"),
+     Taken("clean_up(0)", "queryFds: the socket is closed and no longer polled"),
      Taken("end", "the owner closes the control pipe"),
      Taken("finish", "poll: the control pipe has POLLHUP, and the loop ends")),
     witness="the_server_ends",

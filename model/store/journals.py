@@ -1,13 +1,13 @@
-"""A server that keeps its store in a journal, ends at any step, and is started again.
+"""A server that keeps its store in a journal, may end at any step, and is started again.
 
-Changes are numbered in the order in which they are made; all that matters of the contents is how many of them they
-have. A file in place has `written` of them, of which `synced` are durable. A crash leaves any number between the two,
-and behind them perhaps a part of the next record: it is torn. `told` is the most that any reply has told of, to a
-writer or to a reader.
+Changes are numbered in the order in which they are made; the contents are modelled as the number of changes that they
+have. The journal has `written` changes, and `synced` of them are durable. A crash leaves any number between the two,
+perhaps followed by a part of the next record (torn). `told` is the highest change that any reply, to a writer or to a
+reader, has shown.
 
-The history is dropped by a snapshot: a thread writes a file beside the journal, with the changes up to one moment
-(`frozen`), while further ones go into the journal. Then those are added to it, it is synced, and takes the journal's
-name. A crash before the directory is synced leaves either file there. No edition of torch keeps a store.
+A snapshot drops the history: a thread writes a second file with the changes up to one moment (`frozen`), while further
+changes go into the journal. Then these are added to the new file, which is synced and takes the journal's name. A crash
+before the directory is synced leaves either file. No edition of torch keeps a store.
 """
 
 from __future__ import annotations
@@ -30,47 +30,40 @@ class Journals(System):
     change = index(3, "the changes that are made")
     server = choice(Keeping)
     snapshot = choice(Snapshot)
-    made = integer(0, "change", doc="changes that the contents have")
-    written = integer(0, "change", doc="changes whose records are in the journal")
-    synced = integer(0, "change", doc="changes that a crash cannot take from the journal")
-    batch = integer(0, "change", doc="changes that are durable when the batch under way is")
-    frozen = integer(0, "change", doc="changes that the snapshot has")
-    told = integer(0, "change", doc="the most changes that a reply has told of")
-    whole = integer(0, "change", doc="whole records that the last crash has left")
-    begun = integer(0, "change", doc="changes that the last start has found")
+    made = integer(0, "change", doc="changes in the contents")
+    written = integer(0, "change", doc="changes with a record in the journal")
+    synced = integer(0, "change", doc="changes that a crash cannot remove from the journal")
+    batch = integer(0, "change", doc="changes that are durable when the current batch is durable")
+    frozen = integer(0, "change", doc="changes in the snapshot")
+    told = integer(0, "change", doc="the most changes that a reply has shown")
+    whole = integer(0, "change", doc="complete records after the last crash")
+    begun = integer(0, "change", doc="changes that the last start restored")
     torn = flag(doc="the journal ends with a part of a record")
-    dropped = flag(doc="a snapshot has taken the journal's place")
+    dropped = flag(doc="a snapshot has replaced the journal")
 
     def lifelines(self) -> Lifelines:
-        """All is the server's."""
+        """The server has all fields."""
         return Lifelines("server")
 
-    @machine(Keeping)
-    def keeping(self, s: S) -> Any:
-        """The server and its batches."""
-        return s.server
-
-    @machine(Snapshot)
-    def compaction(self, s: S) -> Any:
-        """The file beside the journal."""
-        return s.snapshot
+    keeping = machine_of(server, "The server and its batches.")
+    compaction = machine_of(snapshot, "The snapshot file next to the journal.")
 
     # ---- helpers
 
     def may_be_told(self, s: S) -> Any:
-        """So many changes may a reply tell of."""
+        """The number of changes that a reply may show."""
         return s.synced
 
     def found(self, s: S) -> Any:
-        """So many changes does a start find."""
+        """The number of changes that a start finds."""
         return s.whole
 
     def added(self, s: S) -> Any:
-        """So many changes does the new file have when it takes the journal's name."""
+        """The number of changes in the new file when it takes the journal's name."""
         return s.batch
 
     def crashes(self, s: S, left: Any, torn: Any) -> None:
-        """The server ends, and the journal has so many whole records."""
+        """The server ends and leaves `left` complete records in the journal."""
         s.whole = left
         s.torn = torn
         s.server = Keeping.DOWN
@@ -80,13 +73,13 @@ class Journals(System):
 
     @transition()
     def make(self, s: S) -> None:
-        """A request changes the contents, in memory."""
+        """A request changes the contents in memory."""
         s.when(s.server.isin(UP), s.made < self.sizes["change"])
         s.made = s.made + 1
 
     @transition()
     def tell(self, s: S) -> None:
-        """Replies leave, to writers and to readers."""
+        """The server sends replies to writers and to readers."""
         s.when(s.server.isin(UP), s.told < self.may_be_told(s))
         s.told = self.may_be_told(s)
 
@@ -94,7 +87,7 @@ class Journals(System):
 
     @transition(moves=[arc(Keeping.READY, Keeping.SYNCING)])
     def begin_batch(self, s: S) -> None:
-        """All that was changed is written, and a thread syncs it."""
+        """All changes are written to the journal, and a thread syncs it."""
         s.when(s.server == Keeping.READY, s.made > s.written, s.snapshot != Snapshot.WHOLE)
         s.batch = s.made
         s.written = s.made
@@ -111,33 +104,33 @@ class Journals(System):
 
     @transition(moves=[arc(Snapshot.NONE, Snapshot.WRITING)])
     def freeze(self, s: S) -> None:
-        """A thread begins to write a snapshot of this moment; what is not durable yet is in it too."""
+        """A thread begins to write a snapshot of the present contents, including changes that are not durable yet."""
         s.when(s.server.isin((Keeping.READY, Keeping.SYNCING)), s.snapshot == Snapshot.NONE, s.made > s.frozen)
         s.frozen = s.made
         s.snapshot = Snapshot.WRITING
 
     @transition(moves=[arc(Snapshot.WRITING, Snapshot.WHOLE)])
     def finish_snapshot(self, s: S) -> None:
-        """The snapshot is written, and synced."""
+        """The snapshot is written and synced."""
         s.when(s.snapshot == Snapshot.WRITING)
         s.snapshot = Snapshot.WHOLE
 
     @transition(moves=[arc(Keeping.READY, Keeping.ADDING)])
     def add_the_rest(self, s: S) -> None:
-        """The changes since the snapshot are written into the new file, and not into the journal."""
+        """The changes since the snapshot are written into the new file, not into the journal."""
         s.when(s.server == Keeping.READY, s.snapshot == Snapshot.WHOLE)
         s.batch = s.made
         s.server = Keeping.ADDING
 
     @transition(moves=[arc(Keeping.ADDING, Keeping.PLACED)])
     def place(self, s: S) -> None:
-        """The new file is synced, and takes the journal's name."""
+        """The new file is synced and takes the journal's name."""
         s.when(s.server == Keeping.ADDING)
         s.server = Keeping.PLACED
 
     @transition(moves=[arc(Keeping.PLACED, Keeping.READY), arc(Snapshot.WHOLE, Snapshot.NONE)])
     def sync_directory(self, s: S) -> None:
-        """The name is durable."""
+        """The directory is synced, and the name is durable."""
         s.when(s.server == Keeping.PLACED)
         s.written = self.added(s)
         s.synced = self.added(s)
@@ -149,17 +142,13 @@ class Journals(System):
 
     @fault("crash", moves=[arc(UP, Keeping.DOWN), may((Snapshot.WRITING, Snapshot.WHOLE), Snapshot.NONE)])
     def lose_what_was_not_synced(self, s: S) -> None:
-        """The machine ends: its disk forgets all that was not synced, but a part of a record."""
+        """The machine crashes: its disk loses all that was not synced, except perhaps a part of a record."""
         s.when(s.server.isin(UP))
         self.crashes(s, s.synced, s.written > s.synced)
 
-    @fault(
-        "crash",
-        each="change",
-        moves=[arc(Keeping.SYNCING, Keeping.DOWN), may((Snapshot.WRITING, Snapshot.WHOLE), Snapshot.NONE)],
-    )
+    @fault("crash", moves=[arc(Keeping.SYNCING, Keeping.DOWN), may((Snapshot.WRITING, Snapshot.WHOLE), Snapshot.NONE)])
     def keep_some(self, s: S, change: Expr) -> None:
-        """The server ends: the records up to one that was not synced are whole."""
+        """The server ends: the records up to one that was not synced are complete."""
         left = ord_(change) + 1
         s.when(s.server == Keeping.SYNCING, s.synced < left, left <= s.written)
         self.crashes(s, left, s.written > left)
@@ -172,7 +161,7 @@ class Journals(System):
 
     @transition(moves=[arc(Keeping.DOWN, Keeping.READY)])
     def start(self, s: S) -> None:
-        """The server is started again: it cuts off a torn record, and holds what the others say."""
+        """The server is started again: it truncates a torn record and restores the changes of the other records."""
         s.when(s.server == Keeping.DOWN)
         found = self.found(s)
         s.begun = found
@@ -188,12 +177,12 @@ class Journals(System):
 
     @terminal
     def at_rest(self, s: S) -> Any:
-        """All changes are made and told of, and the journal has no history."""
+        """All changes are made, and replies have shown them."""
         return (s.server == Keeping.READY) & (s.told == self.sizes["change"]) & (s.made == s.told)
 
     @sometimes(needs="crash")
     def a_change_is_lost(self, s: S) -> Any:
-        """A crash takes a change of which nobody was told."""
+        """A crash loses a change."""
         return (s.server == Keeping.DOWN) & (s.whole < s.made)
 
     @sometimes(needs="crash")
@@ -208,19 +197,19 @@ class Journals(System):
 
     @always(witness="a_change_is_lost", needs="crash")
     def nothing_told_is_lost(self, s: S) -> Any:
-        """A change that a reply has told of is there after every crash."""
+        """A change that a reply has shown is never lost in a crash."""
         return implies(s.server.isin(UP), s.made >= s.told)
 
     @always(witness="a_record_is_torn", needs="crash")
     def a_torn_record_is_no_change(self, s: S) -> Any:
-        """A start finds whole records, and no other change."""
+        """A start finds the complete records and no other change."""
         return implies(s.server.isin(UP), s.begun == s.whole)
 
     @leads_to()
     def changes_are_told(self, s: S) -> Any:
-        """A change is told of in the end, unless the server ends."""
+        """Replies eventually show every change, unless the server ends."""
         return s.server.isin(UP) & (s.made > s.told), (s.made == s.told) | (s.server == Keeping.DOWN)
 
 
 class Ours(Journals, edition=Edition.TRYSTATE):
-    """Ours: nothing is told of that is not synced."""
+    """Ours: a reply shows only synced changes."""

@@ -1,7 +1,7 @@
-"""The operations of a store as decision tables: in which case an operation does what, when nothing else is going on.
+"""The operations of a store as decision tables: the cases of each operation when no other operation is under way.
 
-Each table is one operation, its rows in the order in which they are tried; the outcomes of the operations that write
-say what a watcher is told. `reference` acts by these rows, and the conformance suite compares every store with that.
+Each table is one operation, and its rows are tried in order. The outcomes of the operations that write determine the
+event that a watcher gets. `reference` implements these rows, and the conformance suite compares every store with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Write(enum.Enum):
     CREATE = "the key gets its first value"
     UPDATE = "the value is replaced"
     APPEND = "the value becomes longer"
-    SKIP = "nothing: the bytes are taken for an append that was already done"
+    SKIP = "stores nothing: the server takes the bytes for an append that was already done"
 
 
 class Add(enum.Enum):
@@ -40,7 +40,7 @@ class CompareSet(enum.Enum):
     CREATE = "stores and returns the desired value"
     ECHO = "stores nothing, returns the expected value"
     SWAP = "replaces the value, returns the desired one"
-    KEEP = "returns the value that is there"
+    KEEP = "stores nothing, returns the value of the key"
 
 
 class Read(enum.Enum):
@@ -54,16 +54,16 @@ class Read(enum.Enum):
 class Look(enum.Enum):
     """How check and wait end."""
 
-    READY = "all keys are there"
+    READY = "all keys exist"
     MISSING = "no, or not in time"
 
 
 class Delete(enum.Enum):
     """The cases of delete_key and take."""
 
-    DELETE = "the key is gone"
-    NOTHING = "there was nothing to delete"
-    PRETEND = "says that it deleted what was not there"
+    DELETE = "the key is deleted"
+    NOTHING = "the key did not exist"
+    PRETEND = "answers that it deleted a key that did not exist"
 
 
 class Several(enum.Enum):
@@ -83,14 +83,14 @@ class Pop(enum.Enum):
 
 
 class Gather(enum.Enum):
-    """How a barrier ends for somebody who comes alone."""
+    """How a barrier ends for a single caller."""
 
-    RELEASE = "everybody is there"
+    RELEASE = "all callers have arrived"
     TIMED_OUT = "refused: the others did not come in time; the arrival is withdrawn"
-    COUNT_AND_RELEASE = "1 is added to the key, and that is enough"
-    COUNT_AND_TIME_OUT = "1 is added to the key, and stays there after the timeout"
+    COUNT_AND_RELEASE = "1 is added to the key, which then has world_size"
+    COUNT_AND_TIME_OUT = "1 is added to the key, and is not subtracted after the timeout"
     COUNT_ASIDE_AND_RELEASE = "1 is added to key/num_members, key/last_member is set"
-    COUNT_ASIDE_AND_TIME_OUT = "1 is added to key/num_members, and stays there after the timeout"
+    COUNT_ASIDE_AND_TIME_OUT = "1 is added to key/num_members, and is not subtracted after the timeout"
     CLOSE = "the server closes the connection"
 
 
@@ -100,7 +100,7 @@ class Count(enum.Enum):
     OWN = "the keys of this store"
     ALL = "also other keys in the same place"
     NONE = "0"
-    NO_QUEUE = "0: the name of a queue is no key"
+    NO_QUEUE = "0: the name of a queue is not a key"
 
 
 PRESENT = Atom("present", "key has a value", "the key has a value")
@@ -114,13 +114,13 @@ FITS = Atom("fits", "sum is 64 bits", "the sum of that number and the amount fit
 EXPECTS_NOTHING = Atom("expects_nothing", "expected is empty", "the expected value has no bytes")
 EQUAL = Atom("equal", "value = expected", "the key has the expected value")
 VALUES = Atom("values", "all have values", "each of the keys has a value")
-READY = Atom("ready", "all are there", "each of the keys has a value, or names a queue that is not empty")
+READY = Atom("ready", "all exist", "each of the keys has a value, or names a queue that is not empty")
 MATCHED = Atom("matched", "as many values as keys", "the two lists are equally long")
 QUEUED = Atom("queued", "queue not empty", "the queue holds a value")
 BLOCKING = Atom("blocking", "block=True", "the caller waits for a value")
-ALONE = Atom("alone", "world_size = 1", "nobody else is to come")
-SOME = Atom("some", "a key has a value", "any key has a value; init/ is one, once workers have counted themselves in")
-ENOUGH = Atom("enough", "count + 1 ≥ world_size", "with this one the key counts to world_size")
+ALONE = Atom("alone", "world_size = 1", "the barrier has no other caller")
+SOME = Atom("some", "a key has a value", "any key has a value, such as init/ after a worker has counted itself in")
+ENOUGH = Atom("enough", "count + 1 ≥ world_size", "with this caller the key reaches world_size")
 
 _NO_NUMBER = (
     {"present": False, "leading": True},
@@ -143,7 +143,7 @@ SET = DecisionTable(
 
 APPEND = DecisionTable(
     "append",
-    doc="Put bytes behind the value of a key.",
+    doc="Append bytes to the value of a key.",
     atoms=(PRESENT,),
     rows=(
         row(Write.APPEND,           present=True),
@@ -183,7 +183,7 @@ ADD_TORCH = DecisionTable(
 
 COMPARE_SET = DecisionTable(
     "compare_set",
-    doc="Replace a value if it is the expected one, and return the value that the key has then.",
+    doc="Replace a value if it is the expected one, and return the value after that.",
     cite="TCPStoreLibUvBackend.cpp:compareAndSet",
     atoms=(PRESENT, EXPECTS_NOTHING, EQUAL),
     impossible=({"present": False, "equal": True},),
@@ -197,7 +197,7 @@ COMPARE_SET = DecisionTable(
 
 GET = DecisionTable(
     "get",
-    doc="Return the values of one or several keys, once all of them have one.",
+    doc="Return the values of one or several keys when all of them have a value.",
     atoms=(VALUES,),
     rows=(
         row(Read.VALUES,            values=True),
@@ -207,7 +207,7 @@ GET = DecisionTable(
 
 GET_TORCH = DecisionTable(
     "get",
-    doc="Wait for one or several keys, then ask for their values in a second request.",
+    doc="Wait for one or several keys, then request their values.",
     cite="TCPStore.cpp:get, TCPStoreLibUvBackend.cpp:parse_get_command",
     atoms=(VALUES, READY),
     impossible=({"values": True, "ready": False},),
@@ -220,7 +220,7 @@ GET_TORCH = DecisionTable(
 
 CHECK = DecisionTable(
     "check",
-    doc="Are all keys there now?",
+    doc="Return whether all keys exist now.",
     atoms=(READY,),
     rows=(
         row(Look.READY,             ready=True),
@@ -228,15 +228,7 @@ CHECK = DecisionTable(
     ),
 )
 
-WAIT = DecisionTable(
-    "wait",
-    doc="Return once all keys are there together.",
-    atoms=(READY,),
-    rows=(
-        row(Look.READY,             ready=True),
-        row(Look.MISSING),
-    ),
-)
+WAIT = DecisionTable("wait", doc="Return when all keys exist at one moment.", atoms=CHECK.atoms, rows=CHECK.rows)
 
 DELETE_KEY = DecisionTable(
     "delete_key",
@@ -251,11 +243,7 @@ DELETE_KEY = DecisionTable(
 TAKE = DecisionTable(
     "take",
     doc="Delete the value of a key and return it, in one step.",
-    atoms=(PRESENT,),
-    rows=(
-        row(Delete.DELETE,          present=True),
-        row(Delete.NOTHING),
-    ),
+    atoms=DELETE_KEY.atoms, rows=DELETE_KEY.rows,
 )
 
 NUM_KEYS = DecisionTable(
@@ -317,7 +305,7 @@ QUEUE_POP_TORCH = DecisionTable(
 
 BARRIER = DecisionTable(
     "barrier",
-    doc="Return once world_size callers are there; it meets no key.",
+    doc="Return when world_size callers have arrived; no key is read or written.",
     atoms=(ALONE,),
     rows=(
         row(Gather.RELEASE,         alone=True),
@@ -327,7 +315,7 @@ BARRIER = DecisionTable(
 
 BARRIER_TORCH = DecisionTable(
     "barrier",
-    doc="Add 1 to the key, and return once it has reached world_size.",
+    doc="Add 1 to the key, and return when it has reached world_size.",
     cite="TCPStoreLibUvBackend.cpp:barrier",
     atoms=(PRESENT, LEADING, IN_RANGE, ENOUGH),
     impossible=({"present": False, "leading": True}, {"leading": False, "in_range": True},

@@ -1,7 +1,7 @@
-"""A store, one operation after the other: `apply(contents, operation)` -> contents after, outcome.
+"""A store that does one operation at a time: `apply(contents, operation)` -> contents after, outcome.
 
-Rule: the case of an operation is decided by its table in `operations`; here stand only the meaning of a case and the
-values that an operation looks at. Nothing waits: an operation that would have to wait for somebody else times out.
+The table of an operation in `operations` decides its case. This module defines only the effect of each case and the
+values that an operation reads. Nothing waits: an operation that would have to wait for another client times out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .operations import OPERATIONS, Add, CompareSet, Count, Delete, Gather, Look
 from .vocabulary import Change, Edition
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-DIGITS_MAX = 19  # of a 64-bit number; a longer one is not even converted
+DIGITS_MAX = 19  # digits of a 64-bit number; a longer number is not converted
 WHOLE = re.compile(rb"-?[0-9]+")
 LEADING = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")  # the number that std::stoll reads
 
 
 class Refusal(enum.Enum):
-    """How an operation says no; it has changed nothing, except where that is unknown."""
+    """The refusal of an operation, which has changed nothing unless the refusal is UNKNOWN."""
 
     TIMED_OUT = "timed out"
     NOT_A_NUMBER = "the value is not a number"
@@ -42,11 +42,10 @@ Result = None | bool | int | bytes | tuple[bytes, ...] | tuple[str, ...] | Refus
 
 @dataclass(frozen=True)
 class Contents:
-    """The keys and queues of a store. `counted_besides` and `listed_besides` are the keys of others in the same
-    place."""
+    """The keys and queues of a store; `counted_besides` and `listed_besides`: other keys in the same place."""
 
     values: Mapping[str, bytes] = field(default_factory=dict)
-    queues: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)  # none is empty
+    queues: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)  # no empty queues
     counted_besides: int = 0
     listed_besides: tuple[str, ...] = ()
 
@@ -54,7 +53,7 @@ class Contents:
         return hash((frozenset(self.values.items()), frozenset(self.queues.items()), self.counted_besides))
 
     def has(self, key: str) -> bool:
-        """Is the key there, as check and wait see it?"""
+        """Whether check and wait find the key."""
         return key in self.values or key in self.queues
 
     def with_value(self, key: str, value: bytes) -> Contents:
@@ -77,22 +76,22 @@ class Outcome:
 
 
 class Operation(ABC):
-    """A call with its arguments. `table` names its decision table; an operation of one case only has none."""
+    """A call with its arguments; `table` names its decision table, which an operation with one case does not have."""
 
     __slots__ = ()
     table: ClassVar[str]
 
-    @abstractmethod
     def look(self, contents: Contents) -> dict[str, bool]:
-        """The value of every atom that a table of this operation may have."""
+        """Returns the value of every atom that a table of this operation may have."""
+        return {}
 
     @abstractmethod
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
-        """The contents after the case, and the result for the caller."""
+        """Returns the contents after the case and the result for the caller."""
 
 
 def number(value: bytes) -> int | None:
-    """The number that a value begins with, as std::stoll reads it; None if there is none of 64 bits."""
+    """Returns the number at the start of a value, like std::stoll, or None if it has no number of 64 bits."""
     found = LEADING.match(value)
     if found is None or len(found[1].lstrip(b"+-").lstrip(b"0")) > DIGITS_MAX:
         return None
@@ -101,7 +100,7 @@ def number(value: bytes) -> int | None:
 
 
 def wrapped(sum_: int) -> int:
-    """A sum as 64-bit registers hold it."""
+    """Returns a sum modulo 2⁶⁴, as a signed number."""
     return (sum_ - INT64_MIN) % (1 << 64) + INT64_MIN
 
 
@@ -119,13 +118,19 @@ def look_at_number(contents: Contents, key: str, amount: int) -> dict[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Set(Operation):
+class OfKey(Operation):
+    """An operation whose case depends on whether its key has a value."""
+
     key: str
-    value: bytes
-    table: ClassVar[str] = "set"
 
     def look(self, contents: Contents) -> dict[str, bool]:
         return {"present": self.key in contents.values}
+
+
+@dataclass(frozen=True, slots=True)
+class Set(OfKey):
+    value: bytes
+    table: ClassVar[str] = "set"
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents.with_value(self.key, self.value), None
@@ -147,6 +152,12 @@ class Append(Operation):
         return contents.with_value(self.key, before + self.value), None
 
 
+REFUSED: Mapping[enum.Enum | None, Refusal] = {
+    Add.NOT_A_NUMBER: Refusal.NOT_A_NUMBER, Add.OVERFLOW: Refusal.OVERFLOW, Add.OUT_OF_RANGE: Refusal.OUT_OF_RANGE,
+    Add.CLOSE: Refusal.CLOSED,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class AddTo(Operation):
     key: str
@@ -157,15 +168,8 @@ class AddTo(Operation):
         return look_at_number(contents, self.key, self.amount)
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
-        match case:
-            case Add.NOT_A_NUMBER:
-                return contents, Refusal.NOT_A_NUMBER
-            case Add.OVERFLOW:
-                return contents, Refusal.OVERFLOW
-            case Add.OUT_OF_RANGE:
-                return contents, Refusal.OUT_OF_RANGE
-            case Add.CLOSE:
-                return contents, Refusal.CLOSED
+        if case in REFUSED:
+            return contents, REFUSED[case]
         before = 0 if case in (Add.CREATE, Add.RESTART) else number(contents.values[self.key]) or 0
         sum_ = wrapped(before + self.amount)
         return contents.with_value(self.key, b"%d" % sum_), sum_
@@ -215,6 +219,16 @@ def look_at_keys(contents: Contents, keys: tuple[str, ...]) -> dict[str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
+class OfKeys(Operation):
+    """An operation whose case depends on whether all its keys are there."""
+
+    keys: tuple[str, ...]
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_keys(contents, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
 class Get(Operation):
     key: str
     table: ClassVar[str] = "get"
@@ -227,12 +241,8 @@ class Get(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class MultiGet(Operation):
-    keys: tuple[str, ...]
+class MultiGet(OfKeys):
     table: ClassVar[str] = "get"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return look_at_keys(contents, self.keys)
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         if case is Read.TIMED_OUT:
@@ -241,48 +251,32 @@ class MultiGet(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Operation):
-    keys: tuple[str, ...]
+class Check(OfKeys):
     table: ClassVar[str] = "check"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return look_at_keys(contents, self.keys)
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents, case is Look.READY
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(Operation):
-    keys: tuple[str, ...]
+class Wait(OfKeys):
     table: ClassVar[str] = "wait"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return look_at_keys(contents, self.keys)
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents, None if case is Look.READY else Refusal.TIMED_OUT
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteKey(Operation):
-    key: str
+class DeleteKey(OfKey):
     table: ClassVar[str] = "delete_key"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return {"present": self.key in contents.values}
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents.without(self.key), case is not Delete.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Take(Operation):
-    key: str
+class Take(OfKey):
     table: ClassVar[str] = "take"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return {"present": self.key in contents.values}
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents.without(self.key), contents.values.get(self.key)
@@ -305,9 +299,6 @@ class NumKeys(Operation):
 class ListKeys(Operation):
     table: ClassVar[str] = "list_keys"
 
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return {}
-
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         others = contents.listed_besides if case is Count.ALL else ()
         return contents, tuple(sorted((*contents.values, *others)))
@@ -318,9 +309,6 @@ class QueuePush(Operation):
     key: str
     value: bytes
     table: ClassVar[str] = "queue_push"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return {}
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents.with_queue(self.key, (*contents.queues.get(self.key, ()), self.value)), None
@@ -350,9 +338,6 @@ class QueuePop(Operation):
 class QueueLen(Operation):
     key: str
     table: ClassVar[str] = "queue_len"
-
-    def look(self, contents: Contents) -> dict[str, bool]:
-        return {}
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
         return contents, len(contents.queues.get(self.key, ()))
@@ -406,7 +391,7 @@ def apply(
     contents: Contents, operation: Operation, edition: Edition = Edition.TRYSTATE, *,
     above: Mapping[str, tuple[Row, ...]] | None = None,
 ) -> tuple[Contents, Outcome]:  # fmt: skip
-    """Do one operation on a store's contents.
+    """Does one operation on a store's contents.
 
     Args:
         above: name of a table -> rows that are tried before the table's own, to describe a store that differs.
@@ -420,10 +405,10 @@ WRITES = (Set, Append, AddTo, CompareAndSet, MultiSet, DeleteKey, Take, QueuePus
 
 
 def apply_unanswered(contents: Contents, operation: Operation) -> tuple[Contents, Result]:
-    """Do one operation on a server of ours that is kept, and lose its answer: no write is sent twice.
+    """Does one operation on a persistent server of ours whose answer is lost: no write is sent twice.
 
-    A second `add` would count twice, and a second `take` would say that there was nothing to take. An operation that
-    only reads is sent again, and its second answer is as good as the first.
+    A second `add` would count twice, and a second `take` would report that nothing was there. An operation that only
+    reads is sent again, and its second answer is as good as the first.
     """
     after, outcome = apply(contents, operation)
     return after, Refusal.UNKNOWN if isinstance(operation, WRITES) else outcome.result
@@ -433,7 +418,7 @@ def decide(
     operation: Operation, valuation: Mapping[str, bool], tables: Mapping[str, DecisionTable],
     above: Mapping[str, tuple[Row, ...]],
 ) -> enum.Enum | None:  # fmt: skip
-    """The case that an operation is in; None if it has only one."""
+    """Returns the case of an operation, or None if it has only one."""
     for one in above.get(operation.table, ()):
         if one.matches(valuation):
             return one.then
@@ -445,7 +430,7 @@ def decide(
 def changes(
     before: Contents, operation: Operation, after: Contents
 ) -> tuple[tuple[Change, str, bytes | None, bytes | None], ...]:
-    """The events of an operation for watchers, in order: the change, the key, its value before and after."""
+    """Returns the events of an operation for watchers, in order: the change, the key, its value before and after."""
     steps: list[tuple[str, bytes | None]]
     match operation:
         case MultiSet(keys, values):

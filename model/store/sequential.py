@@ -1,4 +1,4 @@
-"""The specification that histories of a store are judged by: its reference, one operation after the other."""
+"""The specification for checking histories of a store: its reference, which does one operation at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from .vocabulary import Edition
 def specification(
     initial: Contents | None = None, edition: Edition = Edition.TRYSTATE
 ) -> Specification[Contents, Operation, Result]:
-    """The store as a sequential object; an operation that would block times out, so a timeout is right only where it
-    would."""
+    """Returns the store as a sequential object; a timeout is correct only where the operation would block."""
 
     def step(contents: Contents, operation: Operation) -> Iterable[tuple[Contents, Result]]:
         after, outcome = apply(contents, operation, edition)
@@ -24,6 +23,6 @@ def specification(
 
 
 def keys(operation: Operation) -> Iterable[str] | None:
-    """The keys that an operation names; None for one that looks at all."""
+    """Returns the keys that an operation names, or None for an operation that reads all keys."""
     named: Any = operation
     return (named.key,) if hasattr(named, "key") else getattr(named, "keys", None)

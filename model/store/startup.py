@@ -1,11 +1,11 @@
 """The start-up: every client counts itself in under `init/`, and the master waits until all have.
 
-Client 0 is the master: it serves the store, and its constructor returns when as many have counted themselves in as
-the world has. No client is told from another: one that dies after it has counted, and comes again, counts twice.
-torch 1.9 connects a second time then, for the watches. A constructor that raises closes all that it has opened.
-The timeout of the constructor is long enough: it passes only for a client that would otherwise wait for ever. Without a
-timeout (torch 1.9's kNoTimeout; in 2.13 a timeout of 0 fails at once) it never passes. The pause of 10 ms between two
-looks of the master at init/ is no step: it reads the number when it has changed.
+Client 0 is the master: it serves the store, and its constructor returns when world_size clients have counted themselves
+in. Clients are not distinguished: a client that dies after it has counted, and comes again, counts twice. torch 1.9
+then connects a second time, for the watches. A constructor that raises closes all connections that it has opened. The
+timeout of the constructor is long enough: it passes only for a client that would otherwise wait for ever. Without a
+timeout (torch 1.9's kNoTimeout; in 2.13 a timeout of 0 fails at once) it never passes. The master's pause of 10 ms
+between two reads of init/ is not a step: it reads the number when it has changed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,18 @@ class StartUps(System):
     phase = choice(StartUp, per="client")
     connected = flag(per="client", doc="the connection of its requests is open at its end (storeSocket_)")
     listening = flag(doc="the master accepts connections")
-    stopped = flag(doc="the server is gone")
+    stopped = flag(doc="the server has ended")
     frozen = flag(doc="the server accepts connections and answers nothing")
-    counter = integer(0, "client", doc="the value of init/; as many as the world has stands for more, too")
+    counter = integer(0, "client", doc="the value of init/; the size of the world also means more")
     counted = flag(per="client", doc="has counted itself in")
-    count_ins = integer(0, "client", doc="how often anybody has; as above")
-    refused = flag(doc="the server closed the connection of somebody who would change init/")
+    count_ins = integer(0, "client", doc="how often clients have counted themselves in, up to that size")
+    refused = flag(doc="the server closed the connection of a client that would change init/")
 
     def lifelines(self) -> Lifelines:
-        """The server is the master's, with the counter init/."""
+        """The master's server has the counter init/."""
         return Lifelines("server", here=("counted", "count_ins"), totals={"counter": self.world()})
 
-    @machine(StartUp, each="client")
-    def start_up(self, s: S, client: Expr) -> Any:
-        """A client's constructor."""
-        return s.phase[client]
+    start_up = machine_of(phase, "A client's constructor.")
 
     # ---- helpers
 
@@ -61,11 +58,11 @@ class StartUps(System):
         return ite(number < self.world(), number + 1, number)
 
     def overwrite(self, s: S, number: int) -> None:
-        """A client changes init/, by any request."""
+        """A client changes init/ by any request."""
         s.counter = number
 
     def fails(self, s: S, client: Expr) -> None:
-        """A constructor raises, and closes all that it has: the master's, its server too."""
+        """A constructor raises and closes its connections; the master's also closes its server."""
         s.phase[client] = StartUp.FAILED
         s.stopped = s.stopped | self.is_master(client)
         self.closes(s, client)
@@ -78,7 +75,7 @@ class StartUps(System):
         return ~s.connected[client]
 
     def is_counted(self, s: S) -> Any:
-        """The phase of a client that is counted, the master's when all are."""
+        """The phase of a client that is counted, or of the master when all are counted."""
         return StartUp.STARTED
 
     def can_die(self) -> tuple[StartUp, ...]:
@@ -97,27 +94,22 @@ class StartUps(System):
         s.when(~s.listening, any_(self.is_master(j) & (s.phase[j] == StartUp.CONNECTING) for j in s.client))
         s.listening = True
 
-    @transition(each="client", moves=[arc(StartUp.CONNECTING, StartUp.COUNTING)], cite="TCPStore.cpp: connect")
+    @transition(moves=[arc(StartUp.CONNECTING, StartUp.COUNTING)], cite="TCPStore.cpp: connect")
     def connect(self, s: S, client: Expr) -> None:
-        """A client connects; the kernel accepts for a server that is frozen."""
-        s.when(s.phase[client] == StartUp.CONNECTING, s.listening, ~s.stopped)
-        s.phase[client] = StartUp.COUNTING
+        """A client connects; for a frozen server the kernel accepts."""
+        move(s.phase, StartUp.CONNECTING, StartUp.COUNTING, s.listening, ~s.stopped, at=client)
         s.connected[client] = True
 
-    @transition(
-        each="client",
-        moves=[arc(StartUp.COUNTING, StartUp.WAITING)],
-        cite="ddp-initialisation 4.2.4: waitForWorkers",
-    )
+    @transition(moves=[arc(StartUp.COUNTING, StartUp.WAITING)], cite="ddp-initialisation 4.2.4: waitForWorkers")
     def count_in(self, s: S, client: Expr) -> None:
-        """It adds 1 to init/; the master waits for the others then."""
+        """It adds 1 to init/; the master then waits for the others."""
         s.when(s.phase[client] == StartUp.COUNTING, self.answers(s))
         s.counter = self.plus_one(s.counter)
         s.count_ins = self.plus_one(s.count_ins)
         s.counted[client] = True
         s.phase[client] = ite(self.is_master(client), StartUp.WAITING, self.is_counted(s))
 
-    @transition(each="client", cite="ddp-initialisation 4.2.4: waitForWorkers")
+    @transition(cite="ddp-initialisation 4.2.4: waitForWorkers")
     def see_all(self, s: S, client: Expr) -> None:
         """The master reads that all are counted."""
         s.when(s.phase[client] == StartUp.WAITING, self.answers(s), s.counter == self.world())
@@ -125,28 +117,25 @@ class StartUps(System):
 
     # ---- timeouts
 
-    @environment(
-        each="client", fair=True, moves=[arc(StartUp.CONNECTING, StartUp.FAILED)], cite="TCPStore.cpp: connect"
-    )
+    @environment(fair=True, moves=[arc(StartUp.CONNECTING, StartUp.FAILED)], cite="TCPStore.cpp: connect")
     def connecting_times_out(self, s: S, client: Expr) -> None:
-        """There is no server, and the timeout passes."""
+        """No server accepts connections, and the timeout passes."""
         s.when(s.phase[client] == StartUp.CONNECTING, not_(s.listening & ~s.stopped), self.may_be_late(s))
         s.when(not_(self.is_master(client)) | s.listening)
         self.fails(s, client)
 
     @transition(
-        each="client",
         moves=[may((StartUp.COUNTING, StartUp.WAITING), StartUp.FAILED)],
         cite="TCPStore.cpp: recv, got 0 bytes",
     )
     def lose_the_server(self, s: S, client: Expr) -> None:
-        """The connection ends under a client."""
+        """A client finds that its connection has ended."""
         s.when(s.stopped, s.phase[client].isin((StartUp.COUNTING, StartUp.WAITING)))
         self.fails(s, client)
 
     # ---- faults
 
-    @fault("crash", each="client", moves=[arc(BEFORE, StartUp.FAILED)])
+    @fault("crash", moves=[arc(BEFORE, StartUp.FAILED)])
     def crash(self, s: S, client: Expr) -> None:
         """A client that is not the master dies before it has started."""
         s.when(not_(self.is_master(client)), s.phase[client].isin(self.can_die()))
@@ -161,26 +150,25 @@ class StartUps(System):
 
     @fault("freeze")
     def freeze(self, s: S) -> None:
-        """The server's process is stopped: connections stay, answers do not come."""
+        """The server's process is stopped: connections stay open but answers do not arrive."""
         s.when(s.listening, ~s.stopped, ~s.frozen)
         s.frozen = True
 
-    @fault("again", each="client", moves=[arc(StartUp.STARTED, StartUp.CONNECTING)])
+    @fault("again", moves=[arc(StartUp.STARTED, StartUp.CONNECTING)])
     def come_again(self, s: S, client: Expr) -> None:
-        """A client dies after it has counted itself in, and is started once more."""
-        s.when(not_(self.is_master(client)), s.phase[client] == StartUp.STARTED)
-        s.phase[client] = StartUp.CONNECTING
+        """A client dies after it has counted itself in and is started again."""
+        move(s.phase, StartUp.STARTED, StartUp.CONNECTING, not_(self.is_master(client)), at=client)
         self.closes(s, client)
 
     @fault("overwrite", cite="TCPStore.cpp: init/ is a key like any other")
     def overwrite_low(self, s: S) -> None:
-        """Some client sets init/ to 0."""
+        """A client sets init/ to 0."""
         s.when(self.answers(s), s.counter > 0)
         self.overwrite(s, 0)
 
     @fault("overwrite", cite="TCPStore.cpp: init/ is a key like any other")
     def overwrite_high(self, s: S) -> None:
-        """Some client sets init/ to the size of the world."""
+        """A client sets init/ to the size of the world."""
         s.when(self.answers(s), s.counter < self.world())
         self.overwrite(s, self.world())
 
@@ -189,7 +177,7 @@ class StartUps(System):
     @terminal
     def at_rest(self, s: S) -> Any:
         """Every constructor has returned or raised."""
-        return all_(p.isin((StartUp.STARTED, StartUp.FAILED)) for p in s.phase)
+        return s.phase.all(StartUp.STARTED, StartUp.FAILED)
 
     def master_started(self, s: S) -> Any:
         return any_(self.is_master(j) & (s.phase[j] == StartUp.STARTED) for j in s.client)
@@ -205,31 +193,31 @@ class StartUps(System):
     @sometimes()
     def one_fails(self, s: S) -> Any:
         """A constructor raises."""
-        return any_(p == StartUp.FAILED for p in s.phase)
+        return s.phase.any(StartUp.FAILED)
 
     @sometimes(needs="crash")
     def the_master_misses_one(self, s: S) -> Any:
-        """The master's constructor raises, because a client died."""
+        """The master's constructor raises because a client died."""
         return self.master_failed(s) & s.listening
 
     @sometimes(needs="again")
     def one_counts_for_another(self, s: S) -> Any:
-        """The master's constructor returns without a client, because another came twice: this is not promised."""
-        return self.master_started(s) & ~all_(s.counted[j] for j in s.client)
+        """The master's constructor returns without a client because another counted twice (not promised)."""
+        return self.master_started(s) & ~all_(s.counted)
 
     @always(witness="the_master_starts")
     def started_means_enough_are_counted(self, s: S) -> Any:
-        """The master's constructor returns only when as many have counted themselves in as the world has."""
+        """The master's constructor returns only when world_size clients have counted themselves in."""
         return ~self.master_started(s) | (s.count_ins == self.world())
 
     @always(witness="the_master_starts")
     def only_the_start_up_counts(self, s: S) -> Any:
-        """The value of init/ is how many have counted themselves in."""
+        """The value of init/ is the number of times that clients have counted themselves in."""
         return s.counter == s.count_ins
 
     @always(witness="the_master_starts")
     def a_master_that_failed_serves_nobody(self, s: S) -> Any:
-        """The server of a master whose constructor has raised is gone."""
+        """The server of a master whose constructor has raised has ended."""
         return ~self.master_failed(s) | s.stopped
 
     @always(witness="one_fails", cite="ddp-initialisation 4.2.4: catch, closeSocket, throw")
@@ -244,7 +232,7 @@ class StartUps(System):
         died = s.stopped & ~self.master_failed(s)
         return (s.count_ins == self.world()) & waits, self.master_started(s) | died | s.frozen
 
-    @leads_to(each="client")
+    @leads_to()
     def the_constructor_ends(self, s: S, client: Expr) -> Any:
         """Every constructor that has a timeout returns or raises."""
         ended = s.phase[client].isin((StartUp.STARTED, StartUp.FAILED))
@@ -255,14 +243,14 @@ class StartUps(System):
 
 
 class Seed(StartUps, edition=Edition.SEED):
-    """torch 1.9: a master that is late goes on without a word (S19); each client connects a second time."""
+    """torch 1.9: a late master continues silently (S19); each client connects a second time."""
 
     listens = flag(per="client", doc="the connection of its watches is open at its end (listenSocket_)")
     no_timeout = flag(doc="the constructors have no timeout (kNoTimeout)")
 
-    count_in = StartUps.count_in.claiming(*StartUps.count_in.arcs, arc(StartUp.COUNTING, StartUp.WATCHING))
+    count_in = StartUps.count_in.also(arc(StartUp.COUNTING, StartUp.WATCHING))
     see_all = StartUps.see_all.claiming(arc(StartUp.WAITING, StartUp.WATCHING))
-    crash = StartUps.crash.claiming(*StartUps.crash.arcs, arc(StartUp.WATCHING, StartUp.FAILED))
+    crash = StartUps.crash.also(arc(StartUp.WATCHING, StartUp.FAILED))
 
     def is_counted(self, s: S) -> Any:
         return StartUp.WATCHING
@@ -281,68 +269,63 @@ class Seed(StartUps, edition=Edition.SEED):
         return ~s.no_timeout
 
     @environment(
-        each="client",
         fair=True,
         moves=[may(StartUp.WAITING, StartUp.WATCHING)],
         cite="ddp-initialisation 4.2.4: `if (timeout_ != kNoTimeout && elapsed > timeout_) break`",
     )
     def waiting_gives_up(self, s: S, client: Expr) -> None:
-        """Not all are counted in time: the master goes on without a word."""
+        """Not all are counted in time, and the master continues silently."""
         s.when(s.phase[client] == StartUp.WAITING, s.counter < self.world(), self.answers(s), ~s.no_timeout)
         s.phase[client] = self.is_counted(s)
 
     @transition(
-        each="client",
         moves=[arc(StartUp.WATCHING, StartUp.STARTED)],
         cite="ddp-initialisation 4.2.4: listenSocket_ = tcputil::connect(...), after waitForWorkers",
     )
     def connect_for_watches(self, s: S, client: Expr) -> None:
-        """A client connects once more, for its watches: its constructor returns."""
-        s.when(s.phase[client] == StartUp.WATCHING, s.listening, ~s.stopped)
+        """A client connects a second time, for its watches: its constructor returns."""
+        move(s.phase, StartUp.WATCHING, StartUp.STARTED, s.listening, ~s.stopped, at=client)
         s.listens[client] = True
-        s.phase[client] = StartUp.STARTED
 
     @environment(
-        each="client",
         fair=True,
         moves=[arc(StartUp.WATCHING, StartUp.FAILED)],
         cite="ddp-initialisation 4.2.4: catch, closeSocket(listenSocket_), closeSocket(storeSocket_)",
     )
     def connecting_for_watches_times_out(self, s: S, client: Expr) -> None:
-        """The server is gone before the second connection, and the timeout passes."""
+        """The server has ended before the second connection, and the timeout passes."""
         s.when(s.phase[client] == StartUp.WATCHING, s.stopped, ~s.no_timeout)
         self.fails(s, client)
 
     @environment(switch="patience", cite="ddp-initialisation 4.2.4: kNoTimeout")
     def wait_without_end(self, s: S) -> None:
         """The constructors are called without a timeout."""
-        s.when(~s.no_timeout, ~s.listening, all_(p == StartUp.CONNECTING for p in s.phase))
+        s.when(~s.no_timeout, ~s.listening, s.phase.all(StartUp.CONNECTING))
         s.no_timeout = True
 
     @terminal
     def at_rest(self, s: S) -> Any:
         """Every constructor has returned, raised, or waits without a timeout."""
-        return all_(p.isin((StartUp.STARTED, StartUp.FAILED)) for p in s.phase) | s.no_timeout
+        return s.phase.all(StartUp.STARTED, StartUp.FAILED) | s.no_timeout
 
     @sometimes(needs=("patience", "crash"))
     def one_waits_without_end(self, s: S) -> Any:
-        """The master waits for a client that has died, and has no timeout."""
+        """The master waits without a timeout for a client that has died."""
         waits = any_(self.is_master(j) & (s.phase[j] == StartUp.WAITING) for j in s.client)
         return waits & s.no_timeout & any_((s.phase[j] == StartUp.FAILED) & ~s.counted[j] for j in s.client)
 
 
 class Later(StartUps):
-    """torch since 2.0: one connection, which is for all."""
+    """torch since 2.0: one connection for everything."""
 
-    count_in = StartUps.count_in.claiming(*StartUps.count_in.arcs, arc(StartUp.COUNTING, StartUp.STARTED))
+    count_in = StartUps.count_in.also(arc(StartUp.COUNTING, StartUp.STARTED))
     see_all = StartUps.see_all.claiming(arc(StartUp.WAITING, StartUp.STARTED))
 
 
 class Torch(Later, edition=Edition.TORCH):
-    """torch 2.13: a master that is late raises; its constructor waits for a frozen server without end (S14)."""
+    """torch 2.13: a late master raises; a constructor waits for a frozen server without end (S14)."""
 
     @environment(
-        each="client",
         fair=True,
         moves=[may(StartUp.WAITING, StartUp.FAILED)],
         cite="TCPStore.cpp: waitForWorkers, x/y clients joined",
@@ -358,27 +341,23 @@ class Ours(Later, edition=Edition.TRYSTATE):
     """Ours: every answer has a deadline, and only the start-up counts."""
 
     def overwrite(self, s: S, number: int) -> None:
-        """init/ takes ADD of 1, and of 0 to read it, and no other request."""
+        """The server refuses every request for init/ except ADD of 1, and ADD of 0 to read it."""
         s.refused = True
 
-    @environment(each="client", fair=True, moves=[may(StartUp.COUNTING, StartUp.FAILED)])
+    @environment(fair=True, moves=[may(StartUp.COUNTING, StartUp.FAILED)])
     def counting_times_out(self, s: S, client: Expr) -> None:
-        """The server does not answer, and the timeout passes: every answer is waited for no longer than that."""
+        """The server does not answer, and the timeout, which limits each wait for an answer, passes."""
         s.when(s.phase[client] == StartUp.COUNTING, s.frozen)
         self.fails(s, client)
 
-    @environment(
-        each="client",
-        fair=True,
-        moves=[may(StartUp.WAITING, StartUp.FAILED)],
-    )
+    @environment(fair=True, moves=[may(StartUp.WAITING, StartUp.FAILED)])
     def waiting_times_out(self, s: S, client: Expr) -> None:
-        """Not all are counted in time, or the server does not answer: the master's constructor raises."""
+        """Not all are counted in time or the server does not answer: the master's constructor raises."""
         s.when(s.phase[client] == StartUp.WAITING)
         s.when((s.counter < self.world()) & self.answers(s) | s.frozen)
         self.fails(s, client)
 
     @sometimes(needs="overwrite")
     def an_overwrite_is_refused(self, s: S) -> Any:
-        """Somebody would change init/, and is cut off."""
+        """A client tries to change init/, and the server closes its connection."""
         return s.refused

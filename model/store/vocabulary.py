@@ -8,7 +8,7 @@ import enum
 
 
 class Edition(enum.Enum):
-    """One protocol in variants; the same properties are asked of each."""
+    """The variants of the protocol, which all have the same properties."""
 
     SEED = "torch 1.9, as the articles of 2021 describe it: one daemon, watch_key, no cancelling"
     TORCH = "torch 2.13, the libuv server: waits are cancelled, queues and barriers, no watch"
@@ -40,9 +40,9 @@ class Query(enum.IntEnum):
 
 
 class Extension(enum.IntEnum):
-    """The requests that only our client sends, after it has asked whether the server knows them.
+    """The requests that only our client sends, after it has checked that the server supports them.
 
-    Each is answered by a status byte, and then by its result or by a blob that says why not.
+    The answer to each is a status byte, followed by the result or by a blob with the reason of the refusal.
     """
 
     HELLO = 0x40
@@ -68,7 +68,7 @@ class Extension(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """The first byte of the answer to an extension; EVENT begins what a watch sends unasked."""
+    """The first byte of the answer to an extension; EVENT begins the unrequested messages of a watch."""
 
     OK = 0
     TIMED_OUT = 1
@@ -94,7 +94,7 @@ class Change(enum.IntEnum):
 class Key(enum.Enum):
     """The control states of a key."""
 
-    ABSENT = "nobody set it, or it was deleted"
+    ABSENT = "not set, or deleted"
     PRESENT = "has a value"
 
 
@@ -103,8 +103,8 @@ class Waiter(enum.Enum):
 
     IDLE = "waits for nothing"
     BLOCKED = "the request is sent, the answer is not read"
-    SATISFIED = "returned: the keys were there"
-    CANCELLING = "its time is over; the server is told"
+    SATISFIED = "returned: the keys existed"
+    CANCELLING = "its time is over; a CANCEL_WAIT is sent"
     TIMED_OUT = "raised: not in time"
     DISCONNECTED = "raised: the connection is lost"
 
@@ -116,25 +116,25 @@ class Watcher(enum.Enum):
     REGISTERING = "watch_key has not returned"
     REGISTERED = "watch_key returned; every change is on its way"
     NOTIFIED = "a callback is running"
-    LOST = "told that changes may have been missed"
+    LOST = "informed that changes may have been missed"
 
 
 class Connection(enum.Enum):
-    """A connection as its server sees it."""
+    """The server's view of a connection."""
 
     CONNECTING = "accepted, nothing read"
     VALIDATING = "part of the first request is read"
     READY = "answers requests"
     BLOCKED = "in a wait: the answer is not yet due"
-    CLOSING = "broke a rule or hung up; its traces are being removed"
-    CLOSED = "nothing of it is left"
+    CLOSING = "broke a rule or was closed by the client; its data is being removed"
+    CLOSED = "its data is removed"
 
 
 class Fragment(enum.Enum):
     """The part of an unfinished request that a server holds."""
 
     NOTHING = "the last request was whole"
-    STRANGER = "a first packet that is no VALIDATE"
+    STRANGER = "a first packet that is not a VALIDATE"
     VALIDATE = "part of a VALIDATE"
     SET = "part of a SET"
     MULTI_SET = "part of a MULTI_SET of both keys"
@@ -144,8 +144,8 @@ class Serving(enum.Enum):
     """The loop of a server."""
 
     RUNNING = "its loop runs"
-    ENDING = "told to end (its control pipe is closed); its loop has not seen it"
-    ENDED = "its loop has ended, and with it every connection"
+    ENDING = "ordered to end (its control pipe is closed); its loop has not read that yet"
+    ENDED = "its loop and all connections have ended"
     DEAD = "it died, or its thread threw"
 
 
@@ -154,7 +154,7 @@ class StartUp(enum.Enum):
 
     CONNECTING = "no server yet"
     COUNTING = "connected; not counted"
-    WAITING = "the master: counted, until all are"
+    WAITING = "the master: counted; waits until all are counted"
     WATCHING = "counted; the connection of its watches is missing"
     STARTED = "the constructor returned"
     FAILED = "the constructor raised"
@@ -171,10 +171,10 @@ class Keeping(enum.Enum):
 
 
 class Snapshot(enum.Enum):
-    """The file without history beside a journal."""
+    """The file without history next to a journal."""
 
-    NONE = "there is none"
-    WRITING = "a thread writes it, as of one moment"
+    NONE = "does not exist"
+    WRITING = "a thread writes the contents of one moment"
     WHOLE = "written and synced"
 
 
@@ -182,7 +182,7 @@ class Arrival(enum.Enum):
     """A client's place in a barrier."""
 
     AWAY = "not in the barrier"
-    ARRIVED = "counted, until all have arrived"
+    ARRIVED = "counted; waits until all have arrived"
     RELEASED = "returned: all had arrived"
     WITHDRAWN = "raised: not in time"
 

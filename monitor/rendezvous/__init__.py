@@ -1,1 +1,1 @@
-"""A real rendezvous under the model: its record followed line by line, judged, and told."""
+"""A real rendezvous on the model: its record is followed line by line, judged and reported."""

@@ -1,6 +1,6 @@
-"""The steps of each edition as a follower takes them: those that a line shows, and those that leave no trace.
+"""The steps of each edition for a follower: the steps that a line shows, and the steps without a trace.
 
-Rule: data. The steps are the model's; our runtime is followed with all of its writes, which `OursInDetail` has.
+Rule: data only. The steps are the model's; our runtime is followed with all its writes, which `OursInDetail` has.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .shared_state import Protocol
 
-ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
-# No line shows these: a store that is down records nothing, clocks and health commands are not in the state, and a
-# process that is started again is another node. No line shows a step `start_with_`: the settings are in the state.
+ROUNDS = 60_000  # modulus of the round counter: with more rounds it wraps around, like the model's
+# No line shows these faults: a store that is down records nothing, clocks and health commands are not in the state, and
+# a process that is started again is another node. No line shows a step `start_with_`: the settings are in the state.
 NOT_RECORDED = ("outage", "restart", "clock_step", "unhealthy")
 SUPPOSED = {"crashed", "stalled", "partitioned"}  # fields that a follower sets, for a node that is silent
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The steps of one edition, by how they show in a record. All are steps of a node, except `last_call`."""
+    """The steps of one edition, by their evidence in a record. All are steps of a node, except `last_call`."""
 
     edition: Edition
     system: type[System]
-    forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
-    shown: tuple[str, ...]  # leave the shared state as it is, and show all the same
-    leaves: tuple[str, ...]  # lead to the end of a process that is not killed
-    returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
+    forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table decides so
+    shown: tuple[str, ...]  # steps that do not change the shared state, but have a line
+    leaves: tuple[str, ...]  # steps that lead to the end of a process that is not killed
+    returns: Mapping[str, tuple[str, ...]]  # requests by which agents exchange data: the steps that each can be
     last_call: str = "last_call_passes"
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The faults and switches of which a record may show the effect."""
+        """The faults and switches whose effect a record may show."""
         rules = self.system.for_edition(self.edition).declarations().items()
         settings = {r.fault for name, r in rules if isinstance(r, Rule) and name.startswith("start_with_")}
         return tuple(fault for fault in fault_bounds(dict(rules)) if fault not in {*NOT_RECORDED, *settings})
 
     def writes(self, system: System) -> tuple[str, ...]:
-        """Each is one successful write of the shared state by its node; of these no node without a health command."""
+        """The steps that are one successful write of the shared state, without the steps of health commands."""
         unfit = ("leave_unhealthy", "stand_by")
         return tuple(t.name for t in written(system) if t.name not in unfit)
 
     def traceless(self, system: System) -> tuple[str, ...]:
-        """May have happened since the node's last line: its workers, its deadlines, its agent. Its own steps first."""
+        """The steps that may have happened since the node's last line, with the node's own steps first."""
         steps = sorted(system.transitions, key=lambda t: t.kind is not Kind.PROTOCOL)
         return tuple(
             t.name for t in steps
@@ -96,7 +96,7 @@ RAN = {  # the steps with which a node has a rank, a world and a master
 
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
-    """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
+    """The system of an edition for `nodes` nodes; each fault may happen, and a follower does not count faults."""
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return moves.system(edition=moves.edition, faults=dict.fromkeys(moves.faults, 1), **sizes)
 

@@ -1,26 +1,31 @@
 """The states of the model that agree with the record of one rendezvous so far, and the steps that lead to them.
 
-Theory of operation. The record shows each write of the shared state, in one order, with the connection that made it.
-It does not show a node's agent, its workers and its local copy. So a follower keeps a *set* of states: all that the
-record allows. An unseen step concerns its own node alone, so it is decided at that node's next line: a read forces
-the step that the table has for it, a write must be one step of the model from a state that is possible, a request for
-the master's address shows where the node is. Mostly one state is left; its steps are then certain (`events`).
+Theory of operation. The record shows each write of the shared state, in one order, with the connection that made it. It
+does not show a node's agent, its workers and its local copy. So a follower keeps the *set* of all states that the
+record allows. A step that the record does not show changes only its own node. The next line of this node shows whether
+the step happened. After a read, the node takes the step that its decision table prescribes for the state that it read.
+A write must be one step of the model from a possible state. A request for the master's address shows the phase of the
+node. Usually one state is left; its steps are then certain (`events`).
 
-Time has no line of its own. A heartbeat is due, a heartbeat has expired, the last call is over: each is supposed when
-a line can be explained by it, and only if enough time has passed on the recorder's clock.
+The record has no lines for the passing of time. The follower assumes three events: a heartbeat is due, a heartbeat has
+expired, the last call is over. It assumes an event only when the event explains a line and enough time has passed on
+the recorder's clock.
 
     follower = Follower(protocol, options)
     follower.feed(line)          each line of this run, in order
-    follower.nodes()             each node: phase, membership, rank, world, master; sets, where that is not decided
+    follower.nodes()             each node: phase, membership, rank, world, master; sets of values if undecided
     follower.snapshot            the state that the store holds now
-    follower.problems            what is wrong so far, each with its line (`Problem`)
-    follower.events              the steps that are certain, the oldest first (`dropped` counts those let go)
-    follower.waiting()           who waits for whom, since when, and why that does not come (`waiting.py`)
+    follower.problems            the problems so far, each with its line (`Problem`)
+    follower.events              the steps that are certain, the oldest first (`dropped` counts the discarded ones)
+    follower.waiting()           the waits of the nodes: for which node, since when, and the obstacle (`waiting.py`)
 
-Three things can go wrong. A line fits no state: the write is no step of this edition (a foreign client, a defect of
-the runtime, a record that was changed). That is a problem; the follower goes on from the value that is written, and
-marks all problems after it. There are too many states: the rest is let go, and `undecided` says so. There are too
-many nodes: they are followed no further, and `undecided` says so.
+Failures:
+
+- A line fits no state: the write is not a step of this edition (a foreign client, a defect of the runtime, a record
+  that was changed). It is reported as a problem. The follower continues from the written value. Each later problem
+  carries the place of this line, because the states are now assumptions.
+- The set has too many states. The rest is discarded, and `undecided` reports it.
+- The run has too many nodes. It is not followed further, and `undecided` reports it.
 """
 
 from __future__ import annotations
@@ -28,13 +33,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from trystate.impl.host.visible import some
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Edition, Heartbeat, Membership
 
 from ..record import PART, Line
 from .editions import EDITIONS, RAN, said_by
 from .judging import Judge, Problem
-from .known import Event, Node, Options, Runs, Trail, unrolled
+from .known import Node, Options, Runs, TakenStep, Trail, unrolled
 from .nodes import NODES_MAX, Peer
 from .possibilities import Possibilities
 from .shared_state import NodeName, NoState, Protocol, Snapshot, closes_alone, read
@@ -43,10 +49,10 @@ from .stepping import Bytes, Values
 from .waiting import NAMED_MAX, Wait, waits
 
 STATES_MAX = 512  # possible states that are kept
-EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
-SLACK_SECONDS = 0.3  # between a reading of a clock and the line that shows it
-CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so long ago
-TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
+EVENTS_MAX = 20_000  # steps that are kept for the report at the end
+SLACK_SECONDS = 0.3  # limit of the time from a reading of a clock to the line that shows it
+CACHE_SECONDS = 2.5  # limit of the age of a copy on which a torch node acts
+TOLERANCE = 0.1  # the part of an interval or window by which two clocks, and a write in transit, may differ
 RETURNS = {ordinal(phase) for phase in (AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RETURNING)}
 EXPIRED, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.NONE)
 
@@ -58,26 +64,27 @@ class Follower(Possibilities):
         self.options, self.run = options or Options(), run
         default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
         super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
-        # The editions that the record allows; of several the first is followed.
+        # The editions that the record allows; the first is followed.
         self.editions: tuple[Edition, ...] = (self.edition,)
         if protocol is Protocol.TORCH and self.options.edition is None:
             self.editions = (Edition.TORCH, Edition.TORCH_2_12)
-        self.shares = True  # torch's agents keep the store of the first master, and with it that master
-        self.version = 0  # of the key, as the recorder counts
-        self.begun = self.stopped = False  # a state was seen; there are too many nodes
+        self.shares = True  # torch's agents keep the store of the first master, and thereby its address
+        self.version = 0  # the version of the key in the recorder's count
+        self.begun = False  # a state was seen
+        self.stopped = False  # there are too many nodes
         self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
         self.lines = self.most = self.dropped = 0
         self.first = 0.0
-        self.changed = 0.0  # when the state was last written with another content than heartbeats
+        self.changed = 0.0  # time of the last write that changed more than heartbeats
         self.void: str | None = None  # the place of the first line that no state explains
         self.undecided: list[str] = []
-        self.damaged = ""  # the place of a line before that cannot be read
-        self.partial = False  # a value came past the recorder
-        self._missing = ""  # the record lacks lines, through no fault of the job's
-        self.events: deque[Event] = deque()
+        self.damaged = ""  # the place of an earlier line that cannot be read
+        self.partial = False  # a value bypassed the recorder
+        self._missing = ""  # the reason why the record lacks lines, without a fault of the job
+        self.events: deque[TakenStep] = deque()
         self.runs: deque[Runs] = deque(maxlen=EVENTS_MAX)
         self.rounds_complete = 0
-        self._calls = 0.0  # when the last call that runs began
+        self._calls = 0.0  # start of the last call that is in progress
         self._deadline: float | None = None  # the end of torch's last call, on the recorder's clock, at the earliest
         self.judge = Judge(self)
 
@@ -86,18 +93,17 @@ class Follower(Possibilities):
         return self.judge.problems
 
     def unseen(self) -> list[str]:
-        """The nodes that reach the store past the recorder: values have come past it, and no line is theirs."""
+        """The nodes that bypass the recorder: a value has bypassed it, and they have no line."""
         return [str(peer) for peer in self.roster.peers if not peer.seen] if self.partial else []
 
     def doubt(self) -> str:
-        """Why what is believed of the nodes may be wrong, though nothing is wrong with the job; empty: it is not."""
+        """The reason why the states of the nodes may be wrong without a fault of the job; empty without doubt."""
         unseen = self.unseen()
         if not unseen:
             return self._missing
-        names = ", ".join(unseen[:NAMED_MAX]) + (f" and {len(unseen) - NAMED_MAX} more" * (len(unseen) > NAMED_MAX))
         return (
-            f"the record shows {len(self.roster.peers) - len(unseen)} of {len(self.roster.peers)} nodes: {names} "
-            "reached the store past the recorder; give each node the proxy's address as its endpoint"
+            f"the record shows {len(self.roster.peers) - len(unseen)} of {len(self.roster.peers)} nodes: "
+            f"{some(unseen, NAMED_MAX)} bypassed the recorder; give each node the proxy's address as its endpoint"
         )
 
     # ---- lines
@@ -108,7 +114,7 @@ class Follower(Possibilities):
             return
         self.first = self.first or line.time
         if self.begun and line.time - self.judge.still_since > self.window:
-            self.judge.rested()  # before this line: as things were while nothing moved
+            self.judge.rested()  # before this line: with the states during the rest
         self.now, self.place = max(self.now, line.time), line.place
         self.lines += 1
         peer = self.roster.of(line.connection)
@@ -142,6 +148,7 @@ class Follower(Possibilities):
             self._shows_place(line, node)
         elif line.what in ("go", "stop"):
             peer.blocked = None
+            # An agent's wait for a key of the round ended without the key: read_timeout is over.
             if line.fields.get("why") in ("cancelled", "timeout") and PART.search(line.key):
                 self._gives_up(node)
         else:
@@ -149,9 +156,9 @@ class Follower(Possibilities):
             self._shows_place(line, node)
 
     def _refused(self, line: Line) -> None:
-        """A write that lost: its node has read the state that the store holds."""
+        """Take a lost write: its node has read the state that the store holds."""
         peer = self.roster.of(line.connection)
-        if peer is None:  # a connection that is new: the node may be known
+        if peer is None:  # a new connection, perhaps of a known node
             try:
                 wanted = read(self.protocol, line.value)
             except NoState:
@@ -168,12 +175,13 @@ class Follower(Possibilities):
         try:
             snapshot = read(self.protocol, line.value)
         except NoState as why:
-            self._unexplained(f"the value is no state: {why}")
+            self._unexplained(f"the value is not a state: {why}")
             return
-        before, gap = line.fields.get("from", line.fields["v"] - 1), self.version
+        replaced, last_seen = line.fields.get("from", line.fields["v"] - 1), self.version
         self.version = line.fields["v"]
         if snapshot is None:
             return
+        # `again`: the recorder repeats the state at the start of a file (impl/store/record/format.py).
         again = bool(line.fields.get("again"))
         if again and self.begun and snapshot == self.snapshot:
             return
@@ -185,32 +193,35 @@ class Follower(Possibilities):
             self.stopped, self.snapshot = True, previous
             return
         unseen = bool(line.fields.get("unseen"))
-        # A value that is repeated, or that came past the recorder, was written by none of its connections.
+        # A value that is repeated, or that bypassed the recorder, was not written by a recorded connection.
         peer = None if again or unseen else self.roster.writer(line.connection, previous, snapshot)
         if again:
             if self.begun:
                 self._lacks(f"{self.place}: the state was written in lines that the recorder has lost")
             self._adopt(snapshot, guess=True)
         elif unseen:
+            # Only some nodes use the proxy's address. The states of the others cannot be followed.
             if not self.partial:
-                self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
-                self.undecided.append(f"{self.place}: a value came past the recorder")
+                self.judge.note("the value bypassed the recorder: the steps that led to it are not in the record")
+                self.undecided.append(f"{self.place}: a value bypassed the recorder")
             self.partial = True
             self._adopt(snapshot, guess=True)
-        elif before != gap:
-            self._gap(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
+        elif replaced != last_seen:
+            # A line of the record was lost or removed: the recorder counts each write of the key.
+            self._gap(f"lines are missing: version {replaced} was replaced, and {last_seen} is the last one before")
             self._adopt(snapshot, guess=True)
         elif snapshot.version > previous.version + 1:
+            # The same by our state's own count, which a write past the recorder increments as well.
             last = previous.version
             self._gap(f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one")
             self._adopt(snapshot, guess=True)
         elif peer is None and snapshot.draining - previous.draining:
             self._drained(snapshot, snapshot.draining - previous.draining)
         elif peer is None and closes_alone(previous, snapshot):
-            self.judge.note(f"{snapshot.said or 'it was closed'}: by an operator, who is no node")
+            self.judge.note(f"{snapshot.closed}: by an operator, who is not a node")
             self._adopt(snapshot)
         elif peer is None:
-            self._unexplained("the writer is none of the nodes that the state lists")
+            self._unexplained("the writer is not one of the nodes that the state lists")
             self._adopt(snapshot)
         else:
             peer.last = peer.saw = self.now
@@ -220,19 +231,17 @@ class Follower(Possibilities):
         self._timed(previous, snapshot)
 
     def _timed(self, previous: Snapshot, snapshot: Snapshot) -> None:
-        """The times since which the state is as it is, and since which a last call runs."""
+        """Update the times of the last change of the state and of the start of a last call."""
         if (snapshot.members, snapshot.complete, snapshot.closed) != (
             previous.members,
             previous.complete,
             previous.closed,
         ):
             self.changed = self.now
-        calling = snapshot.terms is not None and not snapshot.complete
-        calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
-        self._calls = (self._calls or self.now) if calling else 0.0
+        self._calls = (self._calls or self.now) if snapshot.calling else 0.0
 
     def _gap(self, why: str) -> None:
-        """Writes are missing: those of a line that cannot be read, or the record was changed."""
+        """Note missing writes: their lines cannot be read, or the record was changed."""
         if self.damaged:
             self._lacks(f"{self.place}: {why}, and {self.damaged} cannot be read")
         else:
@@ -244,7 +253,7 @@ class Follower(Possibilities):
             self.undecided.append(why)
 
     def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
-        """An operator has marked a node of ours; the operator is no node itself."""
+        """Explain a write in which an operator, which is not a node, has marked a node of ours."""
         wanted = self.lens.wanted(snapshot, self.roster)
         found: dict[Bytes, Trail | None] = {}
         for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):
@@ -260,34 +269,33 @@ class Follower(Possibilities):
     def _explain(self, peer: Peer, previous: Snapshot, snapshot: Snapshot) -> None:
         node, wanted = self.roster.index(peer.who), self.lens.wanted(snapshot, self.roster)
         foreign = self.roster.foreign(previous.beats, snapshot, peer) if self.begun else []
+        # A node renews only its own heartbeat (dynamic_rendezvous.py: _keep_alive), so no step explains this write.
         if foreign:
             self._unexplained(f"{peer} writes the heartbeat of {foreign[0]}: no node does that")
             self._adopt(snapshot)
             return
         self._awake(node)
-        before = dict(self.states)
-        if self._explains(peer, previous, snapshot, before) or self._beats_before_it_tells(node, wanted, before):
+        believed = dict(self.states)
+        if self._explains(peer, previous, snapshot, believed) or self._beats_before_it_tells(node, wanted, believed):
             return
-        if snapshot.closed and Edition.TORCH_2_12 in self.editions[1:] and self._leads_anew(node, before):
-            self.states = before
-            self._becomes(Edition.TORCH_2_12)
-            before = dict(self.states)
-            if self._explains(peer, previous, snapshot, before):
+        # A node that becomes rank 0 after another master has no store: torch up to 2.12 fails an assertion there, and
+        # the node closes the rendezvous. The record is then of that edition.
+        if snapshot.closed and Edition.TORCH_2_12 in self.editions[1:] and self._leads_anew(node, believed):
+            believed = self._became(Edition.TORCH_2_12, believed)
+            if self._explains(peer, previous, snapshot, believed):
                 self.editions = (Edition.TORCH_2_12,)
                 self.judge.note("the release is one of torch 2.5 to 2.12: no later one ends so")
                 return
-            self.states = before
-            self._becomes(Edition.TORCH)
-            before = dict(self.states)
+            believed = self._became(Edition.TORCH, believed)
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
-        self.states = before
+        self.states = believed
         self._adopt(snapshot, guess=True)
 
     def _explains(self, peer: Peer, previous: Snapshot, snapshot: Snapshot, before: dict[Bytes, Trail | None]) -> bool:
-        """Whether the write is a step of the edition; the states are then those after it."""
+        """Whether the write is a step of the edition; the states are then the ones after it."""
         node, wanted = self.roster.index(peer.who), self.lens.wanted(snapshot, self.roster)
-        for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
+        for ends in (True, False):  # close to its end, a last call is over by one clock and not by another
             self.states = dict(before)
             self._age(node, ends)
             self._silence(previous, snapshot, node)
@@ -303,7 +311,7 @@ class Follower(Possibilities):
         return False
 
     def _leads_anew(self, node: int, states: Iterable[Bytes]) -> bool:
-        """The node returns as rank 0, and was led by another before: torch 2.12 and 2.13 differ in that alone."""
+        """Whether the node returns as rank 0 after another master: only there torch 2.12 and 2.13 differ."""
         get, returning = self.stepper.get, AgentPhase.RETURNING
         return all(
             self.lens.phase(s, node) is returning
@@ -312,15 +320,16 @@ class Follower(Possibilities):
             for s in states
         )
 
-    def _becomes(self, edition: Edition) -> None:
-        """The states are of another edition from now on."""
-        self.edition, self.moves = edition, EDITIONS[edition]
+    def _became(self, edition: Edition, states: dict[Bytes, Trail | None]) -> dict[Bytes, Trail | None]:
+        """Follow another edition from now on; returns these states as its states."""
+        self.states, self.edition, self.moves = states, edition, EDITIONS[edition]
         self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
+        return dict(self.states)
 
     def _tried(
         self, names: Iterable[str], node: int, wanted: Shown
     ) -> tuple[dict[Bytes, Trail | None], list[tuple[Bytes, str]]]:
-        """The states after a write, each with the steps to it; and the states before it with the step that it was."""
+        """The states after a write, each with its steps, and the states before it, each with the step of the write."""
         found: dict[Bytes, Trail | None] = {}
         taken: list[tuple[Bytes, str]] = []
         for state, trail in self.states.items():
@@ -333,7 +342,7 @@ class Follower(Possibilities):
         return found, taken
 
     def _beats_before_it_tells(self, node: int, wanted: Shown, before: dict[Bytes, Trail | None]) -> bool:
-        """A node of torch's has the master's address, and beats before it tells its number of workers."""
+        """Explain a heartbeat of a torch node between its read of the master's address and its number of workers."""
         at, expanded = ("phase", (node,)), self.states
         late = {s: trail for s, trail in before.items() if self.lens.phase(s, node) is AgentPhase.EXCHANGING}
         self.states = {self.stepper.put(s, {at: ordinal(AgentPhase.CONNECTING)}): t for s, t in late.items()}
@@ -345,7 +354,7 @@ class Follower(Possibilities):
         return bool(found)
 
     def _gives_up(self, node: int) -> None:
-        """A wait at the store has lasted for read_timeout, and its client takes it back; it did not beat meanwhile."""
+        """A wait at the store has lasted for read_timeout and its client cancels it; the node sent no heartbeat."""
         if "wait_times_out" not in self.traceless:
             return
         if self.roster.age(node, self.now) >= self.window * (1 + TOLERANCE):
@@ -354,12 +363,13 @@ class Follower(Possibilities):
         self.each(("wait_times_out",), node, keep=False)
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
-        """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
+        """The writes that may have led to this state; fields of ours that the model omits exclude some."""
         if self.protocol is Protocol.TORCH:
             return self.writes
-        left_out = set() if snapshot.failed else {"close_as_failed", "leave_and_close"}
-        terms, names = previous.terms, self.writes
-        if terms is None or not 0 <= terms.restarts <= previous.spent:
+        failed = snapshot.closed is not None and snapshot.closed.verdict == "failed"
+        left_out = set() if failed else {"close_as_failed", "leave_and_close"}
+        settings, names = previous.settings, self.writes
+        if settings is None or not 0 <= settings.max_restarts <= previous.spent:
             left_out.add("leave_and_close")
         if snapshot.done > previous.done:
             names = ("mark_closed", "close_as_failed", "mark_done") if snapshot.closed else ("mark_done",)
@@ -368,37 +378,37 @@ class Follower(Possibilities):
         return tuple(name for name in names if name not in left_out)
 
     def _age(self, node: int, ends: bool) -> None:
-        """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
+        """Apply effects of time on which the write may depend: a heartbeat is due, the last call is over.
 
-        `ends`: it is over as soon as it may be; else only when it must be.
+        `ends`: the last call is over as soon as it may be; otherwise only when it must be.
         """
-        # A node of ours beats again as soon as the answer to a heartbeat is lost, which a record does not show.
+        # A node of ours writes another heartbeat when the answer to one is lost, which a record does not show.
         due = self.protocol is Protocol.OURS
         if due or self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
             self.always("heartbeat_ages", node)
-        terms, deadline = self.snapshot.terms, self._deadline
-        if terms is not None:
-            length = terms.rescale if self.snapshot.round else terms.last_call
-            sign = -1 if ends else 1
-            over = self._calls and self.now - self._calls >= length * (1 + sign * TOLERANCE) + sign * SLACK_SECONDS
+        settings, deadline = self.snapshot.settings, self._deadline
+        if settings is not None:
+            length = settings.rescale_timeout if self.snapshot.round else settings.last_call_timeout
+            earliest, latest = length * (1 - TOLERANCE) - SLACK_SECONDS, length * (1 + TOLERANCE) + SLACK_SECONDS
+            over = self._calls and self.now - self._calls >= (earliest if ends else latest)
         else:
             over = deadline is not None and self.now >= deadline + (-SLACK_SECONDS if ends else SLACK_SECONDS)
         if over:
             self.change(self._call_over)
 
     def _call_over(self, state: Bytes) -> Bytes:
-        """The last call ends, maybe before each node has polled: the model leaves that out, for its calls are long."""
+        """End the last call, perhaps before each node has polled, which cannot happen in the model's long calls."""
         after = self.stepper.step(self.moves.last_call, self.stepper.at(state))
         if after is None and self.stepper.get(state, "deadline") == ordinal(Deadline.RUNNING):
             after = self.stepper.put(state, {("deadline", ()): ordinal(Deadline.PASSED)})
         return after or state
 
     def _silence(self, previous: Snapshot, snapshot: Snapshot, writer: int) -> None:
-        """Nodes that the writer has dropped had no heartbeat for the window, if that much time has passed."""
+        """Expire the heartbeats of nodes that the writer has dropped, if the window has passed."""
         for who in previous.beats:
             node = self.roster.index(who)
             age = self.roster.age(node, self.now)
-            closes = self.protocol is Protocol.OURS and snapshot.closed and not previous.closed
+            closes = self.protocol is Protocol.OURS and bool(snapshot.closed) and not previous.closed
             vanished = (who not in snapshot.beats or closes) and node != writer
             known = self.protocol is Protocol.TORCH and self.roster.peers[node].ahead is not None
             surely = known and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
@@ -419,32 +429,33 @@ class Follower(Possibilities):
     # ---- what other lines show
 
     def _reads(self, node: int) -> None:
-        """A node that tries goes on as its table says of the state that it has read.
+        """Take the step that the table has for a joining node and the state that it has read.
 
-        A node that runs may stop its workers for a newcomer; that is left to its next write.
+        A running node may stop its workers for a newcomer; that is decided at its next write.
         """
         self.each(self.moves.forced, node, keep=False)
 
     def _awake(self, node: int) -> None:
-        """A node with a line is up. One that seemed dead was not: its connections had ended."""
+        """A node with a line is alive. If it seemed dead, only its connections had ended."""
         if any(self.stepper.get(state, "stalled", node) for state in self.states):
             self.always("resume", node)
         if any(self.stepper.get(state, "crashed", node) for state in self.states):
             self.change(lambda state: self.stepper.put(state, {("crashed", (node,)): 0}))
 
     def _gone(self, node: int) -> None:
-        """The last connection of a node has closed: torch's process has ended. Ours may connect again."""
+        """Take the end of a node's last connection: a torch process has ended, a node of ours may connect again."""
         if self.protocol is Protocol.OURS:
             return
         before = self.states
         self.each(self.moves.leaves, node)
+        # If no step lets the node end in order, its process was killed.
         left = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is AgentPhase.LEFT}
         self.states = left or before
         if not left:
             self.always("crash", node)
 
     def without_the_gone(self) -> list[Bytes]:
-        """The possible states, where each node without a connection has crashed."""
+        """The possible states in which each node without a connection has crashed."""
         gone = [k for k, peer in enumerate(self.roster.peers) if peer.gone is not None]
         out = list(self.states)
         for k in gone:
@@ -452,7 +463,7 @@ class Follower(Possibilities):
         return [self.refilled(state) for state in out]
 
     def _shows_place(self, line: Line, node: int) -> None:
-        """A key below the round's prefix, by which agents tell each other master and rank."""
+        """Take a request for a key below the round's prefix, by which agents exchange the master and the ranks."""
         found = PART.search(line.key)
         if found is None:
             return
@@ -461,19 +472,19 @@ class Follower(Possibilities):
             return
         before = self.states
         if name == "set" and self.shares and self._leads_anew(node, before):
-            self.editions = (self.edition,)
+            self.editions = (self.edition,)  # a later master publishes its address, which torch up to 2.12 cannot
         kept = self._returned(name, node, goal)
         if not kept and "MASTER_ADDR" in found["rest"] and Edition.TRYSTATE not in self.editions:
             kept = self._returned_alone(name, node, goal, before)
-        if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
+        if not kept and name == "ranks":  # rank 0 writes all ranks before it reads its own
             self.states = before
             return
-        if not kept and self.void is not None:  # the belief about the node is wrong since then
+        if not kept and self.void is not None:  # the states of the node have been wrong since the unexplained line
             self.states = before
             self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
             return
         if not kept:
-            self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
+            self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: its node has not joined a round")
             return
         self.states = kept
         if name == "role":
@@ -481,14 +492,14 @@ class Follower(Possibilities):
             self.roster.peers[node].rank = int(tail) if tail.isdecimal() and len(tail) < 9 else None
 
     def _returned(self, name: str, node: int, goal: AgentPhase) -> dict[Bytes, Trail | None]:
-        """The states in which the node is where such a request shows it."""
+        """The states in which the node has the phase that such a request shows."""
         self.each(self.moves.returns[name], node)
         return {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
 
     def _returned_alone(
         self, name: str, node: int, goal: AgentPhase, before: dict[Bytes, Trail | None]
     ) -> dict[Bytes, Trail | None]:
-        """The same of a node that knows no master of an earlier round, though it ran in one: no store is shared."""
+        """Like `_returned`, but the node has kept no master of an earlier round: the rounds share no store."""
         self.states = before
         self.change(lambda state: self.stepper.put(state, {("master", (node,)): 0}))
         kept = self._returned(name, node, goal)
@@ -496,13 +507,13 @@ class Follower(Possibilities):
             self.shares = False
             if self.options.edition is None:
                 self.editions = (Edition.TORCH, Edition.TORCH_2_12)
-            self.judge.note("each round has a master's store of its own: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+            self.judge.note("each round has its own store at its master: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
         if not kept:
             self.states = before
         return kept
 
     def _forgets(self, state: Bytes) -> Bytes:
-        """Nodes on their way to a round know no master, where no store is shared."""
+        """Remove the kept master of each node that joins a round, because the rounds share no store."""
         row = self.stepper.row
         masters = row(state, "master")
         old = [k for k, phase in enumerate(row(state, "phase")) if phase in RETURNS and masters[k]]
@@ -511,11 +522,11 @@ class Follower(Possibilities):
     # ---- what is certain
 
     def _settle(self) -> None:
-        """After a line: judge, tell the steps that are certain, and keep the set small."""
+        """Judge after a line, report the steps that are certain, and keep the set small."""
         if not self.shares:
             self.change(self._forgets)
         if len(self.states) > STATES_MAX:
-            text = f"{self.place}: more than {STATES_MAX} possible states: the rest is let go"
+            text = f"{self.place}: more than {STATES_MAX} possible states: the rest is discarded"
             self.undecided += [text] if not self.undecided else []
             self.states = dict(list(self.states.items())[:STATES_MAX])
         self.most = max(self.most, len(self.states))
@@ -527,7 +538,7 @@ class Follower(Possibilities):
                     self._certain(event, state)
                 self.states = {state: None}
 
-    def _certain(self, event: Event, state: Bytes) -> None:
+    def _certain(self, event: TakenStep, state: Bytes) -> None:
         self.events.append(event)
         if len(self.events) > EVENTS_MAX:
             self.events.popleft()
@@ -543,7 +554,7 @@ class Follower(Possibilities):
         if event.step in RAN[self.protocol]:
             self.runs.append(self._runs(event, state, node))
 
-    def _runs(self, event: Event, state: Bytes, node: int) -> Runs:
+    def _runs(self, event: TakenStep, state: Bytes, node: int) -> Runs:
         get = self.stepper.get
         master = get(state, "master", node)
         name = str(self.roster.peers[master - 1]) if 0 < master <= len(self.roster.peers) else "none"
@@ -551,8 +562,8 @@ class Follower(Possibilities):
         return Runs(event.time, event.round, event.node, get(state, "saw_rank", node), world, name)  # type: ignore[arg-type]
 
     def finish(self) -> None:
-        """The record is over: ask whether what is still open can be kept, unless everybody has gone before."""
-        self.judge.finish()
+        """End the record: check whether open promises can be kept, unless all nodes have left before."""
+        self.judge.rested()
         if self.unseen():
             self.undecided.append(self.doubt())
 
@@ -563,18 +574,17 @@ class Follower(Possibilities):
     # ---- nodes and settings that a state shows
 
     def _know(self, previous: Snapshot, snapshot: Snapshot) -> bool:
-        """Take in new nodes, and the settings; False: there are too many."""
+        """Add new nodes and the settings; False: the run has too many nodes."""
         self._deadline = self._ends(previous)
         for who in self.roster.unknown(snapshot):
             if len(self.roster.peers) >= NODES_MAX and not self.forget_the_gone():
-                text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed from here on"
+                text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed any further"
                 self.undecided += [text] if text not in self.undecided else []
                 return False
             self.insert(self.roster.add(who, self.now))
-        if snapshot.terms is not None:
-            terms = snapshot.terms
-            self.interval, self.window = terms.interval, terms.interval * terms.attempts
-            self._resize(terms.low, terms.high)
+        if (settings := snapshot.settings) is not None:
+            self.interval, self.window = settings.keep_alive_interval, settings.expiry_seconds
+            self._resize(settings.min_nodes, settings.max_nodes)
         elif self.options.high is None:
             self._infer(previous, snapshot)
         return True
@@ -584,9 +594,11 @@ class Follower(Possibilities):
         return None if previous.deadline is None else previous.deadline + min(ahead, default=0.0)
 
     def _infer(self, previous: Snapshot, snapshot: Snapshot) -> None:
-        """min:max, as torch's state shows them: a deadline is set with min nodes, a round is full with max."""
+        """Infer min:max from torch's states: a deadline is set at min nodes, and a round is full at max nodes."""
         size, was = len(snapshot.listed(Membership.PARTICIPANT)), len(previous.listed(Membership.PARTICIPANT))
         low, high = self.low, self.high
+        # torch sets the deadline of the last call when min nodes have joined, completes a round at once with max nodes,
+        # and puts a newcomer on the redundancy list only if the round is full (dynamic_rendezvous.py).
         if size > was and not snapshot.complete and snapshot.deadline is not None and previous.deadline is None:
             low = low or size
         if size > was and snapshot.complete and not previous.complete:
@@ -602,8 +614,8 @@ class Follower(Possibilities):
             self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
 
     def _begin_again(self, why: str) -> None:
-        """The shared state is another one: its nodes begin anew."""
-        self.judge.note(f"the shared state begins anew: {why}")
+        """Start again with another shared state."""
+        self.judge.note(f"the shared state starts again: {why}")
         alive: Values = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
         size = self.stepper.columns["member"].shape[0]
         absent: Values = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
@@ -618,7 +630,7 @@ class Follower(Possibilities):
         self.judge.unexplained(why)
 
     def _adopt(self, snapshot: Snapshot, *, guess: bool = False) -> None:
-        """Go on from what is written, with what was believed of the rest, or a guess."""
+        """Continue from the written state; the other fields keep their values, or are guessed."""
         wanted = self.lens.wanted(snapshot, self.roster)
 
         def adopted(state: Bytes) -> Bytes:
@@ -627,14 +639,14 @@ class Follower(Possibilities):
 
         self.change(adopted)
 
-    # ---- what is known now
+    # ---- the present state
 
     def waiting(self) -> list[Wait]:
-        """Each node that lives and waits."""
+        """The wait of each living node that waits."""
         return list(waits(self))
 
     def nodes(self) -> dict[NodeName, Node]:
-        """Each node that is not forgotten, as far as it is decided."""
+        """Each node that is not forgotten, with the values that are possible."""
         get, out = self.stepper.get, {}
         for k, peer in enumerate(self.roster.peers):
             masters = {get(s, "master", k) for s in self.states}

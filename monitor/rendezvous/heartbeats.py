@@ -1,10 +1,10 @@
-"""The keep-alive settings of torch's nodes, read from the heartbeats of a record: torch's states have none of them.
+"""The keep-alive settings of torch's nodes, inferred from the heartbeats of a record: torch's states lack them.
 
-Theory of operation. A node of torch's renews its heartbeat when it is older than the interval, in whole seconds. So no
-renewal comes earlier, by the clock of the node that writes it, and the earliest of several come soon after it. The
-interval times the attempts is the window: a heartbeat that is older is dropped with the next write of another node. So
-the oldest one that a writer has kept is younger than the window, and the youngest one that was dropped is older. Where
-the record does not decide, torch's defaults hold.
+Theory of operation. A torch node renews its heartbeat when it is older than the interval, in whole seconds. So no
+renewal comes earlier, by the clock of its writer, and the earliest of several come soon after it. The interval times
+the attempts is the window: an older heartbeat is dropped with the next write of another node. So the oldest heartbeat
+that a writer has kept is younger than the window, and the youngest dropped one is older. If the record does not decide,
+torch's defaults are used.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .shared_state import NodeName, NoState, Protocol, Snapshot, identify, read
 
 RUNS_MAX = 64
 SEVERAL = 3  # renewals that show the interval
-CACHE_SECONDS = 2.5  # a node may write what it has read, and swept, so long ago
+CACHE_SECONDS = 2.5  # limit of the age of a copy that a torch node writes back
 INTERVAL, ATTEMPTS = Options().interval, Options().attempts
 
 
 @dataclass(slots=True)
-class Heard:
+class RunHeartbeats:
     """The heartbeats of one rendezvous."""
 
     last: Snapshot = field(default_factory=Snapshot)
-    shortest: list[float] = field(default_factory=list)  # of the times between two heartbeats of a node, the least
-    shown: dict[NodeName, float] = field(default_factory=dict)  # the time of the line that has the newest one
-    nodes: dict[int, NodeName] = field(default_factory=dict)  # of the connections
+    shortest: list[float] = field(default_factory=list)  # the shortest times between two heartbeats of a node
+    shown: dict[NodeName, float] = field(default_factory=dict)  # the time of the line with the newest heartbeat
+    nodes: dict[int, NodeName] = field(default_factory=dict)  # the node of each connection
     kept: float = 0.0  # the oldest heartbeat that another node has left in the state
     dropped: float = math.inf  # the youngest one that another node has dropped
 
     def take(self, line: Line, snapshot: Snapshot) -> None:
-        """The next state."""
+        """Take the next state."""
         last, self.last = self.last, snapshot
         newer = [who for who, at in snapshot.beats.items() if at > last.beats.get(who, math.inf)]
         same = replace(snapshot, beats={}, deadline=None) == replace(last, beats={}, deadline=None)
@@ -55,7 +55,7 @@ class Heard:
                 self.shown[who] = line.time
 
     def options(self, given: Options) -> Options:
-        """The settings that were not given, as far as the record shows them; else torch's defaults."""
+        """The given settings, completed by the ones that the record shows, or by torch's defaults."""
         interval = given.interval or self._interval()
         attempts = given.attempts or self._attempts(interval)
         return replace(given, interval=interval, attempts=attempts, shown=not (given.interval and given.attempts))
@@ -76,8 +76,8 @@ class Heard:
 
 
 def heard(lines: Iterable[Line | Flaw], given: Options) -> dict[str, Options]:
-    """The settings of each rendezvous of torch's in a record, by the key of its state; 0 in `given` was not given."""
-    found: dict[str, Heard] = {}
+    """The settings of each torch rendezvous in a record, by the key of its state; 0 in `given` means not given."""
+    found: dict[str, RunHeartbeats] = {}
     for line in lines:
         if isinstance(line, Flaw) or line.what != "write" or line.fields.get("again"):
             continue
@@ -89,5 +89,5 @@ def heard(lines: Iterable[Line | Flaw], given: Options) -> dict[str, Options]:
         except NoState:
             continue
         if snapshot is not None:
-            found.setdefault(line.key, Heard()).take(line, snapshot)
+            found.setdefault(line.key, RunHeartbeats()).take(line, snapshot)
     return {key: each.options(given) for key, each in found.items()}

@@ -1,13 +1,13 @@
-"""The problems of a run: properties that do not hold, promises that nothing can keep any more, lines that fit nothing.
+"""The problems of a run: violated properties, promises that cannot be kept any more, and lines that fit no state.
 
-Theory of operation. An invariant is violated when it fails in each possible state. Those in `HARM` are reported;
-others (`PASSING`) fail for moments in ordinary restarts of torch, and are reported if asked for. A property is looked
-at again only when a field that it reads has changed, and its answers are remembered.
+Theory of operation. An invariant is violated when it fails in each possible state. A violation is always reported if
+the property is in `HARM`. Other properties fail briefly in ordinary restarts of torch, so they are reported only on
+request. A property is evaluated again only when a field that it reads has changed. Its answers are cached.
 
-A promise (`leads to`) that is open is asked when nothing but heartbeats has happened for as long as a heartbeat
-lives, and at the end of the record: a search over all that the living nodes can still do by themselves, without a new
-fault. If the search ends and finds no way, the promise is broken for good; if it reaches its limit, it is not
-decided.
+An open promise (`leads to`) is checked at the end of the record. It is also checked when only heartbeats have happened
+for a time as long as the lifetime of a heartbeat. The check searches all steps that the living nodes can still do by
+themselves, without a new fault. If the search ends without reaching the goal, the promise is broken permanently. If the
+search reaches its limit, the promise is undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trystate.model.language.properties import Property
 from trystate.model.language.transitions import Kind
 from trystate.model.rendezvous.vocabulary import Membership
 
-from .known import Event, unrolled
+from .known import TakenStep, unrolled
 from .nodes import Peer
 from .shared_state import NodeName, Snapshot
 from .signatures import name_of
@@ -37,40 +37,39 @@ if TYPE_CHECKING:
 HARM = ("agree_on_world", "agree_on_master", "never_two_groups", "at_most_max")
 STAYS, EXPELLED = "live_nodes_stay", "connecting-node-expelled"
 STEPS = ("closing_is_earned", STAYS)  # properties of one step
-RESTARTS_MAX = 3  # full rounds, one after the other, that begin beside the same node that waits
-# Of the agent's properties, those whose violation the store shows.
+RESTARTS_MAX = 3  # full rounds, one after the other, that begin while the same node waits
+# The properties of the agent whose violation the store shows.
 CLOSED, UNANSWERED = "restarts_left_are_used", "everybody_gets_an_answer"
-PASSING = ("ranks_are_ordered", "ranks_are_dense", "at_least_min", "deadline_iff_last_call", "listed_means_heartbeat")
 PROBLEMS_MAX = 1_000
 SEARCH_STATES_MAX = 3_000
-SEARCH_SECONDS_MAX = 5.0  # of computing: a busy machine decides as much as an idle one
-STEPS_KEPT = 400  # since the round began, to name a finding
-WAITS_MAX = 8  # that are kept with a promise that nothing can keep
-DECIDES = " → "  # in the name of a part of a guard: an operator, and its decision
-NEAREST = 3  # legal steps that are shown beside a line that is none
+SEARCH_SECONDS_MAX = 5.0  # processor time: a busy machine decides as much as an idle one
+STEPS_KEPT = 400  # steps since the round began, by which a finding is named
+WAITS_MAX = 8  # waits that are kept with a broken promise
+DECIDES = " → "  # separates an operator and its decision in the name of a part of a guard
+NEAREST = 3  # legal steps that are shown with an illegal line
 BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "give_notice")  # a round, or its end
 STILL = ("phase", "crashed", "complete", "closed", "round", "master")  # fields that stay while nothing moves
-BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
+BEATING = ("keep_alive", "heartbeat_ages")  # steps of living nodes that no promise depends on
 
 
 @dataclass(slots=True)
 class Problem:
-    """Something wrong, and the line that shows it first. `kind`: violated, hopeless, unexplained, passing, note."""
+    """A problem and the line that shows it first. `kind`: violated, hopeless, unexplained, passing, note."""
 
     kind: str
     time: float
     place: str
     text: str
-    name: str = ""  # of the property
+    name: str = ""  # name of the property
     finding: Finding | None = None
     nodes: tuple[str, ...] = ()
     until: float | None = None  # the time of the line from which on it holds again
-    steps: tuple[str, ...] = ()  # since the round began
-    nearest: tuple[str, ...] = ()  # legal steps, and what forbids each
-    waits: tuple[str, ...] = ()  # those of the nodes, where nothing can end them
-    after: str = ""  # the place of an unexplained line before: then it is what was believed, not what was seen
-    cause: Finding | None = None  # the finding of which this one is a consequence
-    doubt: str = ""  # the record lacks lines that may explain it: it is not decided
+    steps: tuple[str, ...] = ()  # the steps since the round began
+    nearest: tuple[str, ...] = ()  # legal steps, and the condition that forbids each
+    waits: tuple[str, ...] = ()  # the nodes' waits that nothing can end
+    after: str = ""  # the place of an earlier unexplained line, after which the states are assumptions
+    cause: Finding | None = None  # the finding that caused this one
+    doubt: str = ""  # the record lacks lines that may explain it, so it is undecided
 
     @property
     def harm(self) -> bool:
@@ -94,21 +93,19 @@ class Judge:
         self.follower = follower
         self.problems: list[Problem] = []
         self.let_go = 0
-        self.still_since = 0.0  # since when nothing but heartbeats has happened
-        self.open: dict[
-            str, tuple[tuple[int, ...], ...]
-        ] = {}  # promises that are open and nothing can keep: of these nodes
+        self.still_since = 0.0  # the time since which only heartbeats have happened
+        self.open: dict[str, tuple[tuple[int, ...], ...]] = {}  # broken promises, and the nodes that they are about
         self._still: tuple[bytes, ...] = ()
         self._still_place = ""
-        self._asked: tuple[bytes, ...] | None = None  # for which stillness the promises were asked
+        self._asked: tuple[bytes, ...] | None = None  # the rest at which the promises were checked
         self._failing: dict[str, Problem] = {}
         self._last: tuple[Bytes, ...] = ()
         self._steps: list[str] = []
-        self._waited: dict[NodeName, int] = {}  # beside how many full rounds, one after the other, a node has waited
+        self._waited: dict[NodeName, int] = {}  # number of consecutive full rounds during which a node has waited
         self.rebuilt()
 
     def rebuilt(self) -> None:
-        """The system has another size."""
+        """Adapt to another size of the system."""
         stepper = self.follower.stepper
         self._memories = {
             p.name: _Memory(tuple(sorted({stepper.columns[name].at for name in _fields(p.exprs[0])})), p.exprs[0])
@@ -122,7 +119,7 @@ class Judge:
     # ---- as the lines come
 
     def look(self) -> None:
-        """Which invariants fail in each possible state, since when, and until when."""
+        """Record the invariants that fail in every possible state, with start and end times."""
         states = tuple(self.follower.states)
         if states == self._last:
             return
@@ -152,8 +149,8 @@ class Judge:
                 return False
         return True
 
-    def event(self, event: Event) -> None:
-        """A step is certain."""
+    def event(self, event: TakenStep) -> None:
+        """Take a step that is certain."""
         if event.step in BEGINS:
             self._steps = self._steps[-STEPS_KEPT:] if event.step == "exit_remove_from_participants" else []
         self._steps.append(event.step)
@@ -167,7 +164,7 @@ class Judge:
             self._violated("members_learn_the_master", "violated", (str(event.node),), text)
 
     def stepped(self, peer: Peer, node: int, taken: Sequence[tuple[Bytes, str]]) -> None:
-        """A write is one of these steps, from these states: which properties of a step fail in each."""
+        """Report the properties of a step that fail for each step and state that a write may be."""
         stepper = self.follower.stepper
         for prop in stepper.system.properties:
             if prop.name not in STEPS or prop.conditions is None:
@@ -175,10 +172,11 @@ class Judge:
             asked = [(state, prop.conditions[step]) for state, step in taken if step in prop.conditions]
             if len(asked) == len(taken) and not any(stepper.holds(c, stepper.at(s, node)) for s, c in asked):
                 removed = self._removed(node, *taken[0]) if prop.name == STAYS else ()
-                text = f"{prop.doc} It was {peer} that took it off." if removed else ""
+                text = f"{prop.doc} {peer} took it off the list." if removed else ""
                 self._violated(prop.name, "violated", removed or (str(peer),), text)
         late = [stepper.get(state, "closed") and step == "exit_remove_from_participants" for state, step in taken]
         if all(late) and not any(problem.name == "closing_is_earned" for problem in self.problems):
+            # A node whose workers have succeeded closes torch's rendezvous, though a failed node may still restart.
             text = "A node that restarts finds the rendezvous closed, by a node that was done."
             self._violated(CLOSED, "violated", (str(peer),), text)
 
@@ -191,14 +189,14 @@ class Judge:
         return tuple(str(peer) for k, peer in enumerate(peers) if k != node and was[k] and not now[k])
 
     def _cause(self, finding: Finding | None) -> Finding | None:
-        """The finding of which this one is a consequence: a node that waits for good cannot beat, and is expelled."""
+        """The finding that caused this one: a node that waits permanently sends no heartbeat and is expelled."""
         if finding is None or finding.name != EXPELLED:
             return None
         open_ = (p.finding for p in self.problems if p.kind == "hopeless" and p.until is None)
         return next((known for known in open_ if known is not None and known.name != EXPELLED), None)
 
     def completed(self, snapshot: Snapshot) -> None:
-        """A round is complete: a node that waits beside one full round after the other makes each of them restart."""
+        """Count the consecutive full rounds during which a node waits: it makes each of them restart."""
         full = len(snapshot.listed(Membership.PARTICIPANT)) == self.follower.high
         waiting = snapshot.listed(Membership.WAITING) if full else []
         self._waited = {who: self._waited.get(who, 0) + 1 for who in waiting}
@@ -206,14 +204,9 @@ class Judge:
             if times == RESTARTS_MAX:
                 self._violated("full_rounds_come_to_rest", "violated", (str(who),))
 
-    def _since_the_round_began(self) -> tuple[str, ...]:
-        trail = next(iter(self.follower.states.values()))
-        steps = list(self._steps)
-        steps += [event.step for event in unrolled(trail)]
-        return tuple(steps)
-
     def _violated(self, name: str, kind: str, nodes: tuple[str, ...] = (), text: str = "") -> Problem:
-        prop, steps = self._property(name), self._since_the_round_began()
+        prop, trail = self._property(name), next(iter(self.follower.states.values()))
+        steps = (*self._steps, *(event.step for event in unrolled(trail)))  # since the round began
         since = (self.follower.now, self.follower.place)
         if kind == "hopeless":
             since = (self.still_since, self._still_place)
@@ -244,15 +237,12 @@ class Judge:
         self._keep(Problem("note", self.follower.now, self.follower.place, text))
 
     def unexplained(self, text: str, nearest: tuple[str, ...] = (), nodes: tuple[str, ...] = ()) -> None:
-        after = self.follower.void if self.follower.void != self.follower.place else None
-        problem = Problem(
-            "unexplained", self.follower.now, self.follower.place, text, nearest=nearest, nodes=nodes,
-            after=after or "",
-        )  # fmt: skip
-        self._keep(problem)
+        now, place, void = self.follower.now, self.follower.place, self.follower.void or ""
+        after = void if void != place else ""
+        self._keep(Problem("unexplained", now, place, text, nearest=nearest, nodes=nodes, after=after))
 
     def forbidden(self, peer: Peer, node: int, wanted: Shown) -> None:
-        """A write that is no step from any possible state: the nearest legal steps, and what forbids each."""
+        """Report a write that is not a step from any possible state, with the nearest legal steps."""
         follower = self.follower
         stepper, lens = follower.stepper, follower.lens
         found: list[tuple[int, str]] = []
@@ -262,10 +252,7 @@ class Judge:
                 here = stepper.at(state, node)
                 missing = [_said(stepper, here, part, str(peer)) for part in stepper.missing(name, here)]
                 if missing:
-                    told = (
-                        2 + len(missing),
-                        f"{name}({peer}) is forbidden: {'; '.join(missing)}",
-                    )
+                    told = 2 + len(missing), f"{name}({peer}) is forbidden: {'; '.join(missing)}"
                 else:
                     after = stepper.step(name, here)
                     differs = lens.differences(after or state, wanted, follower.roster)
@@ -276,7 +263,7 @@ class Judge:
                 found.append(best)
         nearest = tuple(text for _, text in sorted(found)[:NEAREST])
         state = next(iter(follower.states))
-        changes = "; ".join(lens.differences(state, wanted, follower.roster)[:6]) or "nothing that the model has"
+        changes = "; ".join(lens.differences(state, wanted, follower.roster)[:6]) or "no field of the model"
         self.unexplained(
             f"{peer} writes what no step of {follower.edition.name} writes: {changes}", nearest, (str(peer),)
         )
@@ -284,9 +271,9 @@ class Judge:
     # ---- promises
 
     def rested(self) -> None:
-        """Nothing but heartbeats has happened for as long as a heartbeat lives: open promises are asked, once.
+        """Check open promises once, after only heartbeats have happened for the lifetime of a heartbeat.
 
-        They are asked again when a node was taken off a list meanwhile: a promise to it may have begun with that.
+        They are checked again when a node was taken off a list meanwhile, which may have begun a promise to it.
         """
         states = self.follower.states
         members = next(iter(states))[self.follower.stepper.columns["member"].at] if states else b""
@@ -294,12 +281,8 @@ class Judge:
             self._asked = (*self._still, members)
             self._ask()
 
-    def finish(self) -> None:
-        """The record is over."""
-        self.rested()
-
     def _mended(self, states: tuple[Bytes, ...]) -> None:
-        """Something has happened: a promise that was given up may be kept after all, by a fault or a user."""
+        """Mark broken promises that were kept after all, by a fault or a user."""
         for problem in self.problems:
             if problem.kind == "hopeless" and problem.until is None:
                 members = self.open.get(problem.name, ())
@@ -309,7 +292,7 @@ class Judge:
                     self.open.pop(problem.name, None)
 
     def _ask(self) -> None:
-        """Ask each promise that is open whether it can still be kept."""
+        """Check whether each open promise can still be kept."""
         follower = self.follower
         states, ends = follower.without_the_gone(), clock.thread_time() + SEARCH_SECONDS_MAX
         for prop in follower.stepper.system.properties:
@@ -330,15 +313,11 @@ class Judge:
                 self._violated(prop.name, "hopeless", names)
             if late:
                 limits = f"{SEARCH_STATES_MAX} states, or {SEARCH_SECONDS_MAX:g} s"
-                text = f"{prop.name}: whether it can be kept is not decided after {limits}"
+                text = f"{prop.name}: undecided after {limits} whether it can be kept"
                 follower.undecided += [text] if text not in follower.undecided else []
 
-    def _members(self, prop: Property) -> Iterator[tuple[int, ...]]:
-        if not prop.params:
-            yield ()
-            return
-        for k in range(len(self.follower.roster.peers)):
-            yield (k,)
+    def _members(self, prop: Property) -> list[tuple[int, ...]]:
+        return [(k,) for k in range(len(self.follower.roster.peers))] if prop.params else [()]
 
     def _open(self, prop: Property, state: Bytes, indices: tuple[int, ...]) -> bool:
         stepper = self.follower.stepper
@@ -346,10 +325,10 @@ class Judge:
         return stepper.holds(prop.exprs[0], here) and not stepper.holds(prop.exprs[1], here)
 
     def _can_be_kept(self, prop: Property, indices: tuple[int, ...], state: Bytes, ends: float) -> bool | None:
-        """Whether some run of what still happens by itself reaches the goal; None: not decided.
+        """Whether some run of steps that happen by themselves reaches the goal; None: undecided.
 
-        Depth first: nodes that still run take one step after the other, in whatever order, and reach most goals so. In
-        breadth, the orders of seven nodes' steps alone are more states than the limit.
+        The search is depth first: running nodes take one step after the other, in any order, and most goals are reached
+        this way. In breadth first order, the orders of seven nodes' steps alone exceed the limit.
         """
         stepper, seen, stack = self.follower.stepper, {state}, [state]
         while stack:
@@ -364,29 +343,24 @@ class Judge:
         return False
 
     def _ahead(self, state: Bytes) -> Iterator[Bytes]:
-        """Where the steps lead that happen by themselves."""
+        """The states after each step that happens by itself."""
         stepper = self.follower.stepper
         crashed = stepper.row(state, "crashed")
-        for k in range(len(self.follower.roster.peers)):
-            here = stepper.at(state, k)
+        for k in (*range(len(self.follower.roster.peers)), None):
+            here = stepper.at(state) if k is None else stepper.at(state, k)
             for name, transition in stepper.transitions.items():
-                if not transition.fair or not transition.params:  # it need not happen
+                happens = transition.kind is not Kind.FAULT if k is None else transition.fair
+                if not happens or bool(transition.params) is (k is None):
                     continue
-                if name in BEATING and not (crashed[k] and name == "heartbeat_ages"):
+                if k is not None and name in BEATING and not (crashed[k] and name == "heartbeat_ages"):
                     continue
-                after = stepper.step(name, here)
-                if after is not None:
-                    yield after
-        here = stepper.at(state)
-        for name, transition in stepper.transitions.items():
-            if not transition.params and transition.kind is not Kind.FAULT:
                 after = stepper.step(name, here)
                 if after is not None:
                     yield after
 
 
 def _said(stepper: Stepper, here: At, part: Expr, node: str) -> str:
-    """Why a part of a guard does not hold: the operator decides something else, or it is simply not so."""
+    """The reason why a part of a guard does not hold: another decision of the operator, or the condition itself."""
     label = str(part)
     operator, arrow, wanted = label.partition(DECIDES)
     if arrow and part.op == "named":

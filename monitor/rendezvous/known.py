@@ -13,17 +13,17 @@ from .shared_state import NodeName
 class Options:
     """The settings that a record does not have, or that a user corrects. Times in seconds."""
 
-    low: int | None = None  # None: as the record shows it
+    low: int | None = None  # None: the record shows it
     high: int | None = None
     interval: float = 5.0  # torch's keep_alive_interval
     attempts: int = 3  # torch's keep_alive_max_attempt
     edition: Edition | None = None  # None: by the key
-    shown: bool = False  # interval or attempts are those that the record shows, or torch's defaults
+    shown: bool = False  # interval or attempts come from the record or from torch's defaults
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A step of the model that was taken, at a line. `node` is None where it is nobody's."""
+class TakenStep:
+    """A step of the model that was taken, at a line. `node` is None for a step without a node."""
 
     time: float
     place: str
@@ -37,12 +37,12 @@ class Trail:
     """The steps that lead to a state, the last one first, since the set had one member."""
 
     before: Trail | None
-    event: Event
+    event: TakenStep
 
 
 @dataclass(slots=True)
 class Node:
-    """A node, as far as it is decided: a set with more than one member is not."""
+    """A node with its possible values: a set with more than one member is undecided."""
 
     name: str
     phases: set[AgentPhase]
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(slots=True)
 class Runs:
-    """A node began to run: with this rank, so many members, and this master."""
+    """The start of a node's workers, with its rank, the number of members and the master."""
 
     time: float
     round: int
@@ -66,7 +66,7 @@ class Runs:
     master: str
 
 
-def unrolled(trail: Trail | None) -> list[Event]:
+def unrolled(trail: Trail | None) -> list[TakenStep]:
     """The steps of a trail, the oldest first."""
     out = []
     while trail is not None:

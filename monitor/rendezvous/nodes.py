@@ -1,10 +1,10 @@
-"""The nodes of a record: the connections of each, and the facts about it beside the model's state.
+"""The nodes of a record: the connections of each, and the facts about it that the model's state lacks.
 
-Theory of operation. A connection has no name. A write names the node behind it: torch's by the one heartbeat that it
-has renewed (nobody beats for another), ours by the token of its writer. A node has one connection or several, and is
-gone when the last one has closed. A process that starts again is another node. Times are those of the recorder. A
-time of a node's own clock is only compared with others of the same clock, or through `ahead`: the recorder's clock
-was ahead of it by that at least.
+Theory of operation. A connection has no name. A write identifies the node behind it: a torch node by the one heartbeat
+that it has renewed (no node renews another's), a node of ours by the token of its writer. A node has one or more
+connections, and has left when the last one has closed. A process that starts again is another node. Times are by the
+recorder's clock. A time of a node's own clock is compared only with other times of that clock, or through `ahead`, the
+least difference of the recorder's clock to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from .shared_state import NodeName, Protocol, Snapshot
 
-NODES_MAX = 1024  # of one run, with those that are gone; a state of so many has a megabyte
+NODES_MAX = 1024  # nodes of one run, including ended ones; a state with this number has a megabyte
 CONNECTIONS_MAX = 16_384
 
 
@@ -27,13 +27,13 @@ class Peer:
     first: float  # its first line
     last: float  # its last line
     connections: set[int] = field(default_factory=set)
-    gone: float | None = None  # since when none of its connections is open
-    ahead: float | None = None  # torch: the recorder's clock minus the node's, at least
+    gone: float | None = None  # the time since which it has no open connection
+    ahead: float | None = None  # torch: the least difference of the recorder's clock to the node's
     stamp: float = 0.0  # its last heartbeat as written: a time of its clock, or a count
     beat: float = 0.0  # the time of the line that showed it
-    saw: float = 0.0  # when it last read or wrote the state
-    moved: float = 0.0  # its last step that is certain, beside heartbeats
-    blocked: tuple[str, tuple[str, ...], float] | None = None  # a key that it waits for, those missing, since when
+    saw: float = 0.0  # the time of its last read or write of the state
+    moved: float = 0.0  # the time of its last certain step other than a heartbeat
+    blocked: tuple[str, tuple[str, ...], float] | None = None  # a key that it waits for, the missing keys, the start
     rank: int | None = None  # the rank that its agent announced in the round
     seen: bool = False  # a connection of it is in the record
 
@@ -50,7 +50,6 @@ class Roster:
         self._by_connection: dict[int, Peer] = {}
         self._by_token: dict[str, Peer] = {}
         self._index: dict[NodeName, int] = {}
-        self._blocked: dict[int, tuple[str, tuple[str, ...], float]] = {}
 
     def index(self, who: NodeName) -> int:
         return self._index[who]
@@ -62,11 +61,11 @@ class Roster:
         return self._by_connection.get(connection)
 
     def unknown(self, snapshot: Snapshot) -> list[NodeName]:
-        """The nodes of a state that are not known yet, in their order."""
+        """The nodes of a state that are new, in their order."""
         return sorted(who for who in {*snapshot.members, *snapshot.beats} if who not in self._index)
 
     def add(self, who: NodeName, time: float) -> int:
-        """Make a node known; where it stands in the order."""
+        """Add a node; returns its place in the order."""
         place = bisect.bisect([peer.who for peer in self.peers], who)
         peer = Peer(who, time, time)
         self.peers.insert(place, peer)
@@ -76,7 +75,7 @@ class Roster:
         return place
 
     def drop(self, places: Iterable[int]) -> None:
-        """Forget nodes that are gone for good."""
+        """Forget nodes that have ended."""
         out = {self.peers[k].who for k in places}
         self.peers = [peer for peer in self.peers if peer.who not in out]
         self._by_token = {token: peer for token, peer in self._by_token.items() if peer.who not in out}
@@ -104,13 +103,12 @@ class Roster:
         return max(before.beats.get(who, 0.0), self.peers[self._index[who]].stamp)
 
     def opened(self, connection: int) -> None:
-        """A number begins anew in each file of a server that was started again."""
+        """Forget the old connection with this number: a restarted server numbers its connections from the start."""
         self._by_connection.pop(connection, None)
 
     def closed(self, connection: int, time: float) -> Peer | None:
-        """A connection has ended; the node, if that was its last one."""
+        """End a connection; returns the node if it was its last one."""
         peer = self._by_connection.pop(connection, None)
-        self._blocked.pop(connection, None)
         if peer is None:
             return None
         peer.connections.discard(connection)
@@ -120,7 +118,7 @@ class Roster:
         return peer
 
     def beats(self, snapshot: Snapshot, time: float, *, fresh: bool = True) -> None:
-        """Take in the heartbeats of a state that was written; those of one that is repeated may be old."""
+        """Take the heartbeats of a written state; the heartbeats of a repeated state may be old."""
         for who, stamp in snapshot.beats.items():
             peer = self.peers[self._index[who]]
             if stamp != peer.stamp:
@@ -130,12 +128,12 @@ class Roster:
                     peer.ahead = ahead if peer.ahead is None else min(peer.ahead, ahead)
 
     def age(self, place: int, time: float) -> float:
-        """Seconds since a node's last heartbeat, by the recorder's clock; of torch's, by its stamp."""
+        """Seconds since a node's last heartbeat, by the recorder's clock; for a torch node, since its stamp."""
         peer = self.peers[place]
         if self.protocol is Protocol.TORCH and peer.ahead is not None:
             return time - peer.stamp - peer.ahead
         return time - peer.beat
 
     def foreign(self, before: Mapping[NodeName, float], after: Snapshot, writer: Peer) -> list[NodeName]:
-        """The nodes whose heartbeats another one has written: nobody does that."""
+        """The nodes whose heartbeats the writer has changed although they are not its own, which no node does."""
         return [who for who, stamp in after.beats.items() if who != writer.who and before.get(who, stamp) != stamp]

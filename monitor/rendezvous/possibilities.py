@@ -1,4 +1,4 @@
-"""The set of states that a record allows, and what is done to all of them at once."""
+"""The set of states that a record allows. An operation on the set changes all its states."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .editions import EDITIONS, Moves, build
-from .known import Event, Trail
+from .known import TakenStep, Trail
 from .nodes import Roster
 from .shared_state import Protocol, Snapshot
 from .states import Lens, rearranged
 from .stepping import Bytes, Stepper, Values
 
-UNKNOWN_MAX = 60_000  # min and max while the record has not shown them
-STEPPERS_MAX = 64  # systems that are kept: tracing one, and compiling its trees, is half the time of a short record
+UNKNOWN_MAX = 60_000  # value of min and max while the record has not shown them
+STEPPERS_MAX = 64  # cached systems: tracing one and compiling its trees is half the time of a short record
 
 
 @lru_cache(STEPPERS_MAX)
@@ -25,7 +25,7 @@ def _stepper(edition: Edition, nodes: int, low: int, high: int) -> Stepper:
 
 
 class Possibilities:
-    """States, each with the steps that led to it since there was only one. A node that is not there yet has crashed."""
+    """Possible states, each with the steps since the last certain state. A node that has not come yet has crashed."""
 
     def __init__(self, protocol: Protocol, edition: Edition, low: int | None, high: int | None) -> None:
         self.protocol, self.edition = protocol, edition
@@ -34,16 +34,14 @@ class Possibilities:
         self.roster = Roster(protocol)
         self.snapshot = Snapshot()
         self.now, self.place = 0.0, ""
-        self.stepper = _stepper(edition, 2, *self._sizes())
-        self.lens = Lens(self.stepper, protocol)
-        self._sort_steps()
+        self._build(2)
         absent: Values = {("crashed", (k,)): 1 for k in range(2)}
         self.states: dict[Bytes, Trail | None] = {self.stepper.put(self.stepper.initial, absent): None}
 
     def each(self, names: Iterable[str], node: int, *, keep: bool = True) -> None:
-        """From each state, take any of these steps of a node as often as it goes.
+        """From each state, take any of these steps of a node as often as possible.
 
-        Keep where they lead, and with `keep` also where they began.
+        Keep the states after the steps, and with `keep` also the states before them.
         """
         names = tuple(names)
         found: dict[Bytes, Trail | None] = {}
@@ -63,7 +61,7 @@ class Possibilities:
         self.states = found
 
     def refilled(self, state: Bytes) -> Bytes:
-        """Faults happen as often as they did."""
+        """The state with full counters of faults, because a follower does not limit them."""
         if all(state[at] == value for at, value in self.lens.counters):
             return state
         out = list(state)
@@ -89,25 +87,25 @@ class Possibilities:
         if step in ("keep_alive", "mark_done"):
             return trail
         who = self.roster.peers[node].who if node is not None else None
-        return Trail(trail, Event(self.now, self.place, step, who, self.snapshot.round))
+        return Trail(trail, TakenStep(self.now, self.place, step, who, self.snapshot.round))
 
     # ---- other sizes
 
     def _sizes(self) -> tuple[int, int]:
-        """min:max; while no deadline was set and no round complete, each is more than there are nodes."""
+        """min:max; before a deadline was set or a round was complete, each exceeds the number of nodes."""
         high = self.high or UNKNOWN_MAX
         return min(self.low or high, high), high
 
     def rebuild(self, size: int, sources: list[int | None]) -> None:
-        """The system for other sizes; the states stay what they are."""
+        """Rebuild the system for other sizes; the states keep their values."""
         old = self.stepper
-        self.stepper = _stepper(self.edition, size, *self._sizes())
-        self.lens = Lens(self.stepper, self.protocol)
-        self._sort_steps()
+        self._build(size)
         self.rearrange(old, sources)
 
-    def _sort_steps(self) -> None:
-        """Which steps of the system a line shows, and which leave no trace."""
+    def _build(self, size: int) -> None:
+        """Build the system, and sort its steps into steps that a line shows and steps without a trace."""
+        self.stepper = _stepper(self.edition, size, *self._sizes())
+        self.lens = Lens(self.stepper, self.protocol)
         self.writes = self.moves.writes(self.stepper.system)
         self.traceless = self.moves.traceless(self.stepper.system)
 
@@ -116,7 +114,7 @@ class Possibilities:
         self.states = {rearranged(state, old, new, sources): trail for state, trail in self.states.items()}
 
     def insert(self, place: int) -> None:
-        """A node is known from now on, at this place of the roster."""
+        """Add a node to the states, at this place of the roster."""
         count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
         sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
         if count > size:
@@ -125,7 +123,7 @@ class Possibilities:
             self.rearrange(self.stepper, sources)
 
     def forget_the_gone(self) -> bool:
-        """Make room: nodes that have left or died, are on no list, and that no node still counts on."""
+        """Drop nodes that have left or died, are on no list, and that no other node counts as a member or master."""
         gone = set(range(len(self.roster.peers)))
         for state in self.states:
             row, get = self.stepper.row, self.stepper.get

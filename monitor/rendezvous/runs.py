@@ -1,4 +1,4 @@
-"""The rendezvous of a record: each line goes to those that it concerns, and each of them is followed by itself."""
+"""The rendezvous of a record: each line is passed to the rendezvous that it concerns, and each has its own follower."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .known import Options
 from .shared_state import Protocol, identify
 
 RUNS_MAX = 64  # rendezvous of one record; a store serves few jobs
-FLAWS_MAX = 100  # that are kept
+FLAWS_MAX = 100  # flaws that are kept
 CONNECTIONS_MAX = 65_536  # the connections whose runs are remembered
 
 
@@ -20,7 +20,7 @@ class Runs:
     def __init__(
         self, options: Callable[[Protocol], Options] | None = None, of_keys: Mapping[str, Options] | None = None
     ) -> None:
-        """`of_keys`: the options of a rendezvous by the key of its state, where they are other ones."""
+        """`of_keys`: the options of a rendezvous by the key of its state, if they differ from `options`."""
         self._options, self._of_keys = options or (lambda protocol: Options()), of_keys or {}
         self.followers: dict[str, Follower] = {}
         self.flaws: list[Flaw] = []
@@ -31,11 +31,11 @@ class Runs:
         self.ended = False  # the server ended in order
         self.cut = False
         self.recorders: list[str] = []  # the files that begin a record: one for each server
-        self.let_go = 0  # rendezvous that are too many
+        self.let_go = 0  # rendezvous above the limit
         self._of: dict[int, set[str]] = {}
 
     def feed(self, line: Line | Flaw) -> None:
-        """Take in the next line."""
+        """Take the next line."""
         self.lines += 1
         if isinstance(line, Flaw):
             self.cut = self.cut or line.cut
@@ -51,7 +51,7 @@ class Runs:
             self.by = str(line.fields.get("by", ""))[:40]
             if "continues" not in line.fields:
                 for follower in self.followers.values():
-                    follower.damaged = f"what lies before {line.file}, the record of another server,"
+                    follower.damaged = f"the part before {line.file}, the record of another server,"
                 self.recorders += [line.file] if len(self.recorders) < RUNS_MAX else []
         elif line.what == "lost":
             self.lost += int(line.fields["lines"])
@@ -64,7 +64,7 @@ class Runs:
 
     def _concerned(self, line: Line) -> Iterator[Follower]:
         if line.what == "open" and line.fields.get("again"):
-            return  # a later file repeats those that are open: it is no other connection
+            return  # a later file repeats the open connections, so this is not a new one
         if line.what in ("open", "close"):
             known = self._of.pop(line.connection, set())
             yield from (self.followers[key] for key in known)
@@ -90,13 +90,13 @@ class Runs:
         return follower
 
     def finish(self) -> None:
-        """The record is over."""
+        """End the record."""
         for follower in self.followers.values():
             follower.finish()
 
 
 def state_key(key: str) -> str:
-    """The key of the state to which a key belongs; empty: to none."""
+    """The key of the state to which a key belongs; empty if it belongs to no state."""
     part = PART.search(key)
     if part is not None:
         return key[: part.start("round") - 1]

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trystate.impl.rendezvous import encoding
-from trystate.impl.rendezvous import state as our_state
 from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.state import LISTS, Closed, Settings, State
+from trystate.impl.store.record.format import is_state
 from trystate.model.errors import TrystateError
 from trystate.model.rendezvous.vocabulary import Membership
 
 from .. import torch_state
-from ..record import STATE
+from ..torch_state import TorchState
 
-SENTINEL = b"Y2FuaW1hZGFt"  # torch's backend writes it to learn whether there is a state
+SENTINEL = b"Y2FuaW1hZGFt"  # torch's backend writes it to find out whether a state exists
+TORCHS, OURS_BEGIN, OURS_END = "torch.rendezvous.", "trystate/", "/state"
 
 
 class Protocol(enum.Enum):
@@ -27,12 +29,12 @@ class Protocol(enum.Enum):
 
 
 class NoState(TrystateError, ValueError):
-    """A value is no state of a rendezvous; the text says why."""
+    """A value is not a state of a rendezvous; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeName:
-    """A node, in the order of the ranks. A process that was started again is another one."""
+    """A node, in the order of the ranks. A restarted process is another node."""
 
     order: Any
     name: str = field(compare=False)
@@ -43,38 +45,31 @@ class NodeName:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The settings in force, as far as the state has them; times in seconds."""
-
-    low: int
-    high: int
-    interval: float
-    attempts: int
-    last_call: float
-    rescale: float
-    restarts: int
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One state of the store."""
 
     round: int = 0
     complete: bool = False
-    closed: bool = False
+    closed: Closed | None = None  # all texts are empty for torch, whose state lacks them
     deadline: float | None = None  # torch's: seconds of the clock of its writer
-    members: Mapping[NodeName, Membership] = field(default_factory=dict)
-    ranks: Mapping[NodeName, int] = field(default_factory=dict)  # of a complete round
+    members: Mapping[NodeName, Membership] = field(default_factory=dict)  # list by list
+    ranks: Mapping[NodeName, int] = field(default_factory=dict)  # the ranks of a complete round
     beats: Mapping[NodeName, float] = field(default_factory=dict)  # torch: a time of that node's clock; ours: a count
     writer: str = ""  # ours: the token of the node
     life: str = ""
     version: int = 0
-    done: frozenset[str] = frozenset()
+    done: frozenset[str] = frozenset()  # ours: the tokens of members whose workers have succeeded
     draining: frozenset[str] = frozenset()  # ours: the tokens of nodes that an operator has marked
     spent: int = 0
-    terms: Terms | None = None
-    failed: bool = False  # ours: it was closed as failed
-    said: str = ""  # why it was closed, or the round before was replaced
+    cause: str = ""  # ours: the reason why the last round was replaced
+    settings: Settings | None = None  # None: torch's
+
+    @property
+    def calling(self) -> bool:
+        """Whether a last call is in progress."""
+        if self.settings is None:
+            return self.deadline is not None
+        return not self.complete and len(self.listed(Membership.PARTICIPANT)) >= self.settings.min_nodes
 
     def listed(self, membership: Membership) -> list[NodeName]:
         return sorted(who for who, kind in self.members.items() if kind is membership)
@@ -82,75 +77,62 @@ class Snapshot:
 
 def identify(key: str) -> tuple[Protocol, str] | None:
     """The protocol and the run of a state's key; None: it is another key."""
-    found = STATE.search(key)
-    if found is None:
+    if not is_state(key.encode("latin-1", "replace")):
         return None
-    return (Protocol.TORCH, found["torch"]) if found["torch"] is not None else (Protocol.OURS, found["ours"])
+    if TORCHS in key:
+        return Protocol.TORCH, key.rpartition(TORCHS)[2]
+    return Protocol.OURS, key[key.rindex(OURS_BEGIN) + len(OURS_BEGIN) :].removesuffix(OURS_END)
 
 
 def read(protocol: Protocol, value: bytes | None) -> Snapshot | None:
-    """The state that a value is; None for torch's sentinel, which is written where there is no state yet.
+    """The state in a value; None for torch's sentinel, which is written before the first state.
 
     Raises:
-        NoState: it is none.
+        NoState: the value is not a state.
     """
     if value is None:
-        raise NoState("the record has left out the value of the state")
-    if protocol is Protocol.OURS:
-        return _of_ours(value)
-    return None if value == SENTINEL else _of_torch(value)
-
-
-def _of_torch(value: bytes) -> Snapshot:
+        raise NoState("the record lacks the value of the state")
     try:
-        found = torch_state.read(value)
-    except torch_state.NoTorchState as error:
+        if protocol is Protocol.OURS:
+            return of_ours(encoding.decode(value))
+        return None if value == SENTINEL else of_torchs(torch_state.read(value))
+    except (RendezvousStateError, torch_state.NoTorchState) as error:
         raise NoState(str(error)) from None
-    who = {node: NodeName(node, str(node)) for node in _torch_nodes(found)}
-    members = dict.fromkeys(map(who.__getitem__, found.redundancy_list), Membership.REDUNDANT)
-    members |= dict.fromkeys(map(who.__getitem__, found.wait_list), Membership.WAITING)
-    members |= dict.fromkeys(map(who.__getitem__, found.participants), Membership.PARTICIPANT)
-    ranks = {who[node]: rank for node, rank in found.participants.items()} if found.complete else {}
-    beats = {who[node]: stamp for node, stamp in found.last_heartbeats.items()}
-    return Snapshot(found.round, found.complete, found.closed, found.deadline, members, ranks, beats)
 
 
-def _torch_nodes(found: torch_state.TorchState) -> set[torch_state.TorchNode]:
-    return {*found.participants, *found.wait_list, *found.redundancy_list, *found.last_heartbeats}
-
-
-def _of_ours(value: bytes) -> Snapshot:
-    try:
-        found = encoding.decode(value)
-    except RendezvousStateError as error:
-        raise NoState(str(error)) from None
-    return of_our_state(found)
-
-
-def of_our_state(found: our_state.State) -> Snapshot:
-    """A state of our rendezvous."""
-    who = {p.node.token: NodeName(p.order, str(p.node), p.node.token) for p in found.listed()}
-    members = {
-        who[p.node.token]: membership for name, membership in our_state.LISTS.items() for p in getattr(found, name)
+def of_torchs(found: TorchState) -> Snapshot:
+    """The snapshot of a state of torch's rendezvous."""
+    ranks = found.participants
+    nodes = {*ranks, *found.wait_list, *found.redundancy_list, *found.last_heartbeats}
+    who = {node: NodeName(node, str(node)) for node in nodes}
+    lists = {
+        Membership.REDUNDANT: sorted(found.redundancy_list),
+        Membership.WAITING: sorted(found.wait_list),
+        Membership.PARTICIPANT: sorted(ranks, key=lambda node: (ranks[node], node)),
     }
-    ranks = {who[p.node.token]: rank for rank, p in enumerate(found.participants)} if found.complete else {}
-    settings, end = found.settings, found.closed
     return Snapshot(
-        found.round, found.complete, end is not None, None, members, ranks,
+        found.round, found.complete, Closed("", "") if found.closed else None, found.deadline,
+        members={who[node]: membership for membership, listed in lists.items() for node in listed},
+        ranks={who[node]: rank for node, rank in ranks.items()} if found.complete else {},
+        beats={who[node]: stamp for node, stamp in found.last_heartbeats.items()},
+    )  # fmt: skip
+
+
+def of_ours(found: State) -> Snapshot:
+    """The snapshot of a state of our rendezvous."""
+    who = {p.node.token: NodeName(p.order, str(p.node), p.node.token) for p in found.listed()}
+    return Snapshot(
+        found.round, found.complete, found.closed,
+        members={who[p.node.token]: membership for name, membership in LISTS.items() for p in getattr(found, name)},
+        ranks={who[p.node.token]: rank for rank, p in enumerate(found.participants)} if found.complete else {},
         beats={who[p.node.token]: p.beats for p in found.listed()},
         writer=found.writer, life=found.life, version=found.version, done=frozenset(found.done),
-        draining=frozenset(found.draining), spent=found.spent,
-        terms=Terms(
-            settings.min_nodes, settings.max_nodes, settings.keep_alive_interval, settings.keep_alive_max_attempt,
-            settings.last_call_timeout, settings.rescale_timeout, settings.max_restarts,
-        ),
-        failed=end is not None and end.verdict == "failed",
-        said=str(end) if end is not None else found.cause,
+        draining=frozenset(found.draining), spent=found.spent, cause=found.cause, settings=found.settings,
     )  # fmt: skip
 
 
 def closes_alone(previous: Snapshot, snapshot: Snapshot) -> bool:
-    """A write closes our rendezvous, and changes nothing else: an operator may do that (`trystate close`)."""
+    """Whether a write closes our rendezvous and changes nothing else, like an operator's (`trystate close`)."""
     same = previous.members == snapshot.members and previous.beats == snapshot.beats
     unchanged = (previous.round, previous.complete) == (snapshot.round, snapshot.complete)
-    return bool(snapshot.writer) and snapshot.closed and not previous.closed and same and unchanged
+    return bool(snapshot.writer and snapshot.closed and not previous.closed) and same and unchanged

@@ -1,7 +1,7 @@
-"""How each finding shows in a record: the property that is violated, and the steps that tell it from its neighbours.
+"""The signature of each finding in a record: the violated property, and the steps that distinguish similar findings.
 
-Rule: data; the first row that fits names the finding. Steps are those since the round began; `any_of` must have one of
-them, `none_of` none. Findings whose cause a record cannot show (clocks, settings of one node) have no row.
+Rule: data; the first row that fits names the finding. Only steps since the round began count: one in `any_of` must have
+happened, and none in `none_of`. Findings whose cause a record cannot show (clocks, settings of one node) have no row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FINDINGS = {**OF_RENDEZVOUS, **OF_AGENTS}
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way in which a finding shows."""
+    """One signature of a finding."""
 
     finding: str
     property: str
@@ -65,6 +65,6 @@ SIGNATURES = (
 
 
 def name_of(violated: str, steps: Collection[str], edition: Edition) -> Finding | None:
-    """The finding that explains a violated property; None: none that is known."""
+    """The finding that explains a violated property; None: no known finding does."""
     found = next((s for s in SIGNATURES if s.fits(violated, steps, edition)), None)
     return FINDINGS[found.finding] if found is not None else None

@@ -1,4 +1,4 @@
-"""States of the model beside those of the store: what a record shows of one, and a state of more nodes."""
+"""Comparison of the model's states with the store's: the part that a record shows, and states with more nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Shown = tuple[object, ...]
 
 
 class Lens:
-    """Looks at the states of one stepper as a record does."""
+    """Reduces the states of one stepper to the parts that a record shows."""
 
     def __init__(self, stepper: Stepper, protocol: Protocol) -> None:
         self.stepper = stepper
         self._at = {name: column.at for name, column in stepper.columns.items()}
         self._with_deadline = protocol is Protocol.TORCH
         left = (name for name in stepper.columns if name.endswith("_left"))
-        self.counters = [(at, stepper.initial[at]) for at in map(self._at.__getitem__, left)]  # of faults: full
+        self.counters = [(at, stepper.initial[at]) for at in map(self._at.__getitem__, left)]  # full: no limit
 
     def shows(self, state: Bytes) -> Shown:
         """The part of a state of the model that a record shows."""
@@ -38,7 +38,7 @@ class Lens:
         return (*(state[at[name]] for name in same), beats, deadline)
 
     def wanted(self, snapshot: Snapshot, roster: Roster) -> Shown:
-        """The same, of a state of the store."""
+        """Like `shows`, but for a state of the store."""
         columns, size = self.stepper.columns, self.stepper.columns["member"].shape[0]
         member, rank, beats = ([0] * size for _ in range(3))
         for who, kind in snapshot.members.items():
@@ -49,11 +49,11 @@ class Lens:
             beats[roster.index(who)] = 1
         number = snapshot.round % (columns["round"].slot.sort.high or 1)
         deadline = bytes([snapshot.deadline is not None]) if self._with_deadline else b""
-        flags = (bytes([snapshot.complete]), bytes([snapshot.closed]), columns["round"].pack(number))
+        flags = (bytes([snapshot.complete]), bytes([snapshot.closed is not None]), columns["round"].pack(number))
         return (*flags, columns["member"].pack(member), columns["rank"].pack(rank), bytes(beats), deadline)
 
     def differences(self, state: Bytes, wanted: Shown, roster: Roster) -> list[str]:
-        """In words, where the record differs from what a state shows."""
+        """The texts about the differences between a state and the record."""
         out = []
         names = ("complete", "closed", "round", "member", "rank", "heartbeat", "deadline")
         for name, own, other in zip(names, self.shows(state), wanted, strict=True):
@@ -75,7 +75,7 @@ class Lens:
         return list(AgentPhase)[state[self._at["phase"]][node]]
 
     def adopted(self, state: Bytes, wanted: Shown) -> Bytes:
-        """The state with what the record shows, and with what was believed of the rest."""
+        """The state with the fields that the record shows; the other fields keep their assumed values."""
         changed, at = list(state), self._at
         for name, value in zip(("complete", "closed", "round", "member", "rank"), wanted, strict=False):
             assert isinstance(value, bytes)
@@ -94,7 +94,7 @@ class Lens:
         return tuple(changed)
 
     def as_found(self, state: Bytes, snapshot: Snapshot, roster: Roster) -> Bytes:
-        """A guess at the rest, where a record begins in the middle: members of a complete round run in it."""
+        """The state with guessed other fields, for a record that begins in the middle: members of a round run in it."""
         step, values = self.stepper, Values()
         places = {who: roster.index(who) for who in snapshot.members}
         members = [k for who, k in places.items() if snapshot.members[who] is Membership.PARTICIPANT]
@@ -111,14 +111,13 @@ class Lens:
                 values |= {("told", (k,)): 1} if "told" in step.columns else {}
         if "published" in step.columns and snapshot.complete and members:
             values["published", ()] = min(members) + 1
-        if not self._with_deadline and not snapshot.complete and snapshot.terms is not None:
-            calling = len(members) >= snapshot.terms.low
-            values["deadline", ()] = ordinal(Deadline.RUNNING if calling else Deadline.UNSET)
+        if not self._with_deadline and not snapshot.complete:
+            values["deadline", ()] = ordinal(Deadline.RUNNING if snapshot.calling else Deadline.UNSET)
         return step.put(state, values)
 
 
 def rearranged(state: Bytes, old: Stepper, new: Stepper, sources: Sequence[int | None]) -> Bytes:
-    """A state of `old` as one of `new`: node k of it was node `sources[k]`, or is one that is not there yet."""
+    """A state of `old` as a state of `new`: its node k was node `sources[k]`, or is a node that has not come yet."""
     size = new.columns["member"].shape[0]
     picks = np.array([*(-1 if s is None else s for s in sources), *[-1] * (size - len(sources))])
     fresh = picks < 0
@@ -135,6 +134,6 @@ def rearranged(state: Bytes, old: Stepper, new: Stepper, sources: Sequence[int |
             for axis in range(found.ndim):
                 found[(slice(None),) * axis + (fresh,)] = initial
         if name == "crashed":
-            found[len(sources) :] = 1  # nobody is there
+            found[len(sources) :] = 1  # these nodes do not exist
         out.append(column.pack(found))
     return tuple(out)

@@ -1,14 +1,15 @@
-"""The steps of a system of many members, one state at a time: its trees as traced, evaluated on arrays.
+"""The steps of a system of many members, one state at a time. The traced trees are evaluated on arrays.
 
-Theory of operation. A state is a tuple of bytes, one for each field: small, hashable, and shared by all states that
-have the same value of a field. A tree becomes nested closures, as in the reference (`checker/interpret.py`), with two
-differences. A tree without an index of a loop is evaluated on plain numbers, and only as far as its value depends on
-it. A quantifier does not loop: its index becomes an axis of an array, and the body is evaluated once, for all
-members. So no transition is instantiated for its members, and a system of 256 nodes is ready as soon as one of 2.
+Theory of operation. A state is a tuple with a bytes object for each field. Bytes are small and hashable, and states
+that have the same value of a field may share its object. A tree becomes nested closures, as in the reference
+(`checker/interpret.py`), with two differences. A tree without an index of a loop is evaluated on plain numbers, and
+only the parts that are needed. A quantifier does not loop: its index becomes an axis of an array, and its body is
+evaluated once, for all members. So no transition is instantiated for its members, and a system of 256 nodes is ready as
+soon as a system of 2.
 
-An index at nesting depth d has the shape (members, 1, ... 1) with d ones: arrays of all depths broadcast. The indices
-of the field that an effect assigns are the outermost axes. Values are remembered for one state and one binding
-(`At`). A test compares all of it with the reference.
+The array of an index at nesting depth d has the shape (members, 1, ... 1) with d ones, so arrays of different depths
+broadcast. The indices of the field that an effect assigns are the outermost axes. Values are cached for one state and
+one binding (`At`). A test compares the results of this module with the reference.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class At:
 
 
 class Axes(NamedTuple):
-    """The axes around a tree: those of the field that is assigned, then one for each quantifier."""
+    """The axes around a tree: the axes of the assigned field, then one for each quantifier."""
 
     depth: int = 0
     places: int = 0
@@ -90,7 +91,7 @@ class Stepper:
         self.transitions = {t.name: t for t in system.transitions}
         self._effects = {t.name: list(t.effects.items()) for t in system.transitions}
         self._compiled: dict[tuple[Expr, Axes], Evaluator] = {}
-        self._places: dict[Expr, int] = {}  # each parameter: which index of a binding it is
+        self._places: dict[Expr, int] = {}  # the position of each parameter in a binding
         for t in system.transitions:
             self._places.update({p: k for k, p in enumerate(t.params)})
         for p in system.properties:
@@ -105,12 +106,12 @@ class Stepper:
         return column.value(state, _place(column.shape, indices))
 
     def row(self, state: Bytes, name: str, *indices: int) -> list[int]:
-        """The values of a field, of all members (of the last index, where the others are given)."""
+        """The values of a field for all members, or for the last index if the other indices are given."""
         values: list[int] = self.columns[name].array(state)[indices].tolist()
         return values
 
     def seen(self, state: Bytes) -> list[bool]:
-        """Of each node, whether another counts it in its world."""
+        """For each node, whether another node counts it in its world."""
         found: list[bool] = np.logical_or.reduce(self.columns["saw"].array(state), axis=0).tolist()
         return found
 
@@ -127,16 +128,16 @@ class Stepper:
     # ---- steps and conditions
 
     def at(self, state: Bytes, *indices: int) -> At:
-        """Where several steps or conditions of one binding are asked for: what they share is computed once."""
+        """One state and binding for several steps or conditions, whose common parts are computed once."""
         return At(state, indices)
 
     def step(self, name: str, here: At) -> Bytes | None:
-        """The state after a step; None where it is not enabled, or would change nothing."""
+        """The state after a step; None if it is not enabled or would change nothing."""
         after = self.allowed(name, here)
         return None if after == here.state else after
 
     def allowed(self, name: str, here: At) -> Bytes | None:
-        """The state after a step, which may be the same one; None where its guard does not hold."""
+        """The state after a step, which may be the same state; None if its guard does not hold."""
         transition = self.transitions[name]
         return self._apply(transition, here) if self._evaluator(transition.guard)(here) else None
 
@@ -202,7 +203,7 @@ class Stepper:
         return lambda here: members
 
     def _and(self, args: tuple[Expr, ...], around: Axes) -> Evaluator:
-        """The parts without an axis first: where one of them does not hold, nothing else is looked at."""
+        """Evaluate the parts without an axis first: if one of them does not hold, nothing else is evaluated."""
         plain = [self._evaluator(x, around) for x in args if not _is_vector(x)]
         arrays = [self._evaluator(x, around) for x in args if _is_vector(x)]
         if not arrays:
@@ -359,7 +360,7 @@ def _ite(parts: list[Evaluator], vector: bool) -> Evaluator:
 
 
 def _row_numbers(column: Column, here: At) -> np.ndarray[Any, Any]:
-    """Equal rows of a field have equal numbers."""
+    """Numbers for the rows of a field; equal rows have equal numbers."""
     key = -1 - column.at, NONE
     if key not in here.memo:
         data, size = here.state[column.at], column.shape[1] * column.width

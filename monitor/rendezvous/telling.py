@@ -1,25 +1,26 @@
 """A followed rendezvous in words, and as data for JSON: its rounds, its problems, and the waits at the end.
 
-Rule: one screen. Steps of one kind that follow each other are one line; of many lines the first and the last are shown.
+Rule: one screen. Consecutive steps of one kind are one line; if there are many lines, the first and last are shown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from trystate.impl.host.visible import some
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .follower import Follower
 from .judging import Problem
-from .known import Event
 from .known import Runs as Ran
+from .known import TakenStep
 from .waiting import NAMED_MAX
 
 SHOWN_MAX = 30  # lines of one rendezvous
-FIRST = 8  # of these, from the beginning
+FIRST = 8  # lines of these that are from the beginning
 PROBLEMS_SHOWN = 8
 JSON_MAX = 10_000  # events in JSON
 TOLD = {  # steps that are shown without --steps: one node, and several
@@ -31,19 +32,19 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "replace_round": "replaces the round, and joins the next one",
     "give_notice": "replaces the round, while its workers run",
     "expel": "expels silent nodes",
-    "withdraw": "takes its join back: its time is over",
-    "remove_from_participants": "takes its join back: its time is over",
-    "remove_from_wait_list": "waits no more: its time is over",
+    "withdraw": "withdraws: its time is over",
+    "remove_from_participants": "withdraws: its time is over",
+    "remove_from_wait_list": "stops waiting: its time is over",
     "leave": "leaves",
     "leave_and_close": "leaves, and closes the rendezvous as failed: no restart is left",
     "mark_complete": "completes the round: the last call is over",
     "mark_closed": "closes the rendezvous",
     "close_as_failed": "closes the rendezvous as failed",
     "assertion_error": "ends with an AssertionError",
-    "wait_times_out": "gives up: what it waits for at the store has not come within read_timeout",
+    "wait_times_out": "gives up: the key that it waits for was not written within read_timeout",
     "drain": "is to leave: an operator drains it",
-    "crash": "is gone: its connections are closed, and it had not left",
-    "close_finish": "is gone, in order",
+    "crash": "has ended without leaving: its connections are closed",
+    "close_finish": "has ended in order",
     "silence": "has had no heartbeat for the whole window",
     "resume": "is back",
     "worker_fails": "has workers that failed: it restarts",
@@ -53,7 +54,7 @@ TOLD = {  # steps that are shown without --steps: one node, and several
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line of what happened."""
+    """One line of the history."""
 
     time: float
     place: str
@@ -73,7 +74,7 @@ def happened(follower: Follower, *, steps: bool = False) -> list[Told]:
 
 
 def _steps(follower: Follower) -> Iterator[Told]:
-    group: list[Event] = []
+    group: list[TakenStep] = []
     for event in [*follower.events, None]:
         if event is not None and event.step not in TOLD:
             continue
@@ -83,25 +84,24 @@ def _steps(follower: Follower) -> Iterator[Told]:
         group += [event] if event is not None else []
 
 
-def _one_line(group: list[Event]) -> Told:
+def _one_line(group: list[TakenStep]) -> Told:
     names = list(dict.fromkeys(str(event.node) for event in group if event.node is not None))
     text = TOLD[group[0].step]
     if len(names) > NAMED_MAX:
-        return Told(group[0].time, group[0].place, f"{len(names)} nodes, of which {names[0]} is the first: {text}")
+        return Told(group[0].time, group[0].place, f"{len(names)} nodes, first {names[0]}: {text}")
     return Told(
         group[0].time, group[0].place, f"{', '.join(names)}: {text}" if len(names) > 1 else f"{names[0]} {text}"
     )
 
 
 def _groups(follower: Follower) -> Iterator[Told]:
-    """The nodes that began to run: those of one round, world and master are one line."""
+    """The nodes that began to run: nodes with the same round, world and master are one line."""
     found: dict[tuple[int, int, str], list[Ran]] = {}
     for one in follower.runs:
         found.setdefault((one.round, one.world, one.master), []).append(one)
     for (number, world, master), ran in found.items():
-        ranks = ", ".join(f"{one.node} as rank {one.rank}" for one in ran[:NAMED_MAX])
-        more = f" and {len(ran) - NAMED_MAX} more" if len(ran) > NAMED_MAX else ""
-        text = f"round {number}: {ranks}{more} of {world}, with the master {master}"
+        ranks = some([f"{one.node} as rank {one.rank}" for one in ran], NAMED_MAX)
+        text = f"round {number}: {ranks} of {world}, with the master {master}"
         yield Told(ran[-1].time, "", text)
 
 
@@ -154,26 +154,26 @@ def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
         yield f"{word}, from {since}{until}: {problem.name}{whom}"
         yield f"    {problem.text}"
         if problem.kind == "hopeless":
-            yield "    Nothing that the nodes still do by themselves can bring that about."
+            yield "    No step that the nodes can still take by themselves brings that about."
         yield from (f"    {wait}" for wait in problem.waits[:NAMED_MAX])
     if problem.after:
-        yield f"    It is after {problem.after}, which is not explained: it may be a consequence of that."
+        yield f"    It comes after {problem.after}, which is not explained, and may be a consequence of it."
     finding = problem.finding
     if finding is not None:
         yield f"    {finding.number} {finding.name}: {finding.title}"
         if problem.cause is not None:
-            yield f"    It is a consequence of {problem.cause.number} {problem.cause.name}: see there what to do."
+            yield f"    It is a consequence of {problem.cause.number} {problem.cause.name}, which has the remedy."
             return
         yield f"    what to do: {finding.workaround}"
         yield f"    remedy in the runtime: {finding.remedy}"
     elif problem.kind in ("violated", "hopeless") and not problem.after:
-        yield "    No finding that is known explains it."
+        yield "    No known finding explains it."
 
 
 def _at_the_end(follower: Follower) -> Iterator[str]:
     snapshot = follower.snapshot
     if snapshot.closed:
-        yield f"    the rendezvous is closed{f': {snapshot.said}' if snapshot.said else ''}"
+        yield f"    the rendezvous is closed{f': {snapshot.closed}' if snapshot.closed.by else ''}"
     found = follower.waiting()
     for wait in found[:PROBLEMS_SHOWN]:
         yield f"    {wait.node} waits for {wait.on}, since {wait.since - follower.first:.2f} s"
@@ -187,7 +187,7 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
         phase = " or ".join(sorted(p.name for p in node.phases))
         (here if node.gone is None or node.phases == {AgentPhase.LEFT} else gone)[phase] += 1
     if gone:
-        yield f"    nodes: {_counted(here) or 'none'}; no more connected, by the last line of each: {_counted(gone)}"
+        yield f"    nodes: {_counted(here) or 'none'}; disconnected, by the last line of each: {_counted(gone)}"
     else:
         yield f"    nodes: {_counted(here) or 'none'}"
 
@@ -212,10 +212,7 @@ def as_data(follower: Follower) -> dict[str, Any]:
         "possible_states": len(follower.states),
         "undecided": follower.undecided,
         "problems": [_problem_data(p) for p in follower.problems],
-        "waiting": [
-            {"node": w.node, "on": w.on, "whom": list(w.whom), "since": w.since, "needs": w.needs, "why": w.why}
-            for w in follower.waiting()
-        ],
+        "waiting": [{**asdict(wait), "whom": list(wait.whom)} for wait in follower.waiting()],
         "nodes": [
             {
                 "name": n.name, "phases": sorted(p.name for p in n.phases), "membership": n.membership.name,
@@ -223,11 +220,7 @@ def as_data(follower: Follower) -> dict[str, Any]:
             }
             for n in follower.nodes().values()
         ],
-        "ran": [
-            {"time": r.time, "round": r.round, "node": str(r.node), "rank": r.rank, "world": r.world,
-             "master": r.master}
-            for r in list(follower.runs)[-JSON_MAX:]
-        ],
+        "ran": [{**asdict(ran), "node": str(ran.node)} for ran in list(follower.runs)[-JSON_MAX:]],
         "steps": [
             {"time": e.time, "place": e.place, "step": e.step, "node": str(e.node) if e.node is not None else None}
             for e in list(follower.events)[-JSON_MAX:]
@@ -238,10 +231,7 @@ def as_data(follower: Follower) -> dict[str, Any]:
 
 def _problem_data(problem: Problem) -> dict[str, Any]:
     finding = problem.finding
-    known = finding and {
-        "name": finding.name, "number": finding.number, "title": finding.title, "remedy": finding.remedy,
-        "workaround": finding.workaround,
-    }  # fmt: skip
+    known = finding and {name: getattr(finding, name) for name in ("name", "number", "title", "remedy", "workaround")}
     return {
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,

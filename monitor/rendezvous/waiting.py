@@ -1,6 +1,6 @@
 """The waits of the nodes: for which node, since when, the event that would end each, and the reason why it is missing.
 
-Rule: only of nodes that live, and whose phase is the same in every possible state.
+Rule: only living nodes, whose phase is the same in every possible state, have a wait.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trystate.impl.host.visible import some
 from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
 
 from .nodes import Peer
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from .follower import Follower
 
 NAMED_MAX = 4  # nodes in one text
-AGENTS = {  # keys by which torch's agents tell each other, and the remedy's word for them
-    "role_info/": "the agent of rank {} to say its role",
-    "assigned_ranks/": "rank 0 to say the ranks of all workers",
+AGENTS = {  # keys by which torch's agents exchange data, and the text for a wait for each
+    "role_info/": "the agent of rank {} to write its role",
+    "assigned_ranks/": "rank 0 to write the ranks of all workers",
     "last_member": "the agents of all nodes to end",
 }
 
@@ -34,7 +35,7 @@ class Wait:
     whom: tuple[str, ...]  # the nodes that could bring it
     since: float
     needs: str  # the event that would end it
-    why: str = ""  # why it does not; empty: it may still come
+    why: str = ""  # the reason why the event does not happen; empty: it still may
 
     def __str__(self) -> str:
         why = f"; but {self.why}" if self.why else ""
@@ -69,13 +70,13 @@ def _of(follower: Follower, k: int, peer: Peer, phase: AgentPhase) -> Wait | Non
 
 
 def _for_a_round(follower: Follower, peer: Peer) -> Wait | None:
-    """A node that joins."""
+    """The wait of a joining node."""
     snapshot, who = follower.snapshot, peer.who
     members, expected = snapshot.listed(Membership.PARTICIPANT), snapshot.listed(Membership.EXPECTED)
     listed = snapshot.members.get(who, Membership.OUTSIDE)
     low = follower.low
     if snapshot.complete and listed is Membership.WAITING:
-        needs = "a member has to see it, stop its workers and begin the next round"
+        needs = "a member has to notice it, stop its workers and begin the next round"
         return Wait(str(peer), "the next round", _names(members), peer.moved, needs, _why_no_round(follower, members))
     if snapshot.complete and listed is Membership.REDUNDANT:
         needs = "a member of the full round has to leave"
@@ -95,7 +96,7 @@ def _for_a_round(follower: Follower, peer: Peer) -> Wait | None:
 
 
 def _why_no_round(follower: Follower, members: list[NodeName]) -> str:
-    """Why no member of a complete round begins the next one."""
+    """The reason why no member of a complete round begins the next one."""
     places = [(one, follower.roster.index(one)) for one in members]
     phases = {one: {follower.lens.phase(s, k) for s in follower.states} for one, k in places}
     gone = [one for one, k in places if follower.roster.peers[k].gone is not None]
@@ -103,12 +104,12 @@ def _why_no_round(follower: Follower, members: list[NodeName]) -> str:
     if gone and len(gone) == len(members):
         return f"{_some(gone)} {_have(gone)} gone"
     if len(blocked) + len(gone) == len(members):
-        return f"{_some(blocked)} {_have(blocked, 'waits', 'wait')} for the master's address, and look at nothing else"
+        return f"{_some(blocked)} {_have(blocked, 'waits', 'wait')} for the master's address and for nothing else"
     return ""
 
 
 def _for_a_master(follower: Follower, k: int, peer: Peer) -> Wait:
-    """torch's: a member that waits for the address of the master of its round."""
+    """The wait of a torch member for the address of its round's master."""
     state = next(iter(follower.states))
     since = peer.blocked[2] if peer.blocked is not None else peer.moved
     get, peers = follower.stepper.get, follower.roster.peers
@@ -123,16 +124,16 @@ def _for_a_master(follower: Follower, k: int, peer: Peer) -> Wait:
     if first.gone is not None:
         why = f"{first} has gone"
     elif phase in (AgentPhase.EXCHANGING, AgentPhase.RUNNING) and get(state, "master", members[0]) != 0:
-        why = f"{first} has kept the master of an earlier round, and publishes it no more"
+        why = f"{first} has kept the master of an earlier round, and does not publish it again"
     elif not get(state, "returned", members[0]) and phase in (AgentPhase.EXITING, AgentPhase.JOINING):
         why = f"{first} has left the round again" if not get(state, "member", members[0]) else ""
     elif get(state, "stalled", members[0]):
-        why = f"{first} stands still"
+        why = f"{first} is stopped"
     return Wait(str(peer), "the master's address", (str(first),), since, needs, why)
 
 
 def _for_an_agent(follower: Follower, k: int, peer: Peer) -> Wait | None:
-    """torch's agents: ranks are told over keys below the round's prefix, and so is the end."""
+    """The wait of a torch agent for ranks, or for the end of the others, by keys below the round's prefix."""
     assert peer.blocked is not None
     _, missing, since = peer.blocked
     key = missing[0] if missing else peer.blocked[0]
@@ -150,15 +151,14 @@ def _for_an_agent(follower: Follower, k: int, peer: Peer) -> Wait | None:
         gone = [one for one in whom if one.gone is not None]
         why = f"{_some([p.who for p in gone])} {_have([p.who for p in gone])} gone" if gone else ""
         if part == "role_info/" and not whom:
-            why = (
-                "no such member is left in the round: its world is smaller now than the one that this node counts with"
-            )
-        return Wait(str(peer), text.format(tail), tuple(map(str, whom)), since, f"{_last(key)} has to be set", why)
+            why = "no such member is left in the round: its world is now smaller than this node's"
+        needs = f"{'/'.join(key.rsplit('/', 2)[-2:])} has to be set"
+        return Wait(str(peer), text.format(tail), tuple(map(str, whom)), since, needs, why)
     return None
 
 
 def _for_the_gone(follower: Follower, k: int, peer: Peer) -> Wait | None:
-    """A node whose workers count on one that has gone."""
+    """The wait of a torch node whose workers need a member that has gone."""
     if follower.protocol is Protocol.OURS:
         return None  # it is expelled, and the round replaced
     state = next(iter(follower.states))
@@ -168,8 +168,8 @@ def _for_the_gone(follower: Follower, k: int, peer: Peer) -> Wait | None:
         return None
     since = max(p.gone for p in gone if p.gone is not None)
     names = [p.who for p in gone]
-    needs = "its own workers have to fail, or another node has to ask for a place"
-    why = f"{_some(names)} {_have(names)} gone, and nothing tells an agent that a member of its round is gone"
+    needs = "its own workers have to fail, or another node has to join"
+    why = f"{_some(names)} {_have(names)} gone, and an agent gets no notice of a lost member"
     return Wait(str(peer), f"its workers, which may wait for {_some(names)}", _names(names), since, needs, why)
 
 
@@ -184,14 +184,8 @@ def _names(nodes: list[NodeName]) -> tuple[str, ...]:
 
 
 def _some(nodes: list[NodeName]) -> str:
-    names = [str(node) for node in nodes]
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+    return some([*_names(nodes)], NAMED_MAX)
 
 
 def _have(nodes: list[NodeName], one: str = "has", many: str = "have") -> str:
     return one if len(nodes) == 1 else many
-
-
-def _last(key: str) -> str:
-    return "/".join(key.rsplit("/", 2)[-2:])

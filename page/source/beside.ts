@@ -1,13 +1,13 @@
-// Two editions under the same faults: each step of the one, and whether the other takes it.
+// Two editions under the same faults: each step of one edition, and whether the other edition takes it.
 //
-// The editions name some steps differently. Where the right one has not, or refuses, a protocol step of a member, and
-// exactly one protocol step of this member is possible there, it stands in its place: the member goes on as it would.
+// The editions name some steps differently. If the right edition lacks or refuses a protocol step of a member, and
+// exactly one protocol step of this member is possible there, that step replaces it.
 
 import type { Instance, ModelApi, Refusal, State, TraceData } from "./types";
 import { type Child, h } from "./dom";
 import { card, type Lanes, visible } from "./lanes";
 
-/** Draws a walk of `left` beside the same actions in `right`. */
+/** Draws a walk of `left` next to the same actions in `right`. */
 export function beside(
   left: ModelApi, right: ModelApi, trace: TraceData, states: State[], steps: Instance[], pick: (at: number) => void,
 ): Lanes {
@@ -43,8 +43,8 @@ export function beside(
 
 interface Row {
   has: boolean; // the right system has such a step
-  taken: Instance | null; // the step that it took: this one, or the one in its place
-  state: State; // after it
+  taken: Instance | null; // the step that it took: this step, or the step that replaces it
+  state: State; // the state after that step
   refusals: Refusal[];
 }
 
@@ -64,7 +64,7 @@ function follow(right: ModelApi, steps: Instance[], start: State): Row[] {
   });
 }
 
-/** A refusal in a line: what the condition says now, and what it needs. */
+/** A refusal in a line: the value of the condition now, and the value that it needs. */
 export function why(refusal: Refusal): Child {
   if (refusal.idle) return h("div", {}, "It would change nothing.");
   if (refusal.budget) return h("div", {}, "No more of this fault may happen.");

@@ -3,7 +3,7 @@
 import type { MachineData, ModelApi, State } from "./types";
 import { type Child, h, svg, words } from "./dom";
 
-const MEMBERS_MAX = 8; // tokens of a box; a chart with more says their number
+const MEMBERS_MAX = 8; // tokens of a box; for more members the number is shown
 
 /** The charts of a model in one state; `kind` colours the moves of the step that led from `before`. */
 export function charts(model: ModelApi, state: State, before: State | null, kind: string): HTMLElement | null {

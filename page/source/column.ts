@@ -9,14 +9,14 @@ import type { Compiler } from "./compile";
 import { shown } from "./text";
 
 type Env = Record<string, number>;
-type Names = ReadonlyMap<string, number>; // bound by a quantifier -> how many members its index has
+type Names = ReadonlyMap<string, number>; // a name that a quantifier binds -> the number of members of its index
 
 interface Part {
   sort: number | "bool" | "int" | null; // null: a label whose enum is not known yet
   label: string;
   value: (state: State, env: Env) => number;
-  range?: [low: number, high: number]; // of a whole number, where it is known
-  given?: boolean; // the range has each value whatever the state is: a number, a bound name, their sums
+  range?: [low: number, high: number]; // the range of a whole number, if it is known
+  given?: boolean; // each value of the range occurs, independent of the state: a number, a bound name, their sums
 }
 
 const TOKEN = /\s*(?:(\d+)|([A-Za-z_]\w*)|(<=|>=|!=|==|[=<>+\-()[\],:≠≤≥¬∧∨−!]|&&|\|\|))/y;
@@ -29,13 +29,13 @@ const DEPTH_MAX = 50; // of parentheses
 export class Columns {
   constructor(private readonly data: Data, private readonly system: SystemData, private readonly compiler: Compiler) {}
 
-  /** The value of an expression in a state, as text. Raises an Error that says where it is wrong. */
+  /** The value of an expression in a state, as text. Raises an Error with the place of a mistake. */
   text(source: string): (state: State) => string {
     const part = this.parse(source);
     return (state) => this.show(part, part.value(state, {}));
   }
 
-  /** Does a condition hold? */
+  /** Whether a condition holds. */
   condition(source: string): (state: State) => boolean {
     const part = this.parse(source);
     if (!this.isBool(part)) throw new Error(`${source} is no condition: compare it with a value`);

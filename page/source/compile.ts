@@ -1,29 +1,29 @@
 // Expression trees as JavaScript functions.
 //
 // Theory of operation. A tree becomes straight code: each node once, as a constant in the outermost scope where its
-// variables are known. A quantifier or the indices of an effect make a loop, which is a scope of its own. Nothing is
-// evaluated lazily but the conditions of a guard: trees are total, so that a value that is not needed does no harm.
-// S is the state before, N the state after, B the members that a step or a property is about.
+// variables are known. A quantifier or the indices of an effect make a loop, which is another scope. Only the
+// conditions of a guard are evaluated lazily: trees are total, so a value that is not needed does no harm. S is the
+// state before, N the state after, B the members of a step or a property.
 
 import { Op, type Data, type NodeData, type SlotData, type State, type SystemData } from "./types";
 
 interface Scope {
   kind: "root" | "place" | "loop";
   parent: Scope | null;
-  loops: string[]; // the variables of the quantifiers around it, the innermost first
+  loops: string[]; // the variables of the enclosing quantifiers, the innermost first
   known: Map<number, string>;
   out: string[];
 }
 
-/** Where the cells of a field stand in a state. */
+/** The places of a field's cells in a state. */
 export interface Place {
   slot: SlotData;
   offset: number;
-  sizes: number[]; // of its dimensions
+  sizes: number[]; // the sizes of its dimensions
 }
 
 export type Condition = (state: State, binding: number[]) => number;
-/** Writes into `after`; 0 where the guard does not hold. */
+/** Writes into `after`; returns 0 if the guard does not hold. */
 export type Step = (state: State, binding: number[], after: State) => number;
 
 /** The trees below a node: the places of its arguments that are nodes. */
@@ -59,14 +59,14 @@ export class Compiler {
     this.width = offset;
   }
 
-  /** How many members an index has. */
+  /** The number of members of an index. */
   size(index: string): number {
     const size = this.sizes[index];
     if (size === undefined) throw new Error(`there is no index ${index}: there are ${Object.keys(this.sizes).join(", ")}`);
     return size;
   }
 
-  /** The value of a tree; `params` are the names of what is bound. */
+  /** The value of a tree; `params` are the names of the bound parameters. */
   condition(root: number, params: string[]): Condition {
     const scope = this.root();
     const value = this.code(root, scope);
@@ -112,7 +112,7 @@ export class Compiler {
     return new Function("S", "B", "N", bound + body) as Condition | Step;
   }
 
-  /** How many quantifiers have to stand around a node. */
+  /** The number of quantifiers that must enclose a node. */
   private reach(id: number): number {
     let found = this.reaches[id];
     if (found === undefined) {
@@ -124,7 +124,7 @@ export class Compiler {
     return found;
   }
 
-  /** Does it depend on the indices of an effect? */
+  /** Whether a node depends on the indices of an effect. */
   private isPlaced(id: number): boolean {
     let found = this.placed[id];
     if (found === undefined) {

@@ -4,7 +4,7 @@ import type { Data } from "./types";
 import type { Place } from "./links";
 
 export interface View {
-  /** Answers a key that no field took: true where the view has used it. */
+  /** Handles a key that no field took; returns whether the view has used it. */
   key?(event: KeyboardEvent): boolean;
   /** Ends timers and searches before another view is drawn. */
   close?(): void;

@@ -40,7 +40,7 @@ function add(parent: Element, children: readonly Child[]): void {
   }
 }
 
-/** Puts `children` in place of what `parent` holds. */
+/** Replaces the contents of `parent` by `children`. */
 export function fill(parent: Element, ...children: Child[]): void {
   parent.replaceChildren();
   add(parent, children);
@@ -58,17 +58,17 @@ export const plural = (n: number, noun: string, more = noun + "s"): string => `$
 export const sentence = (text: string): string =>
   text && text[0]!.toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
-/** Text whose names stand between backquotes, as docstrings have them. */
+/** Text with names between backquotes, as in docstrings. */
 export const prose = (text: string): Child =>
   text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
 
-/** Says `text` to screen readers: the page has one live region, so that steps do not talk over each other. */
+/** Announces `text` to screen readers: the page has one live region, so announcements of steps do not overlap. */
 export function announce(text: string): void {
   const live = one("#live");
   if (live) live.textContent = text;
 }
 
-/** A button that copies `text()` and says so. */
+/** A button that copies `text()` and confirms it. */
 export function copier(label: string, text: () => string): HTMLElement {
   const button = h("button.btn", { type: "button", click: () => void copy() }, label);
   const copy = async (): Promise<void> => {

@@ -1,9 +1,9 @@
-// A system that is carried out in the browser: steps, guards, properties, machines. It knows nothing of any protocol.
+// A system that runs in the browser: steps, guards, properties, machines. It is independent of any protocol.
 //
 // Theory of operation. `Data` has the expression trees of a system with every fault compiled in. A model switches some
-// faults on: the steps of the others are not there, and the counters begin with the bounds. Trees are compiled when
-// they are asked for first (compile.ts). A state is a list of numbers and never changes. A step that changes nothing is
-// no step. `trystate`'s reference interpreter (model/checker/interpret.py) has the same rules: a test compares the two,
+// faults on: it lacks the steps of the others, and the counters begin with the bounds. A tree is compiled when it is
+// first needed (compile.ts). A state is a list of numbers and never changes. A step that changes nothing is not a step.
+// `trystate`'s reference interpreter (model/checker/interpret.py) has the same rules: a test compares the two,
 // state for state and guard for guard.
 
 import type {
@@ -15,7 +15,7 @@ import { Compiler, type Condition, type Step } from "./compile";
 import { type Asked, decisionsIn, refusal } from "./refusals";
 import { type Binding, shown, Writer } from "./text";
 
-const BUDGET = "_left"; // how the counter of a fault is called
+const BUDGET = "_left"; // the end of the name of a fault's counter
 
 export class Model implements ModelApi, Asked {
   readonly cells: Cell[] = [];
@@ -33,7 +33,7 @@ export class Model implements ModelApi, Asked {
   private readonly steps = new Map<TransitionData, Step>();
   private readonly conditions = new Map<string, Condition>();
 
-  /** `max` bounds all faults together, of a system whose faults share one counter. */
+  /** `max` bounds all faults together in a system whose faults share one counter. */
   constructor(readonly data: Data, readonly system: SystemData, readonly faults: Faults, readonly max: number | null = null) {
     this.compiler = new Compiler(data, system);
     this.writer = new Writer(data);
@@ -90,7 +90,7 @@ export class Model implements ModelApi, Asked {
     return this.changed(this.initial(), trace.start);
   }
 
-  /** A state with other values in these cells; cells that the system has not are left out. */
+  /** A state with other values in these cells; cells that the system lacks are ignored. */
   private changed(state: State, cells: [cell: string, value: number][] = []): State {
     if (!cells.length) return state;
     const found = state.slice();
@@ -242,12 +242,12 @@ export class Model implements ModelApi, Asked {
   }
 }
 
-/** Must it be taken where it is possible for ever? */
+/** Whether a step must be taken if it is possible for ever. */
 export const isFair = ({ transition }: Instance): boolean => transition.fair && transition.kind !== "fault";
 
 const members = (size: number): number[] => Array.from({ length: size }, (_, k) => k);
 
-/** Every list of indices below these sizes, the last running fastest. */
+/** Every list of indices below these sizes; the last index changes fastest. */
 function tuples(sizes: number[]): number[][] {
   return sizes.reduce<number[][]>((found, size) => found.flatMap((head) => members(size).map((k) => [...head, k])), [[]]);
 }

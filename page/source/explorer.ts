@@ -1,4 +1,4 @@
-// The explorer: any system, computed here: what can happen, what cannot and why, what it would break, where it leads.
+// The explorer of a system: the steps that are possible, the others with the reason, and the properties that break.
 
 import type { Data, Found, Goal, Instance, ModelApi, Refusal, Search, State, SystemData } from "./types";
 import type { Draw } from "./context";
@@ -13,12 +13,12 @@ import { breaks, judge, modelOf, sizes, unanswered, unfair } from "./walk";
 
 const RANDOM_STEPS = 20;
 const STARTS_MAX = 200; // initial states that the list offers
-const LIMITS = { states: 1_000_000, seconds: 120 }; // of a search: a tab has a gigabyte or so
-const KEYS = "123456789abcdfghilmnopqrsuvwyz"; // of the steps, in order; e, j, k, t, x are taken elsewhere
+const LIMITS = { states: 1_000_000, seconds: 120 }; // limits of a search: a tab has about a gigabyte
+const KEYS = "123456789abcdfghilmnopqrsuvwyz"; // keys of the steps, in order; e, j, k, t, x have other uses
 const KINDS = ["protocol", "environment", "fault"];
 
-let redo: string[] = []; // the walk that was gone back from, as far as it goes on from here
-let redoLoop: number | null = null; // after so many of its steps the others repeat for ever
+let redo: string[] = []; // the rest of the walk before the last step back
+let redoLoop: number | null = null; // the number of its steps after which the others repeat for ever
 let redoOf = "";
 
 interface Possible {
@@ -50,64 +50,50 @@ export const explorer: Draw = (data, place, main) => {
   return walkView(data, system, link, main);
 };
 
+/** A walk, and everything that is shown of its last state. */
+interface Walk {
+  data: Data;
+  system: SystemData;
+  link: WalkLink;
+  model: ModelApi;
+  states: State[];
+  steps: Instance[];
+  taken: string[];
+  loop: number | null;
+  judged: ReturnType<typeof judge>;
+  possible: Possible[];
+  impossible: Impossible[];
+  to(change: Partial<WalkLink>): void;
+}
+
 function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElement): ReturnType<Draw> {
   const model = modelOf(data, system, link.faults, link.max);
   const cells = new Set(model.cells.map((c) => c.name));
   link.start = link.start.filter(([name]) => cells.has(name));
-  const states = [model.begin({ start: link.start })];
-  const steps: Instance[] = [];
-  let lost: Child = null;
-  for (const label of link.steps) {
-    const step = model.instance(label);
-    const next = step && model.step(step, states.at(-1)!);
-    if (!next) {
-      lost = h("div.msg.bad", {}, "The link goes on with ", h("code", {}, label), step
-        ? [", which is not possible here: ", model.refusals(step, states.at(-1)!).slice(0, 2).map(why)]
-        : ", which this system does not have.");
-      break;
-    }
-    steps.push(step);
-    states.push(next);
-  }
+  const { states, steps, lost } = followed(model, link);
   const taken = steps.map((s) => s.label);
   keepRedo(`${system.id}/${faultsText(link.faults, link.max)}/${JSON.stringify(link.start)}`, taken, lost ? null : link.loop);
 
   const at = steps.length;
-  const state = states[at]!;
-  const before = at ? states[at - 1]! : null;
-  const hidden = new Set(link.hide);
   const loop = redoLoop;
   const run = loop === null ? null : model.replay({ start: link.start, steps: redo, set: {} });
   const notFair = run && unfair(model, run.states, run.steps, loop!);
   const judged = judge(model, states, steps, run && !notFair && at >= loop! ? unanswered(model, run.states, loop!) : [], loop);
-  const { possible, impossible } = around(model, state);
   const to = (change: Partial<WalkLink>): void => {
     const next = { ...link, steps: taken, ...change };
     const same = !change.faults && !change.start && !("max" in change) && String(next.steps) === String(redo);
     location.hash = walkLink({ ...next, loop: change.loop ?? (same ? loop : null) });
   };
+  const walk: Walk = { data, system, link, model, states, steps, taken, loop, judged, to, ...around(model, states[at]!) };
   const onward = at < redo.length ? at + 1 : loop !== null && loop < at ? loop + 1 : 0;
-  const on = (): void => to({ steps: redo.slice(0, onward) });
   const broken = [...judged.lights[at]!].filter(([, light]) => light === "violated").map(([name]) => name);
   const found = h("span.sm.mute", { role: "status" }, known(data, system, link));
   const running: { search: Search | null } = { search: null };
 
-  const lanesHere = model.lanes.length ? model.lanes.map((_, lane) => lane) : [];
-  const everybody = [...possible, ...impossible].some((p) => p.step.actor === null);
-  const columns: (number | null)[] = [...lanesHere, ...(everybody || !lanesHere.length ? [null] : [])];
-  const title = (lane: number | null): string => (lane === null ? (model.lanes.length ? "all" : "the system") : model.lanes[lane]!);
-  const grid = { style: `--n:${columns.length}` };
-
   fill(main,
     h("h1.sr", {}, `Explorer: ${system.title} ${system.edition}`),
     picks(data, system, link),
-    h("div.bar", {},
-      h("button.btn", { type: "button", disabled: !at, "data-key": "back", click: () => to({ steps: taken.slice(0, -1) }) }, "← Back"),
-      h("button.btn", { type: "button", disabled: !onward, "data-key": "on", click: on }, "On →"),
-      h("button.btn", { type: "button", disabled: !at, "data-key": "restart", click: () => to({ steps: [] }) }, "Restart"),
-      h("button.btn", { type: "button", "data-key": "random", click: () => to({ steps: [...taken, ...randomWalk(model, state)] }) }, "Random walk"),
-      copier("Copy link", () => location.href),
-      searchForm()),
+    buttons(walk, onward, searchForm(walk, running, found)),
     found,
     h("div.bar", {}, faultChips(system, link, to), starts(model, link, to)),
     path(model, taken, judged.first, loop, (n) => to({ steps: redo.slice(0, n) })),
@@ -116,82 +102,126 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
     notFair ? h("div.msg", {}, `This is no fair run: ${notFair}.`) : null,
     broken.length ? h("div.msg.bad", { role: "status" }, "✕ ", broken.map((name) =>
       `${name}: ${saying(model.properties.find((p) => p.name === name))} `)) : null,
-    h("div.pl", {},
-      h("div", {},
-        h("h2.sec", { id: "possible", tabindex: -1 }, `${plural(possible.length, "step")} possible`,
-          h("small", {}, possible.length ? "press its key, or click" : model.rests(state) ? "the system rests here" : "deadlock")),
-        h("div.cols", grid, columns.map((lane) => h("div.col", {},
-          h("h3", {}, title(lane), h("small", {}, summary(model, state, lane))),
-          offered(possible.filter((p) => p.step.actor === lane), hidden, model, state, (label) => to({ steps: [...taken, label] }))))),
-        impossible.length ? [
-          h("h2.sec", {}, "Not possible now", h("small", {}, "by the condition that fails; first the steps that lack only this one")),
-          h("div.cols", grid, columns.map((lane) => h("div.col", {},
-            h("h3", {}, title(lane)), refused(impossible.filter((p) => p.step.actor === lane))))),
-        ] : null,
-        derived(model, states, steps, link, to)),
-      h("aside.side", { "aria-label": "This state" },
-        lights(model, judged, at, null),
-        charts(model, state, before, at ? steps[at - 1]!.transition.kind : "protocol"),
-        at ? model.decided(steps[at - 1]!, before!).slice(0, 1).map(decisionTable) : null,
-        h("section.card", {}, h("div.b", {}, h("details", { open: true }, h("summary", {}, "Whole state"),
-          whole(model, state, before, hidden, (field) => to({ hide: [...link.hide, field] })),
-          link.hide.length ? h("div.chips", {}, h("span.sm.mute", {}, "Hidden:"), link.hide.map((field) =>
-            h("button.chip", { type: "button", "aria-label": `Show ${field}`, click: () => to({ hide: link.hide.filter((f) => f !== field) }) },
-              `${field} ×`))) : null))))));
-
-  function searchForm(): HTMLElement {
-    const goal = h<HTMLSelectElement>("select", { "aria-label": "Find the shortest way to", "data-key": "goal" },
-      h("optgroup", { label: "break" }, model.properties.filter((p) => p.form !== "sometimes")
-        .map((p) => h("option", { value: p.name }, p.name))),
-      h("optgroup", { label: "reach" }, model.properties.filter((p) => p.form === "sometimes")
-        .map((p) => h("option", { value: p.name }, p.name)),
-        h("option", { value: "" }, "a condition …")));
-    const condition = h<HTMLInputElement>("input", {
-      type: "text", hidden: true, "aria-label": "Condition over fields", placeholder: example(model), size: 26,
-    });
-    goal.addEventListener("change", () => (condition.hidden = goal.value !== ""));
-    const start = h("button.btn.go", { type: "submit", "data-key": "search" }, "Search");
-    return h("form.bar", {
-      style: "margin:0", submit: (event: Event) => {
-        event.preventDefault();
-        if (running.search) running.search.stop();
-        else void seek(goal.value ? { property: goal.value } : { expression: condition.value }, start);
-      },
-    }, h("label", {}, "Shortest way to ", goal), condition, start);
-  }
-
-  async function seek(goal: Goal, start: HTMLElement): Promise<void> {
-    start.textContent = "Stop";
-    const search = find(data, system, link.faults, link.max, states, goal, LIMITS, (p) => {
-      found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
-    });
-    running.search = search;
-    const result = await search.found;
-    running.search = null;
-    start.textContent = "Search";
-    if (!found.isConnected) return;
-    found.textContent = told(result);
-    announce(found.textContent);
-    const repeats = result.loop === null ? null : at + result.loop;
-    if (result.steps.length || repeats !== null) to({ steps: [...taken, ...result.steps], loop: repeats });
-  }
-
+    h("div.pl", {}, h("div", {}, ways(walk), derived(model, states, steps, link, to)), aside(walk)));
   focusAgain(main);
-  if (at) announce(`Step ${at}: ${taken[at - 1]}. ${plural(possible.length, "step")} possible. ${broken.length ? `Broken: ${broken.map(words).join(", ")}.` : ""}`);
+  if (at) announce(`Step ${at}: ${taken[at - 1]}. ${plural(walk.possible.length, "step")} possible. ${broken.length ? `Broken: ${broken.map(words).join(", ")}.` : ""}`);
   return {
     title: `${system.title} ${system.edition}`.trim(),
     close: () => running.search?.stop(),
-    key: (event) => {
-      const { key } = event;
-      if ((key === "Backspace" || key === "ArrowLeft") && at) return to({ steps: taken.slice(0, -1) }), true;
-      if (key === "ArrowRight" && onward) return on(), true;
-      if (key === "Home" && at) return to({ steps: [] }), true;
-      const step = possible.find((p) => p.key === key)?.step;
-      if (!step) return false;
-      to({ steps: [...taken, step.label] });
+    key: ({ key }) => {
+      const step = walk.possible.find((p) => p.key === key)?.step;
+      if ((key === "Backspace" || key === "ArrowLeft") && at) to({ steps: taken.slice(0, -1) });
+      else if (key === "ArrowRight" && onward) to({ steps: redo.slice(0, onward) });
+      else if (key === "Home" && at) to({ steps: [] });
+      else if (step) to({ steps: [...taken, step.label] });
+      else return false;
       return true;
     },
   };
+}
+
+/** The steps of a link as far as they are possible; `lost`: the reason why the next step is not. */
+function followed(model: ModelApi, link: WalkLink): { states: State[]; steps: Instance[]; lost: Child } {
+  const states = [model.begin({ start: link.start })];
+  const steps: Instance[] = [];
+  for (const label of link.steps) {
+    const step = model.instance(label);
+    const next = step && model.step(step, states.at(-1)!);
+    if (!next) {
+      const lost = h("div.msg.bad", {}, "The link goes on with ", h("code", {}, label), step
+        ? [", which is not possible here: ", model.refusals(step, states.at(-1)!).slice(0, 2).map(why)]
+        : ", which this system does not have.");
+      return { states, steps, lost };
+    }
+    steps.push(step);
+    states.push(next);
+  }
+  return { states, steps, lost: null };
+}
+
+function buttons({ model, states, taken, to }: Walk, onward: number, search: HTMLElement): HTMLElement {
+  return h("div.bar", {},
+    h("button.btn", { type: "button", disabled: !taken.length, "data-key": "back", click: () => to({ steps: taken.slice(0, -1) }) }, "← Back"),
+    h("button.btn", { type: "button", disabled: !onward, "data-key": "on", click: () => to({ steps: redo.slice(0, onward) }) }, "On →"),
+    h("button.btn", { type: "button", disabled: !taken.length, "data-key": "restart", click: () => to({ steps: [] }) }, "Restart"),
+    h("button.btn", { type: "button", "data-key": "random", click: () => to({ steps: [...taken, ...randomWalk(model, states.at(-1)!)] }) }, "Random walk"),
+    copier("Copy link", () => location.href),
+    search);
+}
+
+/** The possible and the impossible steps, by the member that takes them. */
+function ways({ model, states, link, taken, possible, impossible, to }: Walk): Child {
+  const state = states.at(-1)!;
+  const hidden = new Set(link.hide);
+  const everybody = [...possible, ...impossible].some((p) => p.step.actor === null);
+  const columns: (number | null)[] = [...model.lanes.keys(), ...(everybody || !model.lanes.length ? [null] : [])];
+  const title = (lane: number | null): string => (lane === null ? (model.lanes.length ? "all" : "the system") : model.lanes[lane]!);
+  const grid = { style: `--n:${columns.length}` };
+  return [
+    h("h2.sec", { id: "possible", tabindex: -1 }, `${plural(possible.length, "step")} possible`,
+      h("small", {}, possible.length ? "press its key, or click" : model.rests(state) ? "the system rests here" : "deadlock")),
+    h("div.cols", grid, columns.map((lane) => h("div.col", {},
+      h("h3", {}, title(lane), h("small", {}, summary(model, state, lane))),
+      offered(possible.filter((p) => p.step.actor === lane), hidden, model, state, (label) => to({ steps: [...taken, label] }))))),
+    impossible.length ? [
+      h("h2.sec", {}, "Not possible now", h("small", {}, "by the condition that fails; first the steps that lack only this one")),
+      h("div.cols", grid, columns.map((lane) => h("div.col", {},
+        h("h3", {}, title(lane)), refused(impossible.filter((p) => p.step.actor === lane))))),
+    ] : null,
+  ];
+}
+
+function aside({ model, states, steps, link, judged, to }: Walk): HTMLElement {
+  const [state, before, last] = [states.at(-1)!, states.at(-2) ?? null, steps.at(-1)];
+  return h("aside.side", { "aria-label": "This state" },
+    lights(model, judged, steps.length, null),
+    charts(model, state, before, last ? last.transition.kind : "protocol"),
+    last ? model.decided(last, before!).slice(0, 1).map(decisionTable) : null,
+    h("section.card", {}, h("div.b", {}, h("details", { open: true }, h("summary", {}, "Whole state"),
+      whole(model, state, before, new Set(link.hide), (field) => to({ hide: [...link.hide, field] })),
+      link.hide.length ? h("div.chips", {}, h("span.sm.mute", {}, "Hidden:"), link.hide.map((field) =>
+        h("button.chip", { type: "button", "aria-label": `Show ${field}`, click: () => to({ hide: link.hide.filter((f) => f !== field) }) },
+          `${field} ×`))) : null))));
+}
+
+function searchForm(walk: Walk, running: { search: Search | null }, found: HTMLElement): HTMLElement {
+  const { model } = walk;
+  const goal = h<HTMLSelectElement>("select", { "aria-label": "Find the shortest way to", "data-key": "goal" },
+    h("optgroup", { label: "break" }, model.properties.filter((p) => p.form !== "sometimes")
+      .map((p) => h("option", { value: p.name }, p.name))),
+    h("optgroup", { label: "reach" }, model.properties.filter((p) => p.form === "sometimes")
+      .map((p) => h("option", { value: p.name }, p.name)),
+      h("option", { value: "" }, "a condition …")));
+  const condition = h<HTMLInputElement>("input", {
+    type: "text", hidden: true, "aria-label": "Condition over fields", placeholder: example(model), size: 26,
+  });
+  goal.addEventListener("change", () => (condition.hidden = goal.value !== ""));
+  const start = h("button.btn.go", { type: "submit", "data-key": "search" }, "Search");
+  return h("form.bar", {
+    style: "margin:0", submit: (event: Event) => {
+      event.preventDefault();
+      if (running.search) running.search.stop();
+      else void seek(walk, goal.value ? { property: goal.value } : { expression: condition.value }, running, start, found);
+    },
+  }, h("label", {}, "Shortest way to ", goal), condition, start);
+}
+
+async function seek(
+  { data, system, link, states, taken, to }: Walk, goal: Goal, running: { search: Search | null }, start: HTMLElement, found: HTMLElement,
+): Promise<void> {
+  start.textContent = "Stop";
+  const search = find(data, system, link.faults, link.max, states, goal, LIMITS, (p) => {
+    found.textContent = `${number(p.states)} states, depth ${p.depth} …`;
+  });
+  running.search = search;
+  const result = await search.found;
+  running.search = null;
+  start.textContent = "Search";
+  if (!found.isConnected) return;
+  found.textContent = told(result);
+  announce(found.textContent);
+  const repeats = result.loop === null ? null : taken.length + result.loop;
+  if (result.steps.length || repeats !== null) to({ steps: [...taken, ...result.steps], loop: repeats });
 }
 
 function keepRedo(of: string, taken: string[], loop: number | null): void {
@@ -200,7 +230,7 @@ function keepRedo(of: string, taken: string[], loop: number | null): void {
   redoOf = of;
 }
 
-/** The button that has led here is another one now: the focus stays at its place, or goes to the steps. */
+/** The pressed button was replaced: the focus stays at its place, or moves to the steps. */
 let focused = "";
 function focusAgain(main: HTMLElement): void {
   const wanted = focused;
@@ -325,7 +355,7 @@ function faultChips(system: SystemData, link: WalkLink, to: (change: Partial<Wal
     }, [0, 1, 2, 3, 4].map((n) => h("option", { value: n, selected: n === (link.max ?? 0) }, n || "any")))));
 }
 
-/** The initial states, each by what it has otherwise than the first. */
+/** The initial states, each with its differences from the first. */
 function starts(model: ModelApi, link: WalkLink, to: (change: Partial<WalkLink>) => void): Child {
   if (model.initials < 2) return null;
   const base = model.initial();
@@ -416,7 +446,7 @@ function example(model: ModelApi): string {
   return index ? `count(${index}: ${name}[${index}] = ${value})` : `${name} = ${value}`;
 }
 
-/** How many states a report counted, where it has a run of this very system. */
+/** The number of states that a report counted, if it has a run of this system. */
 function known(data: Data, system: SystemData, link: WalkLink): string {
   const run = data.runs.find((r) => data.systems[r.system] === system &&
     faultsText(r.faults, r.max_faults) === faultsText(link.faults, link.max));

@@ -1,11 +1,12 @@
-// Weakly fair runs that never leave some nodes of a graph: what breaks a property of the form "leads to".
+// Weakly fair runs that never leave some nodes of a graph: these runs break a property of the form "leads to".
 //
 // Theory of operation. A run is weakly fair if each fair step is taken again and again, or is impossible again and
 // again. A run that stays within some nodes for ever rests where no fair step is possible, or goes round in a
 // component: nodes that all reach each other. A component has a fair run if each fair step is impossible in one of its
-// nodes, or leads from one of its nodes to another; a part of it has none that the whole has not. Tarjan's algorithm
-// (1972) closes a component after all that it leads to, so that one pass says of each node whether a fair run begins
-// there. These are the nodes of the greatest fixpoint of Emerson and Lei (1986), by which the checker decides.
+// nodes, or leads from one of its nodes to another; a part of a component has no fair run that the whole lacks.
+// Tarjan's algorithm (1972) closes a component after all components that it leads to, so one pass decides for each node
+// whether a fair run begins there. These are the nodes of the greatest fixpoint of Emerson and Lei (1986), which the
+// checker uses.
 
 /** A list of numbers that grows, of four bytes each. */
 export class Numbers {
@@ -30,23 +31,23 @@ export class Numbers {
   }
 }
 
-/** Every step between the states from 0 to `size`; those from one state stand together, in the order of the states. */
+/** Every step between the states from 0 to `size`, in the order of the states from which they lead. */
 export interface Graph {
   size: number;
   first: Numbers; // state -> its first edge; one more than states
   after: Numbers; // edge -> state
   by: Numbers; // edge -> number of the step
-  fair: boolean[]; // number of a step -> must it be taken where it is possible for ever?
+  fair: boolean[]; // number of a step -> whether it must be taken if it is possible for ever
 }
 
-/** Numbers of steps from `start`; those after the first `loop` repeat for ever, and where there are none it rests. */
+/** Numbers of steps from `start`; the steps after the first `loop` repeat for ever; without such steps the run rests. */
 export interface Run {
   start: number;
   steps: number[];
   loop: number;
 }
 
-const LEADS = 1; // to a node of the kinds below
+const LEADS = 1; // leads to a node of the kinds below
 const LOOPS = 2; // in a component with a fair run
 const RESTS = 3; // no fair step is possible
 
@@ -66,7 +67,7 @@ export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run
   const loop = run.length;
   const inside = (node: number): boolean => part[node] === part[home];
   let here = home;
-  let open = fairSteps(graph, home); // neither taken nor impossible since the loop began
+  let open = fairSteps(graph, home); // fair steps that were neither taken nor impossible since the loop began
   while (open.size) {
     const [wanted] = open;
     let way = route(graph, here, (node) => {
@@ -90,11 +91,11 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
   const { size, first, after } = graph;
   const kind = new Uint8Array(size);
   const part = new Int32Array(size).fill(-1);
-  const order = new Int32Array(size); // 0: not met
+  const order = new Int32Array(size); // the number of a node in the search; 0: not visited
   const low = new Int32Array(size); // the earliest node that is known to be in its component, by its order
   const next = new Int32Array(size); // the edge to follow next
   const path = new Numbers();
-  const open = new Numbers(); // met, and in no component yet
+  const open = new Numbers(); // visited nodes that are in no component yet
   let met = 0;
   let parts = 0;
   const enter = (node: number): void => {
@@ -132,10 +133,10 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
   return { kind, part };
 }
 
-/** Writes the kinds of a component's nodes; those of the components that it leads to are known. */
+/** Writes the kinds of a component's nodes; the kinds of the components that it leads to are known. */
 function judge(graph: Graph, stay: Uint8Array, members: number[], kind: Uint8Array, part: Int32Array): void {
-  const possible = new Map<number, number>(); // fair step -> in how many nodes
-  const inner = new Set<number>(); // steps from a node to another
+  const possible = new Map<number, number>(); // fair step -> the number of nodes where it is possible
+  const inner = new Set<number>(); // steps from one node of the component to another
   let leads = false;
   for (const node of members) {
     let rests = true;

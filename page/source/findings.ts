@@ -1,5 +1,5 @@
-// The findings: what one sees, whether it hits me, the way round it, the remedy, the walk that shows it. Above them the
-// messages of a text that is pasted into the field.
+// The findings: the symptom, the exposure of a job, the workaround, the remedy, and the walk that shows it. Above them
+// are the messages of a text that is pasted into the field.
 
 import type { Data, FindingData, MessageData } from "./types";
 import type { Draw } from "./context";
@@ -69,7 +69,7 @@ export const findings: Draw = (data, place, main) => {
   };
 };
 
-/** A number matches exactly; other words may stand anywhere in what the finding says. */
+/** A number matches exactly; other words may be anywhere in the texts of the finding. */
 function matches(f: FindingData, wanted: string[]): boolean {
   const text = [f.name, f.title, f.seen, f.exposed, f.workaround, f.remedy, f.violates.join(" ")].join(" ").toLowerCase();
   return wanted.every((word) => (/^[a-z]\d+$/.test(word) ? f.number.toLowerCase() === word : text.includes(word)));
@@ -94,7 +94,7 @@ function row(data: Data, f: FindingData, chosen: boolean): HTMLElement {
       f.replay ? h("span", { title: f.replay }, copier("Copy replay", () => f.replay)) : null));
 }
 
-/** A message: its texts, its causes by their signs, and what then. */
+/** A message: its texts, its causes by their signs, and what to do. */
 function message(data: Data, m: MessageData): HTMLElement {
   const links = (numbers: string[]): Child => numbers.map((n) => data.findings.some((f) => f.number === n)
     ? [h("a.fid", { href: findingLink(n) }, n), " "] : [h("span.fid", {}, n), " "]);

@@ -3,12 +3,12 @@
 import type { Cell, Change, Instance, ModelApi, State } from "./types";
 import { type Child, fill, h, plural } from "./dom";
 
-const ROWS_MAX = 160; // of a long walk, that are drawn at once
+const ROWS_MAX = 160; // rows of a long walk that are drawn at the same time
 
 const DEAD = /^(crashed|dead|down|gone|killed)$/;
 const STALLED = /^(stalled|cut|frozen|paused|partitioned)$/;
 
-/** The remarks on a walk, beside its states. */
+/** The remarks on a walk, in addition to its states. */
 export interface Notes {
   hidden: Set<string>; // fields
   loop: number | null;
@@ -16,16 +16,16 @@ export interface Notes {
   breaking: Child; // the line below that state
   notes: string[];
   members: string[]; // their names, or none
-  given: boolean[]; // of each step: the model takes it; else a record alone shows it
+  given: boolean[]; // for each step, whether the model takes it; otherwise only a record shows it
 }
 
 export interface Lanes {
   element: HTMLElement;
-  /** Lights the row of a state; scrolls to it where `scroll` says so. */
+  /** Lights the row of a state; scrolls to it if `scroll` is true. */
   show(at: number, scroll: boolean): void;
 }
 
-/** The changes of a step that belong into a list: without counters of faults, notes and hidden fields. */
+/** The changes of a step that belong in a list: without counters of faults, notes and hidden fields. */
 export function visible(changes: Change[], hidden: Set<string>): Change[] {
   return changes.filter((c) => c.cell.owner !== "budget" && c.cell.owner !== "note" && !hidden.has(c.cell.slot.name));
 }
@@ -52,14 +52,14 @@ export function card(step: Instance, changes: Change[], note = "", who = ""): HT
     doc ? h("div.say", {}, doc) : null, note ? h("div.say", {}, note) : null, changeList(changes));
 }
 
-/** The place in the lanes of a step: that of its member, or the last one; of a cell: shared state is the last one's. */
+/** The lane of a step or a cell: its member's lane, or the last lane for shared state. */
 const laneOf = (model: ModelApi, member: number | null): number => member ?? model.lanes.length;
 const laneOfCell = (model: ModelApi, cell: Cell): number => laneOf(model, cell.owner === "shared" ? null : cell.member);
 
 /** Whether shared state is among the changes. */
 export const sharedIn = (changes: Change[]): boolean => changes.some((c) => c.cell.owner === "shared");
 
-/** The names of the lanes: those that a record knows its members by, where it does. */
+/** The names of the lanes: the names of the members in a record, if it has them. */
 export const heads = (model: ModelApi, members: string[] = []): string[] =>
   model.lanes.length
     ? [...model.lanes.map((lane, place) => members[place] ?? lane), hasShared(model) ? "shared state" : "all"] : ["the system"];
@@ -72,7 +72,7 @@ function look(model: ModelApi, state: State, lane: number): string {
   return on.some((c) => STALLED.test(c.slot.name)) ? ".stall" : "";
 }
 
-/** What repeats for ever in a walk of `last` steps: those after the first `loop`, or nothing. */
+/** The part that repeats for ever in a walk of `last` steps: the steps after the first `loop`, or nothing. */
 export const forEver = (loop: number, last: number): string =>
   loop === last ? "the system stays here for ever" : `steps ${loop + 1} to ${last} repeat for ever`;
 
@@ -101,49 +101,16 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
       to < total ? fold(`${plural(total - to, "later state")}`, () => pick(to)) : null);
   };
 
-  const fold = (text: string, go: () => void): Child =>
-    h("div.fold", {}, h("button", { type: "button", click: go }, text));
-
   const rows = (at: number): Child => [
     about.loop !== null && at === about.loop + 1 ? h("div.rep", {}, forEver(about.loop, total - 1)) : null,
-    at ? stepRow(at) : startRow(),
+    at ? stepRow(model, names, states, steps, about, at) : startRow(),
     at === about.violated ? about.breaking : null,
     at === total - 1 && about.loop === at ? h("div.rep", {}, forEver(at, at)) : null,
   ];
 
-  const noteOf = (at: number): string =>
-    [about.notes[at - 1] ?? "", about.given[at - 1] === false ? "The record shows it; the model does not take it from here." : ""]
-      .filter(Boolean).join(" ");
-
   const startRow = (): HTMLElement => row(0, names.map((name, lane) =>
     h(`div.lane${lane === model.lanes.length ? ".sh" : ""}`, {}, h("div.st.k-start", {}, h("span.who", {}, name),
       h("span.xs.mute", {}, summary(model, states[0]!, lane < model.lanes.length ? lane : null) || "initial state")))), "");
-
-  const stepRow = (at: number): HTMLElement => {
-    const step = steps[at - 1]!;
-    const before = states[at - 1]!;
-    const after = states[at]!;
-    const changes = visible(model.changes(before, after), about.hidden);
-    const actor = laneOf(model, step.actor);
-    const kind = step.transition.kind;
-    const cells = names.map((name, lane) => {
-      const mine = changes.filter((c) => laneOfCell(model, c.cell) === lane);
-      const inside = lane === actor ? card(step, mine, noteOf(at), name)
-        : mine.length ? h(`div.st.k-${kind}`, {}, h("span.who", {}, name), changeList(mine)) : null;
-      const shared = lane === model.lanes.length;
-      return h(`div.lane${shared ? ".sh" : look(model, after, lane)}`, {}, inside);
-    });
-    const writes = actor < model.lanes.length && sharedIn(changes);
-    const width = 100 / names.length;
-    const wire = writes ? h(`i.wire.k-${kind}`, {
-      style: `left:calc(34px + (100% - 34px) * ${(width * (actor + 1)) / 100} - 8px);` +
-        `width:calc((100% - 34px) * ${(width * (names.length - 2 - actor)) / 100} + 14px)`,
-    }) : null;
-    return row(at, [cells, wire], about.loop !== null && at > about.loop ? ".loop" : "");
-  };
-
-  const row = (at: number, cells: Child, look: string): HTMLElement =>
-    h(`div.lrow${look}`, { "data-at": at }, h("button.num", { type: "button", tabindex: -1, "aria-label": `To step ${at}` }, at), cells);
 
   const show = (at: number, scroll: boolean): void => {
     draw(at);
@@ -158,6 +125,39 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
   };
   return { element, show };
 }
+
+function stepRow(model: ModelApi, names: string[], states: State[], steps: Instance[], about: Notes, at: number): HTMLElement {
+  const step = steps[at - 1]!;
+  const before = states[at - 1]!;
+  const after = states[at]!;
+  const changes = visible(model.changes(before, after), about.hidden);
+  const actor = laneOf(model, step.actor);
+  const kind = step.transition.kind;
+  const cells = names.map((name, lane) => {
+    const mine = changes.filter((c) => laneOfCell(model, c.cell) === lane);
+    const inside = lane === actor ? card(step, mine, noteOf(about, at), name)
+      : mine.length ? h(`div.st.k-${kind}`, {}, h("span.who", {}, name), changeList(mine)) : null;
+    const shared = lane === model.lanes.length;
+    return h(`div.lane${shared ? ".sh" : look(model, after, lane)}`, {}, inside);
+  });
+  const writes = actor < model.lanes.length && sharedIn(changes);
+  const width = 100 / names.length;
+  const wire = writes ? h(`i.wire.k-${kind}`, {
+    style: `left:calc(34px + (100% - 34px) * ${(width * (actor + 1)) / 100} - 8px);` +
+      `width:calc((100% - 34px) * ${(width * (names.length - 2 - actor)) / 100} + 14px)`,
+  }) : null;
+  return row(at, [cells, wire], about.loop !== null && at > about.loop ? ".loop" : "");
+}
+
+const noteOf = (about: Notes, at: number): string =>
+  [about.notes[at - 1] ?? "", about.given[at - 1] === false ? "The record shows it; the model does not take it from here." : ""]
+    .filter(Boolean).join(" ");
+
+const row = (at: number, cells: Child, look: string): HTMLElement =>
+  h(`div.lrow${look}`, { "data-at": at }, h("button.num", { type: "button", tabindex: -1, "aria-label": `To step ${at}` }, at), cells);
+
+const fold = (text: string, go: () => void): Child =>
+  h("div.fold", {}, h("button", { type: "button", click: go }, text));
 
 function see(element: HTMLElement, row: HTMLElement | null, at: number): void {
   if (!row) return;

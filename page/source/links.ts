@@ -1,7 +1,7 @@
 // Links: a place of the page as the hash of its address, and back.
 //
-// Theory of operation. A walk is named by its actions and never by its states, so that two ways into one state stay
-// apart and a link holds in every page that has the system:
+// Theory of operation. A walk is named by its actions and never by its states. So two ways into one state stay
+// distinct, and a link works in every page that has the system:
 //
 //   #/overview/SYSTEM/EDITION
 //   #/trace/SYSTEM-ID/FAULTS/PROPERTY/FINDING@STEP?beside=SYSTEM-ID     a trace of this page
@@ -10,8 +10,8 @@
 //   #/findings/NUMBER?q=WORDS
 //
 // FAULTS: `none`, or `crash+restart=2~3`: crash once, restart twice, at most three together. START: `-` for the first
-// initial state, or `cell=value;cell=value`. ACTIONS: `join.0,send.0.1` for join(0), send(0, 1). Those after the first
-// NUMBER repeat for ever.
+// initial state, or `cell=value;cell=value`. ACTIONS: `join.0,send.0.1` for join(0), send(0, 1). The
+// actions after the first NUMBER repeat for ever.
 
 import type { Data, Faults, SystemData, TraceData } from "./types";
 
@@ -33,9 +33,9 @@ export interface WalkLink {
   loop: number | null; // as in `TraceData`
 }
 
-const STEPS_MAX = 20_000; // of a link: longer ones are cut by some browsers anyway
+const STEPS_MAX = 20_000; // steps of a link: some browsers cut longer links
 
-/** Reads a hash; one that says nothing is the overview. */
+/** Reads a hash; an empty hash is the overview. */
 export function read(hash: string): Place {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [, walk = "", at] = /^(.*?)(?:@(\d+))?$/s.exec(path)!;

@@ -1,10 +1,10 @@
-// The data of the page: JSON in a script element, deflated where that is shorter.
+// The data of the page: JSON in a script element, deflated if that is shorter.
 
 import type { Data } from "./types";
 
 const FORMAT = 1;
 
-/** Reads, and inflates, what `trystate page` has put in. */
+/** Reads and inflates the data that `trystate page` has put in. */
 export async function load(): Promise<Data> {
   const element = document.getElementById("data");
   if (!element) throw new Error("it has none");

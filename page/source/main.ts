@@ -1,7 +1,7 @@
 // The frame: it reads the data, draws the view that the address names, and passes on keys.
 //
-// Theory of operation. The address is the state: a view changes the hash, the hash draws a view, so that back, forward,
-// bookmarks and links work everywhere. What is not in the address (the theme, an open fold) is a reader's own.
+// Theory of operation. The address is the state: a view changes the hash, and the hash draws a view. So back, forward,
+// bookmarks and links work everywhere. The theme and open folds are not in the address: they belong to the reader.
 
 import type { Data } from "./types";
 import type { Draw, View } from "./context";

@@ -1,4 +1,4 @@
-// The messages that people paste from a job: which rows a text has. Rows and their order: model/messages.py.
+// The messages that people paste from a job: the rows that match a text. Rows and their order: model/messages.py.
 
 import type { Data, MessageData } from "./types";
 
@@ -7,7 +7,7 @@ const WORDS_MIN = 3; // characters of a word that is searched for
 
 const plain = (text: string): string => text.toLowerCase().replace(/\s+/g, " ");
 
-/** Are the parts in the line, in their order? */
+/** Whether the parts are in the line, in their order. */
 function has(line: string, parts: string[]): boolean {
   let at = 0;
   for (const part of parts) {
@@ -18,7 +18,7 @@ function has(line: string, parts: string[]): boolean {
   return true;
 }
 
-/** The rows of a pasted text: of each line the first that it matches (`exact`); else those that have all of the words. */
+/** The rows of a pasted text: for each line the first row that matches (`exact`); otherwise the rows that have all of the words. */
 export function having(data: Data, text: string): { rows: MessageData[]; exact: boolean } {
   const lines = text.slice(0, PASTED_MAX).split(/[\r\n⏎]+/).map(plain);
   const rows = new Set(lines.flatMap((line) => data.messages.find((m) => m.texts.some((parts) => has(line, parts))) ?? []));
@@ -28,7 +28,7 @@ export function having(data: Data, text: string): { rows: MessageData[]; exact: 
   return { rows: words.length ? data.messages.filter((m) => words.every((word) => said(m).includes(word))) : [], exact: false };
 }
 
-/** Pastes lines into a field of one line: a sign keeps them apart. */
+/** Pastes lines into a field of one line: a sign separates them. */
 export function sameLine(event: ClipboardEvent, field: HTMLInputElement, then: () => void): void {
   const text = event.clipboardData?.getData("text") ?? "";
   if (!/[\r\n]/.test(text)) return;

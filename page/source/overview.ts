@@ -1,11 +1,11 @@
 // The overview: each system and edition with its verdict, and the matrix of properties and faults.
 //
 // A column is a set of faults that runs have in common. Where a system has more of these sets than fit a screen, a column
-// is one fault, and a cell speaks of every run that has it.
+// is one fault, and a cell is about every run that has it.
 
 import type { Data, FindingData, ResultData, RunData, SystemData } from "./types";
 import type { Draw } from "./context";
-import { type Child, all, fill, h, number, one, plural, prose, words } from "./dom";
+import { type Attributes, type Child, all, fill, h, number, one, plural, prose, words } from "./dom";
 import { faultsText, findingLink, overviewLink, traceLink, walkLink } from "./links";
 import { sameLine } from "./messages";
 import { saying } from "./tables";
@@ -53,7 +53,7 @@ export const overview: Draw = (data, place, main) => {
   };
 };
 
-/** A matrix that is wider than its place gets the inspector's place, and then upright names; returns what ends that. */
+/** A matrix that is wider than its place gets the inspector's place, and then upright names; returns a function that ends this. */
 function fitted(main: HTMLElement): () => void {
   const place = one(".ov", main)!;
   const fit = (): void => {
@@ -142,7 +142,7 @@ function editionCard(data: Data, name: string, edition: string, chosen: boolean)
       : h("span", {}, "not checked here: explore it"));
 }
 
-/** Is a claim violated? A state that is only not reachable at this size breaks nothing. */
+/** Whether a claim is violated. A state that cannot be reached at this size breaks nothing. */
 const isBroken = (x: ResultData): boolean => x.status === "violated" && !x.judgement.startsWith("not reachable");
 
 const formOf = (data: Data, property: string): string => data.properties.find((p) => p.name === property)?.form ?? "always";
@@ -191,12 +191,7 @@ function matrix(data: Data, name: string, edition: string, inspect: (entries: En
       inspect(found, column.name);
     };
     const listeners = { mouseenter: look, focus: look, tabindex: -1 };
-    if (!bad.length) {
-      const idle = found.every((e) => isIdle(data, e));
-      const open = found.some((e) => e.result.status === "not decided");
-      const said = open ? "not decided" : idle ? "holds, but nothing that it speaks of happens" : "holds";
-      return h("td", {}, h(`span${idle && !open ? ".idle" : ""}`, { ...listeners, role: "img", "aria-label": `${property}, ${column.name}: ${said}` }, open ? "?" : idle ? "" : "✓"));
-    }
+    if (!bad.length) return h("td", {}, unbroken(data, found, `${property}, ${column.name}`, listeners));
     const shortest = shortestOf(data, bad);
     const link = h("a.bad", {
       ...listeners, href: shortest ? traceLink(data, shortest) : null,
@@ -232,7 +227,15 @@ function matrix(data: Data, name: string, edition: string, inspect: (entries: En
   };
 }
 
-/** The same cells where a matrix does not fit: the broken ones of each property. */
+/** The mark of a cell where nothing is violated. */
+function unbroken(data: Data, found: Entry[], of: string, listeners: Attributes): HTMLElement {
+  const idle = found.every((e) => isIdle(data, e));
+  const open = found.some((e) => e.result.status === "not decided");
+  const said = open ? "not decided" : idle ? "holds, but nothing that it speaks of happens" : "holds";
+  return h(`span${idle && !open ? ".idle" : ""}`, { ...listeners, role: "img", "aria-label": `${of}: ${said}` }, open ? "?" : idle ? "" : "✓");
+}
+
+/** The same cells if a matrix does not fit: the broken ones of each property. */
 function phoneList(data: Data, order: string[], columns: Column[], entries: (p: string, c: Column) => Entry[]): HTMLElement {
   return h("ul.mlist", {}, order.filter((p) => formOf(data, p) !== "sometimes").map((property) => {
     const asked = columns.map((c) => ({ c, found: entries(property, c) })).filter((x) => x.found.length);
@@ -254,7 +257,7 @@ function shortestOf(data: Data, entries: Entry[]): Data["traces"][number] | null
   return traces.sort((a, b) => a.steps.length - b.steps.length)[0] ?? null;
 }
 
-/** A property that holds while its witness cannot be reached says nothing. */
+/** A property that holds while its witness cannot be reached claims nothing. */
 function isIdle(data: Data, { run, result }: Entry): boolean {
   const witness = data.properties.find((p) => p.name === result.name && p.witness)?.witness;
   const seen = witness && run.results.find((x) => x.name === witness);
@@ -288,7 +291,7 @@ function play(data: Data, { run, result }: Entry): Child {
     h("span.mute", {}, sizes(data, data.systems[run.system]!)));
 }
 
-/** The walks of a system that are no counterexamples: examples that go well, recorded jobs. */
+/** The walks of a system that are not counterexamples: examples that succeed, recorded jobs. */
 function walks(data: Data, name: string): Child {
   const found = data.traces.filter((t) => t.kind !== "counterexample" && data.systems[t.system]!.name === name);
   if (!found.length) return null;
@@ -300,7 +303,7 @@ function walks(data: Data, name: string): Child {
 const exploreLink = (system: SystemData): string =>
   walkLink({ system: system.id, faults: {}, max: null, start: [], steps: [], hide: [], columns: [], loop: null });
 
-/** Which finding begins and ends with which release, the installed one marked; ours has none of them. */
+/** The first and the last release with each finding, the installed release marked; our edition has none of them. */
 function releases(data: Data): Child {
   if (!data.findings.length) return null;
   const known = new Map<string, FindingData[]>();

@@ -1,19 +1,21 @@
-// The player of a walk: lanes, a slider that is their miniature, and beside them what holds, what decided and where.
+// The player of a walk: lanes, a slider that is their miniature, and next to them the properties and the decisions.
 
 import type { Data, Instance, ModelApi, State, SystemData, TraceData } from "./types";
-import type { Draw } from "./context";
+import type { Draw, View } from "./context";
 import { beside } from "./beside";
 import { charts } from "./charts";
-import { announce, copier, fill, h, plural, svg, words } from "./dom";
+import { type Child, announce, copier, fill, h, plural, svg, words } from "./dom";
 import { card, heads, lanes, sharedIn, visible } from "./lanes";
-import { findingLink, systemById, traceAt, traceLink, walkLink } from "./links";
+import { findingLink, type Place, systemById, traceAt, traceLink, walkLink } from "./links";
 import { decisionTable, lights, saying, whole } from "./tables";
 import { judge, modelOf, SAID, sizes } from "./walk";
 
-const PLAY_MS = 1_100; // for a step: enough to read its name and changes
+const PLAY_MS = 1_100; // time of a step: enough to read its name and changes
 const COLOURS = { protocol: "var(--blue)", environment: "var(--env)", fault: "var(--fault)" } as const;
 
-let unfolded = false; // the whole state, from step to step
+const BY: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, j: 1, ArrowLeft: -1, ArrowUp: -1, k: -1 }; // steps of a key
+
+let unfolded = false; // whether the whole state is unfolded, also after a step
 
 export const player: Draw = (data, place, main) => {
   const trace = traceAt(data, place) ?? (place.parts.length ? null : best(data));
@@ -25,126 +27,176 @@ export const player: Draw = (data, place, main) => {
     return { title: "Walk" };
   }
   main.className = "fit";
+  return played(replayed(data, trace), place, main);
+};
+
+/** A walk, and its judgement. */
+interface Replayed {
+  data: Data;
+  trace: TraceData;
+  system: SystemData;
+  model: ModelApi;
+  states: State[];
+  steps: Instance[];
+  failed: ReturnType<ModelApi["replay"]>["failed"];
+  given: ReturnType<ModelApi["replay"]>["given"];
+  judged: ReturnType<typeof judge>;
+  last: number;
+  violated: number | null;
+}
+
+function replayed(data: Data, trace: TraceData): Replayed {
   const system = data.systems[trace.system]!;
   const model = modelOf(data, system, trace.faults, trace.max_faults);
-  const { states, steps, failed, given } = model.replay(trace);
-  const property = model.properties.find((p) => p.name === trace.property);
-  const judged = judge(model, states, steps, property?.form === "leads to" ? [property.name] : [], trace.breaks ?? trace.loop);
-  const last = states.length - 1;
-  const violated = trace.kind === "counterexample" ? judged.first.get(trace.property) ?? last : judged.first.get(trace.property) ?? null;
+  const run = model.replay(trace);
+  const leads = model.properties.find((p) => p.name === trace.property)?.form === "leads to";
+  const judged = judge(model, run.states, run.steps, leads ? [trace.property] : [], trace.breaks ?? trace.loop);
+  const last = run.states.length - 1;
+  const violated = judged.first.get(trace.property) ?? (trace.kind === "counterexample" ? last : null);
+  return { data, trace, system, model, ...run, judged, last, violated };
+}
+
+function played(walk: Replayed, place: Place, main: HTMLElement): ReturnType<Draw> {
+  const { data, trace, model, states, steps, failed, last, violated } = walk;
   const other = place.query.get("beside") ?? "";
   let at = place.step === null ? violated ?? 0 : Math.min(place.step, last);
-  let timer = 0;
-
+  const go = (to: number, scroll = true): void => {
+    at = Math.max(0, Math.min(last, to));
+    draw(scroll);
+    history.replaceState(null, "", traceLink(data, trace, at, other));
+    announce(said(walk, at));
+  };
   const range = h<HTMLInputElement>("input", {
     type: "range", min: 0, max: last, step: 1, "aria-label": "Step", input: () => go(Number(range.value)),
   });
   const names = heads(model, trace.lanes);
   const map = svg("svg", { height: names.length * 15 + 8, "aria-hidden": "true" });
-  const playing = button("▶", "Play", "Space", () => toggle());
-  const where = h("span.at");
-  const now = h("span.now");
+  const small = (): void => miniature(map, names, model, states, steps, at, violated, trace.loop);
+  const again = trace.loop !== null && trace.loop < last ? trace.loop + 1 : null;
+  const play = playing(() => at === last && go(0), () => (at < last ? at + 1 : again), go);
+  const [where, now] = [h("span.at"), h("span.now")];
   const explore = h("a.btn.go", { href: "#/explore" }, "Explore", h("span.hide-s", {}, " from here"));
   const side = h("aside.side", { "aria-label": "This step" });
-  const walk = other ? null : lanes(model, states, steps, {
-    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
-    breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
-      h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
-  }, (to) => go(to, false));
-  const right = other ? systemById(data, other) : undefined;
-  const pair = right ? beside(model, modelOf(data, right, trace.faults, trace.max_faults), trace, states, steps, (to) => go(to, false)) : null;
-
-  fill(main, header(data, trace, system, other),
+  const track = trackOf(walk, other, (to) => go(to, false));
+  fill(main, header(data, trace, walk.system, other),
     failed ? h("div.msg.bad", {}, `The replay ends before step ${failed.step}: ${failed.why}`) : null,
-    h("div.play", {},
-      h("div.ctl", { role: "toolbar", "aria-label": "Player" },
-        button("⇤", "First state", "Home", () => go(0)), button("←", "Step back", "←", () => go(at - 1)), playing,
-        button("→", "Step on", "→", () => go(at + 1)),
-        violated === null ? null : button("✕", "To the violation", "x", () => go(violated)),
-        where, now, h("span.right", {}, copier("Copy link", () => location.href), explore)),
+    h("div.play", {}, toolbar(violated, (by) => go(at + by), go, play.button, [where, now], explore),
       h("label.scrub", {}, map, range, h("i", {}))),
-    h("div.pl", {}, walk?.element ?? pair?.element ?? h("p.msg", {}, `This page has no system ${other}.`), side));
+    h("div.pl", {}, track?.element ?? h("p.msg", {}, `This page has no system ${other}.`), side));
 
-  function draw(scroll: boolean, say: boolean): void {
-    const step = at ? steps[at - 1]! : null;
-    const state = states[at]!;
-    const before = at ? states[at - 1]! : null;
-    const light = judged.lights[at]!.get(trace!.property);
+  function draw(scroll: boolean): void {
+    const step = steps[at - 1];
     range.value = String(at);
     range.setAttribute("aria-valuetext", `step ${at} of ${last}${step ? `: ${step.label}` : ""}`);
-    fill(where, light ? h(`span.lt.${({ violated: "bad", was: "was", waiting: "open" } as Record<string, string>)[light] ?? "ok"}`,
-      { title: `${trace!.property}: ${SAID[light]}`, "aria-hidden": "true" }) : null, ` step ${at} of ${last}`);
+    fill(where, lightOf(walk, at), ` step ${at} of ${last}`);
     fill(now, step ? [h("b", {}, step.label), " ", step.transition.doc] : "the initial state");
-    miniature(map, names, model, states, steps, at, violated, trace!.loop);
-    walk?.show(at, scroll);
-    pair?.show(at, scroll);
-    fill(side, step && before ? stepCard(model, step, before, state, trace!.notes[at - 1] ?? "") : null,
-      lights(model, judged, at, trace!.property || null),
-      step && before ? model.decided(step, before).filter((d) => d.outcome === d.wanted).map(decisionTable) : null,
-      charts(model, state, before, step?.transition.kind ?? "protocol"),
-      h("section.card", {}, h("div.b", {}, h("details", {
-        open: unfolded, toggle: (e: Event) => (unfolded = (e.target as HTMLDetailsElement).open),
-      }, h("summary", {}, "Whole state"), whole(model, state, before, new Set(), null)))));
-    explore.setAttribute("href", fromHere(model, trace!, state, steps.slice(0, at)));
-    if (say) {
-      history.replaceState(null, "", traceLink(data, trace!, at, other));
-      const changes = before ? visible(model.changes(before, state), new Set()).map((c) => `${c.cell.name} ${c.old} to ${c.new}`) : [];
-      announce(`Step ${at} of ${last}. ${step ? `${step.label}. ${step.transition.doc}` : "Initial state."} ` +
-        `${changes.join(", ")}. ${light ? `${words(trace!.property)} ${SAID[light]}.` : ""}`);
-    }
+    small();
+    track?.show(at, scroll);
+    fill(side, besideStep(walk, at));
+    explore.setAttribute("href", fromHere(model, trace, states[at]!, steps.slice(0, at)));
   }
 
-  function go(to: number, scroll = true): void {
-    at = Math.max(0, Math.min(last, to));
-    draw(scroll, true);
-  }
-
-  function stop(): void {
-    clearInterval(timer);
-    timer = 0;
-    playing.textContent = "▶";
-    playing.setAttribute("aria-label", "Play");
-  }
-
-  function toggle(): void {
-    if (timer) return stop();
-    if (at === last) go(0);
-    playing.textContent = "❚❚";
-    playing.setAttribute("aria-label", "Pause");
-    timer = window.setInterval(() => {
-      if (at < last) return go(at + 1);
-      if (trace!.loop !== null && trace!.loop < last) return go(trace!.loop + 1);
-      stop();
-    }, PLAY_MS);
-  }
-
-  draw(false, false);
-  const resized = (): void => miniature(map, names, model, states, steps, at, violated, trace.loop);
-  addEventListener("resize", resized);
-  requestAnimationFrame(() => draw(true, false));
-  const moves: Record<string, () => void> = {
-    ArrowRight: () => go(at + 1), ArrowDown: () => go(at + 1), j: () => go(at + 1), ArrowLeft: () => go(at - 1),
-    ArrowUp: () => go(at - 1), k: () => go(at - 1), Home: () => go(0), End: () => go(last), x: () => go(violated ?? last),
-    e: () => (location.hash = explore.getAttribute("href")!),
-  };
+  draw(false);
+  addEventListener("resize", small);
+  requestAnimationFrame(() => draw(true));
+  const ends: Record<string, number> = { Home: 0, End: last, x: violated ?? last };
   return {
     title: `${trace.findings.join(" ")} ${words(trace.property || trace.title)}`.trim(),
     close: () => {
-      stop();
-      removeEventListener("resize", resized);
+      play.stop();
+      removeEventListener("resize", small);
     },
-    key: (event) => {
-      if (event.key === " ") return toggle(), true;
-      const move = moves[event.key];
-      if (!move) return false;
-      if (event.key !== "e") stop();
-      move();
-      return true;
+    key: ({ key }) => {
+      const to = key in BY ? at + BY[key]! : ends[key];
+      if (key === " ") return play.toggle(), true;
+      if (key === "e") return (location.hash = explore.getAttribute("href")!), true;
+      if (to === undefined) return false;
+      play.stop();
+      return go(to), true;
     },
   };
-};
+}
 
-/** The link that goes on from a state by hand: the same actions, or the state itself where a record changed values. */
+function toolbar(
+  violated: number | null, by: (steps: number) => void, go: (at: number) => void, play: HTMLElement, told: Child, explore: HTMLElement,
+): HTMLElement {
+  return h("div.ctl", { role: "toolbar", "aria-label": "Player" },
+    button("⇤", "First state", "Home", () => go(0)), button("←", "Step back", "←", () => by(-1)), play,
+    button("→", "Step on", "→", () => by(1)),
+    violated === null ? null : button("✕", "To the violation", "x", () => go(violated)),
+    told, h("span.right", {}, copier("Copy link", () => location.href), explore));
+}
+
+/** The walk in lanes, next to another edition if one is named; null if this page does not have that edition. */
+function trackOf(
+  { data, trace, model, states, steps, given, violated }: Replayed, other: string, pick: (at: number) => void,
+): Pick<ReturnType<typeof lanes>, "element" | "show"> | null {
+  const right = other ? systemById(data, other) : undefined;
+  if (other) return right ? beside(model, modelOf(data, right, trace.faults, trace.max_faults), trace, states, steps, pick) : null;
+  const property = model.properties.find((p) => p.name === trace.property);
+  return lanes(model, states, steps, {
+    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
+    breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
+      h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
+  }, pick);
+}
+
+/** The light of the walk's property after a number of steps. */
+function lightOf({ trace, judged }: Replayed, at: number): Child {
+  const light = judged.lights[at]!.get(trace.property);
+  return light ? h(`span.lt.${({ violated: "bad", was: "was", waiting: "open" } as Record<string, string>)[light] ?? "ok"}`,
+    { title: `${trace.property}: ${SAID[light]}`, "aria-hidden": "true" }) : null;
+}
+
+/** A step in words. */
+function said({ trace, model, states, steps, judged, last }: Replayed, at: number): string {
+  const step = steps[at - 1];
+  const light = judged.lights[at]!.get(trace.property);
+  const changes = step ? visible(model.changes(states[at - 1]!, states[at]!), new Set()).map((c) => `${c.cell.name} ${c.old} to ${c.new}`) : [];
+  return `Step ${at} of ${last}. ${step ? `${step.label}. ${step.transition.doc}` : "Initial state."} ` +
+    `${changes.join(", ")}. ${light ? `${words(trace.property)} ${SAID[light]}.` : ""}`;
+}
+
+function besideStep({ trace, model, states, steps, judged }: Replayed, at: number): Child {
+  const [step, state, before] = [steps[at - 1], states[at]!, states[at - 1] ?? null];
+  return [
+    step && before ? stepCard(model, step, before, state, trace.notes[at - 1] ?? "") : null,
+    lights(model, judged, at, trace.property || null),
+    step && before ? model.decided(step, before).filter((d) => d.outcome === d.wanted).map(decisionTable) : null,
+    charts(model, state, before, step?.transition.kind ?? "protocol"),
+    h("section.card", {}, h("div.b", {}, h("details", {
+      open: unfolded, toggle: (e: Event) => (unfolded = (e.target as HTMLDetailsElement).open),
+    }, h("summary", {}, "Whole state"), whole(model, state, before, new Set(), null)))),
+  ];
+}
+
+/** A button that plays: `next` is the number of the next state, or null at the end. */
+function playing(start: () => void, next: () => number | null, go: (at: number) => void): { button: HTMLElement; toggle(): void; stop(): void } {
+  let timer = 0;
+  const made = button("▶", "Play", "Space", toggle);
+  const becomes = (sign: string, label: string): void => {
+    made.textContent = sign;
+    made.setAttribute("aria-label", label);
+  };
+  function stop(): void {
+    clearInterval(timer);
+    timer = 0;
+    becomes("▶", "Play");
+  }
+  function toggle(): void {
+    if (timer) return stop();
+    start();
+    becomes("❚❚", "Pause");
+    timer = window.setInterval(() => {
+      const to = next();
+      if (to === null) stop();
+      else go(to);
+    }, PLAY_MS);
+  }
+  return { button: made, toggle, stop };
+}
+
+/** The link that continues from a state by hand: the same actions, or the state itself where a record changed values. */
 function fromHere(model: ModelApi, trace: TraceData, state: State, steps: Instance[]): string {
   const first = model.initial();
   const recorded = Object.keys(trace.set).length > 0;
@@ -156,7 +208,7 @@ function fromHere(model: ModelApi, trace: TraceData, state: State, steps: Instan
   });
 }
 
-/** The walk that opens where a link names none: one that everybody asks for, or the first. */
+/** The walk that opens if a link names none: a well-known walk, or the first. */
 function best(data: Data): TraceData | null {
   const shown = data.findings.find((f) => f.number === "R3")?.trace ?? data.findings.find((f) => f.trace !== null)?.trace;
   return data.traces[shown ?? 0] ?? null;
@@ -200,11 +252,11 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
           `beside ${s.edition}${unlike(s, system) ? `, ${sizes(data, s)}` : ""}`))) : null));
 }
 
-/** How many of the sizes that both have are not equal: editions may have constants of their own. */
+/** The number of shared sizes that differ: an edition may have its own constants. */
 const unlike = (one: SystemData, other: SystemData): number =>
   Object.entries(one.sizes).filter(([name, size]) => name in other.sizes && other.sizes[name] !== size).length;
 
-/** One system of each other edition: that whose sizes are most alike. */
+/** One system of each other edition: the system with the most similar sizes. */
 function othersOf(data: Data, system: SystemData): SystemData[] {
   const found = new Map<string, SystemData>();
   for (const s of data.systems) {
@@ -225,7 +277,7 @@ const faultsSaid = (trace: TraceData): string => {
   return `with ${named.join(", ")}${trace.max_faults === null ? "" : `, at most ${trace.max_faults} together`}`;
 };
 
-/** The step that led here: its sentence, where it is written, and the conditions that held before it. */
+/** The step that led here: its sentence, its place in the source, and the conditions that held before it. */
 function stepCard(model: ModelApi, step: Instance, before: State, after: State, note: string): HTMLElement {
   const { transition } = step;
   const binding = Object.fromEntries(transition.params.map(([name], place) => [name, step.indices[place]!]));

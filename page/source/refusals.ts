@@ -8,7 +8,7 @@ import { type Binding, shown, type Writer } from "./text";
 export interface Asked {
   data: Data;
   writer: Writer;
-  decisions: Map<number, DecisionData>; // node -> what it stands for
+  decisions: Map<number, DecisionData>; // node -> the decision that it represents
   value(node: number, state: State, binding: Binding): number;
   sortOf(field: string): number;
 }
@@ -92,7 +92,7 @@ function sortOf(m: Asked, id: number): number | null {
   return null;
 }
 
-/** The decisions of the tables that a condition asks. */
+/** The decisions of the tables that a condition uses. */
 export function decisionsIn(m: Asked, id: number, state: State, binding: Binding): Decided[] {
   const found: Decided[] = [];
   const seen = new Set<number>();

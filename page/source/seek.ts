@@ -12,13 +12,13 @@ export interface Asked {
   system: SystemData;
   faults: Faults;
   max: number | null;
-  walk: State[]; // that the search goes on from: its last state, and those before it
+  walk: State[]; // the walk from which the search continues: its last state, and the states before it
   goal: Goal;
   limits: Limits;
 }
 
 const SLICE = 2048; // states between two looks at the clock
-const EDGES_PER_STATE = 24; // of a graph, on average: at 8 bytes an edge, 200 MB for a million states
+const EDGES_PER_STATE = 24; // edges of a graph for each state, on average: at 8 bytes an edge, 200 MB for a million states
 
 type Met = (state: State, before: State | null, number: number) => boolean;
 
@@ -41,36 +41,60 @@ function goalOf(model: Model, goal: Goal): { met: Met; claim: PropertyData | nul
   return { met, claim: null };
 }
 
-/** Searches, and tells how far it is about every tenth of a second. */
+/** The states that are reached, packed as strings: each with the state before it, and the step from that state. */
+class Reached {
+  readonly states: string[] = [];
+  readonly places = new Map<string, number>();
+  private readonly parents: number[] = [];
+  private readonly by: number[] = [];
+  private readonly lows: number[];
+
+  constructor(private readonly model: Model) {
+    this.lows = model.cells.map((cell) => cell.slot.low);
+  }
+
+  pack(state: State): string {
+    return String.fromCharCode(...state.map((value, k) => (value - this.lows[k]!) & 0xffff));
+  }
+
+  at(place: number): State {
+    const text = this.states[place]!;
+    return this.lows.map((low, k) => ((text.charCodeAt(k) << 16) >> 16) + low);
+  }
+
+  add(key: string, parent: number, by: number): void {
+    this.places.set(key, this.states.length);
+    this.states.push(key);
+    this.parents.push(parent);
+    this.by.push(by);
+  }
+
+  /** The labels of the steps from the first state to this one. */
+  way(last: number): string[] {
+    const labels: string[] = [];
+    for (let at = last; this.parents[at]! >= 0; at = this.parents[at]!) labels.push(this.model.instances[this.by[at]!]!.label);
+    return labels.reverse();
+  }
+}
+
+/** Searches, and reports its progress about every tenth of a second. */
 export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): Found {
   const began = performance.now();
   const seconds = (): number => (performance.now() - began) / 1000;
   const found = answer("none");
-  const done = (outcome: Found["outcome"], message = ""): Found => Object.assign(found, { outcome, message, seconds: seconds() });
+  const done = (outcome: Found["outcome"], message = ""): Found =>
+    Object.assign(found, { outcome, message, states: states.length, seconds: seconds() });
   const { limits, walk } = asked;
-  const from = walk.at(-1)!;
-  const beyond = (count: number, of: string): Found =>
-    done("limit", `not decided: more than ${count.toLocaleString("en")} ${of}`);
+  const beyond = (count: number, of: string): Found => done("limit", `not decided: more than ${count.toLocaleString("en")} ${of}`);
   const model = new Model(asked.data, asked.system, asked.faults, asked.max);
   const { met, claim } = goalOf(model, asked.goal);
-  const lows = model.cells.map((cell) => cell.slot.low);
-  const pack = (state: State): string => String.fromCharCode(...state.map((value, k) => (value - lows[k]!) & 0xffff));
-  const unpack = (text: string): State => lows.map((low, k) => ((text.charCodeAt(k) << 16) >> 16) + low);
-  const states = [pack(from)];
-  const places = new Map([[states[0]!, 0]]);
-  const parents = [-1];
-  const by = [-1];
+  const reached = new Reached(model);
+  const { states, places } = reached;
+  reached.add(reached.pack(walk.at(-1)!), -1, -1);
   const edges = { first: new Numbers(), after: new Numbers(), by: new Numbers() };
-  const way = (last: number): string[] => {
-    const labels: string[] = [];
-    for (let at = last; parents[at]! >= 0; at = parents[at]!) labels.push(model.instances[by[at]!]!.label);
-    return labels.reverse();
-  };
-  found.states = 1;
-  if (met(from, null, -1)) return done("found");
+  if (met(walk.at(-1)!, null, -1)) return done("found");
   let told = 0;
-  let end = 1; // where the states of the next depth begin
-  for (let at = 0; at < states.length; at++) {
+  for (let at = 0, end = 1; at < states.length; at++) { // the states of the next depth begin at `end`
     if (at === end) {
       end = states.length;
       found.depth++;
@@ -82,25 +106,20 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
         progress({ states: states.length, depth: found.depth, seconds: told });
       }
     }
-    const state = unpack(states[at]!);
+    const state = reached.at(at);
     edges.first.push(found.edges);
     for (const { instance, state: after } of model.successors(state)) {
       found.edges++;
-      const key = pack(after);
       if (met(after, state, instance.number)) {
-        found.steps = [...way(at), instance.label];
+        found.steps = [...reached.way(at), instance.label];
         found.depth = found.steps.length;
         return done("found");
       }
-      let place = places.get(key);
-      if (place === undefined) {
-        place = states.length;
+      const key = reached.pack(after);
+      const place = places.get(key) ?? states.length;
+      if (place === states.length) {
         if (place >= limits.states) return beyond(limits.states, "states");
-        places.set(key, place);
-        states.push(key);
-        parents.push(at);
-        by.push(instance.number);
-        found.states = states.length;
+        reached.add(key, at, instance.number);
       }
       if (!claim) continue;
       if (found.edges > limits.states * EDGES_PER_STATE) return beyond(limits.states * EDGES_PER_STATE, "steps");
@@ -110,27 +129,33 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   }
   if (!claim) return done("none");
   edges.first.push(found.edges);
-  const [premise, goal] = claim.exprs as [number, number];
-  const graph: Graph = { ...edges, size: states.length, fair: model.instances.map(isFair) };
   places.clear();
+  const graph: Graph = { ...edges, size: states.length, fair: model.instances.map(isFair) };
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
-    const open = new Uint8Array(graph.size);
-    const starts = new Uint8Array(graph.size);
-    states.forEach((text, at) => {
-      const state = unpack(text);
-      open[at] = model.value(goal, state, binding) ? 0 : 1;
-      starts[at] = model.value(premise, state, binding) ? 1 : 0;
-    });
-    for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
-      if (model.value(premise, walk[at]!, binding)) starts[0] = 1;
-    }
-    const run = fairRun(graph, open, starts);
-    if (!run) continue;
-    const stem = way(run.start);
-    found.steps = [...stem, ...run.steps.map((number) => model.instances[number]!.label)];
-    found.loop = stem.length + run.loop;
-    return done("found");
+    const run = unanswered(model, claim, binding, graph, reached, walk);
+    if (run) return Object.assign(done("found"), run);
   }
   return done("none");
+}
+
+/** A fair run from the end of the walk on which the premise is never answered for one binding. */
+function unanswered(
+  model: Model, claim: PropertyData, binding: Record<string, number>, graph: Graph, reached: Reached, walk: State[],
+): Pick<Found, "steps" | "loop"> | null {
+  const [premise, goal] = claim.exprs as [number, number];
+  const open = new Uint8Array(graph.size);
+  const starts = new Uint8Array(graph.size);
+  for (let at = 0; at < graph.size; at++) {
+    const state = reached.at(at);
+    open[at] = model.value(goal, state, binding) ? 0 : 1;
+    starts[at] = model.value(premise, state, binding) ? 1 : 0;
+  }
+  for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
+    if (model.value(premise, walk[at]!, binding)) starts[0] = 1;
+  }
+  const run = fairRun(graph, open, starts);
+  if (!run) return null;
+  const stem = reached.way(run.start);
+  return { steps: [...stem, ...run.steps.map((number) => model.instances[number]!.label)], loop: stem.length + run.loop };
 }

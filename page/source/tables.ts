@@ -4,7 +4,7 @@ import type { Cell, Decided, ModelApi, PropertyData, State } from "./types";
 import { type Child, h, number, plural, words } from "./dom";
 import { type Judged, SAID, type Seen } from "./walk";
 
-/** A decision table: its atoms as they are now, and the row that decides. */
+/** A decision table: the present values of its atoms, and the row that decides. */
 export function decisionTable(decided: Decided): HTMLElement {
   const { table, atoms, row } = decided;
   const right = decided.wanted === decided.outcome;
@@ -28,7 +28,7 @@ export function decisionTable(decided: Decided): HTMLElement {
 const mark = (value: boolean | undefined): Child =>
   value === undefined ? "" : h("span", { role: "img", "aria-label": value ? "yes" : "no" }, value ? "✓" : "–");
 
-/** The lights of all properties in the state `at`: first `main`, then those that do not hold; the rest folded. */
+/** The lights of all properties in the state `at`: first `main`, then the properties that do not hold; the rest is folded. */
 export function lights(model: ModelApi, judged: Judged, at: number, main: string | null): HTMLElement {
   const here = judged.lights[at]!;
   const asked = model.properties.filter((p) => p.form !== "sometimes");
@@ -59,11 +59,11 @@ function light(property: PropertyData, seen: Seen, first: number | undefined, bi
     big || seen !== "holds" ? h("span.t", {}, saying(property), since) : null);
 }
 
-/** The sentence of a property; freedom from deadlock has none of its own. */
+/** The sentence of a property; freedom from deadlock has no sentence in the data. */
 export const saying = (property: PropertyData | undefined): string =>
   property?.doc || "Some step is possible, or the system rests where it may.";
 
-/** The whole state: fields of members side by side, then the others; fields as at the start are folded. */
+/** The whole state: fields of members side by side, then the other fields; fields with their initial values are folded. */
 export function whole(model: ModelApi, state: State, before: State | null, hidden: Set<string>,
   hide: ((field: string) => void) | null): HTMLElement {
   const start = model.initial();

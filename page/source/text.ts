@@ -98,7 +98,7 @@ export class Writer {
     return `(${text})`;
   }
 
-  /** `names`, preceded by one for a quantifier's own index: the letter says how many quantifiers are nested in it. */
+  /** `names`, preceded by a name for a quantifier's own index: the letter shows the number of quantifiers nested in it. */
   private below(id: number, names: string[]): string[] {
     const taken = new Set([...names, ...this.free(id)]);
     let number = this.depth(this.data.nodes[id]![2] as number);

@@ -7,12 +7,12 @@
  *     python -m trystate page OUT.html            # the runs of the small plan, checked now
  *     python -m trystate page OUT.html --report DIR
  *
- * Rule: trees are shared by all systems, and never depend on how large an index is: the sizes are in `SystemData`.
+ * Rule: trees are shared by all systems, and never depend on the size of an index: the sizes are in `SystemData`.
  */
 
 // ---- trees
 
-/** Operators of `NodeData[0]`; what follows each in the list is in the comment. */
+/** Operators of `NodeData[0]`; the comment of each has its arguments. */
 export const Op = {
   CONST: 0, // value, sort
   READ: 1, // field name, index trees
@@ -28,7 +28,7 @@ export const Op = {
   ORD: 11, // tree: a member as its number
   ANY: 12, // index name, body
   COUNT: 13, // index name, body
-  BOUND: 14, // how many quantifiers further out its own is: 0 for the innermost
+  BOUND: 14, // the number of quantifiers between it and its own quantifier: 0 for the innermost
   NAMED: 15, // label, tree
 } as const;
 
@@ -37,16 +37,16 @@ export type NodeData = (number | string)[];
 /** A kind of values; values of an enum are the places of its labels, of a bool 0 and 1. */
 export interface SortData {
   kind: "bool" | "int" | "enum" | "index";
-  name: string; // of an enum its class, of an index the index
-  labels: string[]; // of an enum
+  name: string; // the class of an enum, or the index
+  labels: string[]; // the labels of an enum
 }
 
 // ---- systems
 
 export type Kind = "protocol" | "environment" | "fault";
 
-/** The owner of a field: one member's of the main index, everybody's (a store, a channel), a note for properties alone,
- * or a counter of faults that may still happen. */
+/** The owner of a field: a member of the main index, or all of them (a store, a channel). A note is read by properties
+ * only; a budget counts the faults that may still happen. */
 export type Owner = "member" | "shared" | "note" | "budget";
 
 export interface SlotData {
@@ -54,8 +54,8 @@ export interface SlotData {
   sort: number; // sorts
   low: number;
   high: number;
-  dims: string[]; // the indices that it has a value per; at most 2
-  initial: number[]; // each makes initial states of its own
+  dims: string[]; // the indices of the field; at most 2
+  initial: number[]; // each value makes other initial states
   doc: string;
 }
 
@@ -71,7 +71,7 @@ export interface TransitionData {
   name: string;
   kind: Kind;
   params: [name: string, index: string][];
-  conditions: number[]; // nodes: the guard holds where all of them hold
+  conditions: number[]; // nodes: the guard holds if all of them hold
   effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
   assigns: string[]; // its effects in words
   arcs: ArcData[];
@@ -89,7 +89,7 @@ export interface MachineData {
   states: [name: string, sentence: string][];
   param: [name: string, index: string] | null; // null: there is one machine
   control: number; // node: the ordinal of the state
-  chart: number | null; // charts; null where no Graphviz was there to lay it out
+  chart: number | null; // charts; null if no Graphviz was installed to lay it out
 }
 
 export type Form = "always" | "sometimes" | "step" | "leads to" | "no deadlock";
@@ -101,9 +101,9 @@ export interface PropertyData {
   cite: string;
   params: [name: string, index: string][];
   exprs: number[]; // nodes: the condition; or premise and goal of "leads to"; none for "step" and "no deadlock"
-  conditions: Record<string, number>; // of "step": transition -> node over the state before and its parameters
+  conditions: Record<string, number>; // for "step": transition -> node over the state before and its parameters
   witness: string; // the `sometimes` that shows that it is not vacuous, or ""
-  needs: string[]; // it is asked only where all of these faults are on
+  needs: string[]; // it is checked only if all of these faults are on
 }
 
 /** A decision table, as its author wrote it. */
@@ -133,18 +133,18 @@ export interface ChartData {
 
 /** A system of one edition and size, with every fault compiled in; a `Model` switches some of them on. */
 export interface SystemData {
-  id: string; // such as `rendezvous.TORCH.2-2-2-4`: what links hold
-  name: string; // what the command line calls it: `rendezvous`, or `module:Class`
+  id: string; // the name in links, such as `rendezvous.TORCH.2-2-2-4`
+  name: string; // the name on the command line: `rendezvous`, or `module:Class`
   title: string; // the class
   doc: string; // one sentence, or ""
-  edition: string; // "" where it has none
-  sizes: Record<string, number>; // of indices and constants
-  faults: Record<string, number>; // those that can be switched on -> how often at most, unless a run says otherwise
-  fixed: boolean; // the faults are exactly these: its trees are of no other choice
+  edition: string; // "" without an edition
+  sizes: Record<string, number>; // the sizes of indices and constants
+  faults: Record<string, number>; // a fault that can be switched on -> the most times, unless a run has another bound
+  fixed: boolean; // the faults are exactly these: its trees hold for no other choice
   together: boolean; // all faults share one counter, `faults_left`
   main: string; // the index whose members are the lanes, or ""
   slots: number[];
-  owners: Owner[]; // of the slots, in their order
+  owners: Owner[]; // the owners of the slots, in their order
   transitions: number[];
   machines: number[];
   properties: number[]; // ends with deadlock_freedom
@@ -157,7 +157,7 @@ export interface SystemData {
 export type Status = "holds" | "violated" | "not decided";
 
 export interface ResultData {
-  name: string; // of a property
+  name: string; // the property
   status: Status;
   judgement: string; // in words: "violated, known", "not reachable at this size", ...
   findings: string[]; // their numbers
@@ -166,11 +166,11 @@ export interface ResultData {
 
 /** A run: a system, searched in full with some faults. */
 export interface RunData {
-  number: number; // in the report
+  number: number; // its number in the report
   label: string;
   system: number; // systems
   faults: Record<string, number>;
-  max_faults: number | null; // of all together
+  max_faults: number | null; // the bound of all faults together
   engine: string;
   states: number;
   edges: number;
@@ -184,20 +184,20 @@ export interface RunData {
 /** A walk that the page replays: its states follow from the actions. */
 export interface TraceData {
   kind: "counterexample" | "example" | "recorded";
-  title: string; // of a counterexample its property
+  title: string; // for a counterexample, its property
   system: number; // systems
   faults: Record<string, number>;
   max_faults: number | null;
   run: number | null; // runs
   property: string; // or ""
   findings: string[];
-  start: [cell: string, value: number][]; // where it begins otherwise than in the first initial state
+  start: [cell: string, value: number][]; // the differences of its beginning from the first initial state
   steps: string[]; // labels of instances, such as `join(0)`
   notes: string[]; // one for each step, or none at all
   lanes: string[]; // the names of the members, or none: `node 0`, ...
-  set: Record<number, [cell: string, value: number][]>; // after so many steps a record shows these values
-  loop: number | null; // after so many steps the rest repeats for ever; the number of steps: it rests for ever
-  breaks: number | null; // the step from which on the property is broken for good, where that is not `loop`
+  set: Record<number, [cell: string, value: number][]>; // number of steps -> the values that a record shows then
+  loop: number | null; // the number of steps after which the rest repeats for ever; the number of all steps: it rests for ever
+  breaks: number | null; // the step from which the property is broken for good, if that is not `loop`
 }
 
 export interface FindingData {

@@ -1,6 +1,6 @@
-"""Programs in processes that are forked from one that has imported torch: that takes seconds.
+"""Programs in processes that are forked from one that has imported torch, since the import takes seconds.
 
-Rule: a program has a session of its own, says what it says in a log, and is ended by its process id.
+Rule: a program has its own session, writes its output to a log, and is ended by its process id.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
-from .torch_store.isolated import preload
+from .torch_store.isolated import importable, preload
 
-SECONDS = 180.0  # for each thing that a program is to do, which takes a few seconds on an idle machine
+SECONDS = 180.0  # limit for each action of a program, which takes a few seconds on an idle machine
 
 preload("trystate.commands.run", "trystate.impl.agent.launch", "torch.distributed.run")
 preload("torch._dynamo")  # DistributedDataParallel loads it, for two seconds
@@ -30,7 +31,8 @@ class Program:
         self._log = log
         begin = (log, {"OMP_NUM_THREADS": "1", **(variables or {})}, main, arguments)
         self.process = multiprocessing.get_context("forkserver").Process(target=_begin, args=begin)
-        self.process.start()
+        with importable(main):
+            self.process.start()
 
     @property
     def pid(self) -> int:
@@ -60,9 +62,15 @@ class Program:
         self.process.kill()
         self.process.join(SECONDS)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """It does not go on in here: neither answers nor refuses."""
+        """Suspend the process in here: it neither answers nor refuses."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield

@@ -1,7 +1,7 @@
-"""Steps of the model `Holders`, performed on executors and state holders: those of torch, or of another program.
+"""Steps of the model `Holders`, performed on executors and state holders of torch or of another program.
 
-Rule: a process runs its operations itself, and stops before it reads, writes, decides and acts (`Process.operation`);
-what is compared is read off its copy and off the backend, whose versions say how far a token is behind.
+Rule: a process runs its operations itself, and stops before it reads, writes, decides and acts (`Process.operation`).
+The compared values are read from its copy and from the backend, whose versions show the age of a token.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ LATE = {JoinDeadline.IN_TIME: -sim.JOIN_SECONDS, JoinDeadline.ROLLBACK: 1.0, Joi
 
 
 class Backend(Protocol):
-    """The shared state, for a look and for the passing of time."""
+    """The shared state: it is read for comparisons, and changed when time passes."""
 
     version: int
 
     def state(self) -> Any:
-        """The stored state, to be looked at only."""
+        """The stored state, which its caller does not change."""
 
     def rewrite(self, change: Callable[[Any], None]) -> None:
-        """Change the stored state as time does: it counts as no write."""
+        """Change the stored state as time changes it, without counting a write."""
 
 
 class Process(ABC):
-    """One process: a node's descriptor, state holder and executor, and what its agent is doing."""
+    """One process: a node's descriptor, state holder and executor, and the phase of its agent."""
 
     desc: Any
     holder: Any  # has `sync` and `state`
@@ -69,28 +69,28 @@ class Process(ABC):
     @property
     @abstractmethod
     def dirty(self) -> bool:
-        """Is the copy changed and not written?"""
+        """Whether the copy was changed and not written."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """The version of the backend that the copy's token stands for; 0: none."""
+        """The version of the backend that the copy's token names; 0: the copy has no token."""
 
     @property
     @abstractmethod
     def synced_at(self) -> float:
-        """When the copy was last read or written, by `clock`."""
+        """The time by `clock` at which the copy was last read or written."""
 
     @abstractmethod
     def expect_cached(self) -> None:
-        """Make the copy one that was read just now."""
+        """Treat the copy as read just now."""
 
     @abstractmethod
     def run(self, operator: str) -> None:
-        """Run an operation to its end."""
+        """Run an operation until it ends."""
 
     def watch(self, sync: Callable[[], Any]) -> Any:
-        """Sync, with its answer noted: won, lost, or read (None also stands for a cached copy)."""
+        """Call `sync`, and note its answer: won, lost, or read (None is also the answer for a cached copy)."""
         before = self.synced_at
         has_set = sync()
         if has_set is not None or self.synced_at != before:
@@ -99,7 +99,7 @@ class Process(ABC):
         return has_set
 
     def decide(self, operator: Callable[[Any, float], Any], context: Any) -> Any:
-        """Ask an operator, at the time at which its deadline is as far ahead or behind as the model says."""
+        """Call an operator at a time that is before or after its deadline, as in the model."""
         late = LATE[self.join_deadline] if self.phase is AgentPhase.JOINING else -sim.JOIN_SECONDS
         action = operator(context, self.clock.seconds - late)
         self.action = action.name
@@ -107,7 +107,7 @@ class Process(ABC):
         return action
 
     def start(self, *, cached: bool) -> None:
-        """Run the operation of the node's place up to its first stop."""
+        """Run the operation of the node's phase up to its first stop."""
         if not cached:
             self.clock.seconds += sim.CACHE_SECONDS + 1
         else:
@@ -228,9 +228,9 @@ class HoldersSubject(ABC):
     def _restart_workers(self, node: Process) -> None:
         self._expect(node, Operation.IDLE)
         self.clock.seconds += sim.CACHE_SECONDS + 1
-        node.holder.sync()  # as num_nodes_waiting does
+        node.holder.sync()  # num_nodes_waiting syncs too
         if not node.holder.state.wait_list:
-            raise Refused("nobody waits")
+            raise Refused("no node waits")
         self._worker_fails(node)
 
     # ---- a node's environment
@@ -320,7 +320,7 @@ class HoldersSubject(ABC):
         """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
         members = node.holder.state.participants
         out[f"saw_rank[{i}]"] = members[node.desc]
-        if node.holder.state.round == self.backend.state().round:  # of a replaced round the model keeps no members
+        if node.holder.state.round == self.backend.state().round:  # the model forgets the members of a replaced round
             for j, other in enumerate(self.nodes):
                 out[f"saw[{i}][{j}]"] = int(other.desc in members)
 
@@ -349,13 +349,13 @@ class HoldersSubject(ABC):
 
 
 def _membership(state: Any, desc: Any) -> Membership:
-    """Where a node is listed; the lists of a state must not overlap."""
+    """The list that a node is on; the lists of a state must not overlap."""
     lists = [
         kind
         for kind, members in (
             (Membership.PARTICIPANT, state.participants),
             (Membership.WAITING, state.wait_list),
-            (Membership.REDUNDANT, getattr(state, "redundancy_list", ())),  # torch 1.10 has none
+            (Membership.REDUNDANT, getattr(state, "redundancy_list", ())),  # torch 1.10 has no such list
         )
         if desc in members
     ]

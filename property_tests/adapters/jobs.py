@@ -1,10 +1,11 @@
-"""A store's server, agents that meet at it, and workers that do what a test tells them through files.
+"""A store's server, agents of a job there, and workers that a test controls through files.
 
 Rule: every wait has a limit, and what was started is ended by its process id when the job's `with` block ends.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import os
@@ -23,21 +24,21 @@ from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.event_file import begin
+from trystate.impl.rendezvous.plugin import creator
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 
 from .forked import SECONDS, Program
+from .torch_store.server import free_port
 
-DYING = "dying "  # before a program's name: it is killed when it has a round
-OLDER = "older "  # as torch 2.12 was
-BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops for 2.5 s has lost its lease
+OLDER = "older "  # before a program's name: it behaves like torch 2.12
+BEAT = 1.0  # seconds between two heartbeats; a node without a heartbeat for 2.5 s loses its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
 
-# A worker: notes that it runs, and each of its steps with its group (the port of its round's master). It does what
-# the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail: once, always, once at a given time, or, as
-# collectives do, when a peer is gone.
+# A worker records its start, and each of its steps with its group (the port of its round's master). The file
+# `do.<agent>` has its command: succeed, ignore SIGTERM, or fail, once or always.
 WORKER = """
 import os, pathlib, signal, sys, time
 here, agent = pathlib.Path(sys.argv[1]), os.environ["AGENT"]
@@ -61,15 +62,8 @@ while time.monotonic() < until:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         (here / f"ignores.{os.getpid()}").touch()
-    if do == "together":
-        peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]
-        group = [env["WORLD_SIZE"], env["TORCHELASTIC_RESTART_COUNT"]]  # an earlier one may have been as large
-        if any(peer[2:4] == group and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
-            sys.exit("a peer is gone")
-    if do == "fail once" or do.startswith("fail at"):
+    if do == "fail once":
         (here / f"do.{agent}").unlink(missing_ok=True)
-    if do.startswith("fail at"):
-        time.sleep(max(0, float(do.split()[-1]) - time.monotonic()))
     if do.startswith("fail"):
         sys.exit(7)
     time.sleep(0.02)
@@ -78,7 +72,7 @@ sys.exit("nobody ended this worker")
 
 
 def eventually(said: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    """Wait until something is so; fails with what was waited for."""
+    """Wait until a condition is true; the error has the text `said`."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"{said}: not within {seconds:g} s"
@@ -100,7 +94,7 @@ def alive(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A start of a worker, as it noted it."""
+    """A start of a worker, as the worker recorded it."""
 
     pid: int
     rank: int
@@ -111,23 +105,15 @@ class Began:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """Something that a worker did: when, by the monotonic clock of all processes, in which group, on which node."""
+    """A step of a worker: its time on the monotonic clock of the machine, its group and its node."""
 
     at: float
     group: int
     agent: str
 
 
-def noted(folder: Path, agent: str) -> list[Step]:
-    """The steps of the workers of an agent."""
-    with contextlib.suppress(FileNotFoundError):
-        lines = (folder / f"steps.{agent}").read_text().split("\n")[:-1]
-        return [Step(float(at), int(group), agent) for at, group in (line.split() for line in lines)]
-    return []
-
-
 def overtaken(steps: Iterable[Step]) -> list[Step]:
-    """Steps of a group after the first one of another group that has begun later: two groups made progress."""
+    """Steps of a group after the first step of a later group: both groups made progress."""
     found, begun = [], dict[int, None]()
     for step in sorted(steps):
         begun.setdefault(step.group)
@@ -136,30 +122,59 @@ def overtaken(steps: Iterable[Step]) -> list[Step]:
     return found
 
 
-def _be(program: str, argv: list[str]) -> None:
-    """In the child: what the programs do."""
-    if program.startswith(DYING):
-        from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
-
-        setattr(SimpleElasticAgent, "_assign_worker_ranks", _die)  # noqa: B010 (mypy: a method is not assigned to)
-        program = program.removeprefix(DYING)
-    begin()  # as torch does by the entry point, which it has looked up before this process had its variables
+def be(program: str, argv: list[str]) -> None:
+    """In the child: `trystate run`, `torchrun SECONDS`, or another program that launches torch's agent."""
+    begin()  # torch has called the entry point before this process had its variables
     if program.startswith(OLDER):
         _as_2_12()
         program = program.removeprefix(OLDER)
-    if program.startswith("torchrun"):
-        _torchrun(float(program.removeprefix("torchrun") or 300), argv)
-    else:
+    if program.startswith("trystate"):
         sys.argv = [*program.split(), *argv]
         runpy.run_module("trystate", run_name="__main__")
+    else:
+        _launch(program, argv)
 
 
-def _die(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def _launch(program: str, argv: list[str]) -> None:
+    """Registers our rendezvous, since the package may not be installed as a distribution."""
+    import torch.distributed.run as torchrun
+    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+
+    rendezvous_handler_registry.register("trystate", creator())  # a creator may be registered twice
+    if program.startswith("torchrun"):
+        _torchrun(float(program.removeprefix("torchrun") or 300), argv)
+    elif program == "torch.distributed.launch":
+        import torch.distributed.launch
+
+        torch.distributed.launch.main(["--use-env", *argv])  # type: ignore[no-untyped-call]
+    else:
+        chosen = torchrun.parse_args(argv)  # type: ignore[no-untyped-call]
+        if program == "accelerate":
+            return _accelerate(chosen)
+        from torch.distributed.launcher.api import elastic_launch
+
+        config, command, arguments = torchrun.config_from_args(chosen)
+        elastic_launch(config, command)(*arguments)
+
+
+def _accelerate(chosen: argparse.Namespace) -> None:
+    """`accelerate launch`, which has no options for the id, the endpoint of one machine, and an elastic job."""
+    from accelerate.commands.launch import main  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    os.environ |= {
+        "PET_NNODES": chosen.nnodes, "PET_RDZV_ID": chosen.rdzv_id, "PET_RDZV_ENDPOINT": chosen.rdzv_endpoint,
+    }  # fmt: skip
+    sys.argv = [
+        "accelerate", "--multi_gpu", "--num_machines=1", f"--num_processes={chosen.nproc_per_node}",
+        "--main_process_port=0", "--mixed_precision=no", "--dynamo_backend=no", "--num_cpu_threads_per_process=1",
+        f"--rdzv_backend={chosen.rdzv_backend}", f"--rdzv_conf={chosen.rdzv_conf}",
+        f"--max_restarts={chosen.max_restarts}", chosen.training_script, *chosen.training_script_args,
+    ]  # fmt: skip
+    main()
 
 
 def _as_2_12() -> None:
-    """torch 2.5 to 2.12 make no store after the first master is known: a later rank 0 asserts (R16)."""
+    """torch 2.5 to 2.12 create no store once a master is known: a later rank 0 asserts (R16)."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler as Handler
 
     made: Any = Handler._create_tcp_store_server
@@ -172,7 +187,7 @@ def _as_2_12() -> None:
 
 
 def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
-    """No option of torchrun's sets how long its agents wait for each other in the end."""
+    """Run torchrun with this timeout of the exit barrier, for which it has no option."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.run import main as torchrun
 
@@ -183,7 +198,7 @@ def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
 
 
 def crash(url: str) -> None:
-    """In a child: a worker that leaves its address at an init method, and dies."""
+    """In a child: a worker that writes its address at an init method, and dies."""
     from torch.distributed.rendezvous import rendezvous as meet
 
     from trystate.impl.store.urls import register
@@ -197,10 +212,12 @@ def crash(url: str) -> None:
 class Server(Program):
     """`trystate store serve`."""
 
-    def __init__(self, folder: Path, port: int = 0, *options: str) -> None:
+    def __init__(
+        self, folder: Path, port: int = 0, *options: str, begin: Callable[[str, list[str]], object] = be
+    ) -> None:
         self._known = len(list(folder.glob("log.server*")))
         argv = ["serve", "--port", str(port), *options]
-        super().__init__(folder / f"log.server{self._known}", _be, "trystate store", argv)
+        super().__init__(folder / f"log.server{self._known}", begin, "trystate store", argv)
         eventually("the server listens", lambda: "listening on" in self.said)
         found = re.search(r"listening on \S+:(\d+)", self.said)
         assert found is not None
@@ -211,13 +228,14 @@ class Agent(Program):
     """`trystate run`, or another program with such options."""
 
     def __init__(
-        self, name: str, folder: Path, argv: list[str], program: str = "trystate run", **variables: str
+        self, name: str, folder: Path, argv: list[str], program: str = "trystate run",
+        begin: Callable[[str, list[str]], object] = be, **variables: str,
     ) -> None:  # fmt: skip
         self.name, self._folder = name, folder
-        super().__init__(folder / f"log.{name}", _be, program, argv, variables={"AGENT": name, **variables})
+        super().__init__(folder / f"log.{name}", begin, program, argv, variables={"AGENT": name, **variables})
 
     def do(self, what: str) -> None:
-        """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""
+        """Give the workers a command: `succeed`, `fail once`, `fail always` or `ignore`."""
         path = self._folder / f"do.{self.name}"
         path.with_suffix(f".{self.name}.new").write_text(what)
         path.with_suffix(f".{self.name}.new").rename(path)
@@ -233,7 +251,10 @@ class Agent(Program):
     @property
     def steps(self) -> list[Step]:
         """Every step that a worker of this agent has made."""
-        return noted(self._folder, self.name)
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self._folder / f"steps.{self.name}").read_text().split("\n")[:-1]
+            return [Step(float(at), int(group), self.name) for at, group in (line.split() for line in lines)]
+        return []
 
     def runs(self, count: int = 1, *, world_size: int | None = None) -> None:
         """Wait until its workers have been started `count` times, the last time in a world of that size."""
@@ -250,44 +271,50 @@ class Job:
 
     def __init__(
         self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run",
-        serving: Sequence[str] = (),
+        backend: str = "c10d", serving: Sequence[str] | None = (), serves: Callable[[str, list[str]], object] = be,
     ) -> None:  # fmt: skip
-        """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds.
+        """`program`: a program of `be`; the exit barrier of "torchrun SECONDS" lasts SECONDS.
 
-        `serving`: options of the server.
+        `backend`: the rendezvous of another program; `serving`: options of the server, or None if a node serves.
+        `serves`: replaces `be` for the server.
         """
-        self.folder, self._program = folder, program
+        self.folder, self._program, self._backend = folder, program, backend
         self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
         self.agents: list[Agent] = []
-        self.server = Server(folder, 0, *serving)
-        self.port = self.server.port
+        if serving is not None:
+            self.server = Server(folder, 0, *serving, begin=serves)
+        self.port = self.server.port if serving is not None else free_port()
         self._store: TCPStore | None = None
         (folder / "worker.py").write_text(textwrap.dedent(WORKER))
 
     def agent(
-        self, name: str, *options: str, dies: bool = False, address: str = "127.0.0.1", **variables: str
-    ) -> Agent:
-        """Start one more; one that `dies` is killed when next_rendezvous has returned."""
+        self, name: str, *options: str, address: str = "127.0.0.1", script: str = "worker.py",
+        arguments: Sequence[str] = (), begin: Callable[[str, list[str]], object] = be, **variables: str,
+    ) -> Agent:  # fmt: skip
+        """Start one more.
+
+        `arguments`: further arguments of the worker. All nodes must have the same ones, and the same `script`.
+        """
         argv = [
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
-            "--local-addr", address, *options, str(self.folder / "worker.py"), str(self.folder),
+            "--local-addr", address, *options, str(self.folder / script), str(self.folder), *arguments,
         ]  # fmt: skip
         if self._program != "trystate run":
-            argv.insert(0, "--rdzv-backend=c10d")
-        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}", **variables)
+            argv.insert(0, f"--rdzv-backend={self._backend}")
+        agent = Agent(name, self.folder, argv, self._program, begin, **variables)
         self.agents.append(agent)
         return agent
 
-    def two(self) -> tuple[Agent, Agent]:
+    def two(self, *options: str) -> tuple[Agent, Agent]:
         """Two agents, whose workers run."""
-        a, b = self.agent("a"), self.agent("b")
+        a, b = self.agent("a", *options), self.agent("b", *options)
         a.runs(world_size=2)
         b.runs(world_size=2)
         return a, b
 
     @property
     def state(self) -> State:
-        """The shared state of the rendezvous, empty as long as there is none."""
+        """The shared state of the rendezvous; empty while the rendezvous has no state."""
         if self._store is None:
             self._store = TCPStore("127.0.0.1", self.port, timeout=timedelta(seconds=SECONDS))
         data = StoreBackend(self._store, "job").read()
@@ -313,7 +340,8 @@ class Job:
             agent.kill()
         if self._store is not None:
             self._store.close()
-        self.server.kill()
+        if hasattr(self, "server"):
+            self.server.kill()
         for pid in self.workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

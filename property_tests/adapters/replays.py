@@ -32,7 +32,7 @@ class Scenario:
 
 
 class Schedule(Protocol):
-    """The function behind a scenario; benign, it runs on a schedule that does no harm and must not reproduce."""
+    """The function behind a scenario; a benign run has a harmless schedule, and must not reproduce the finding."""
 
     def __call__(self, say: Say, *, benign: bool = False) -> Observation: ...
 
@@ -55,7 +55,7 @@ class Catalogue:
 
 
 class ScheduleError(RuntimeError):
-    """The schedule of a scenario could not be brought about: nothing was observed."""
+    """The schedule of a scenario could not be carried out: nothing was observed."""
 
 
 def finish(thread: threading.Thread, seconds: float = 30.0) -> None:

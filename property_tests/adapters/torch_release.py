@@ -1,6 +1,6 @@
-"""The differences between releases of torch that the adapters meet, beside those of the runtime.
+"""The differences between releases of torch that matter to the adapters, in addition to `impl/torch_release.py`.
 
-Rule: a scenario that the installed torch cannot play says so in one form, `NotInRelease`, with the release that can.
+Rule: a scenario that the installed torch cannot play is reported as `NotInRelease`, with the release that can.
 """
 
 from __future__ import annotations
@@ -11,31 +11,29 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from trystate.impl.torch_release import METHODS, is_before, lacks
 from trystate.model.errors import UnavailableError
 
-from .replays import Observation, Say, Schedule, ScheduleError
+from .replays import ScheduleError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-S = TypeVar("S", bound=Schedule)
-
-LIBUV_LISTENS_ON_DESCRIPTORS = "2.8"  # no signature tells it: before, torch's libuv server refuses `master_listen_fd`
+LIBUV_LISTENS_ON_DESCRIPTORS = "2.8"  # no signature shows it: before, torch's libuv server refuses `master_listen_fd`
 
 
 class NotInRelease(ScheduleError, UnavailableError):
-    """The installed torch lacks what the scenario is about; the text names the release that brought it."""
+    """The installed torch lacks the subject of the scenario; the text names the release that introduced it."""
 
 
 def missing_method(error: AttributeError) -> str:
     """The sentence for a method of torch's stores that a test called, and this release lacks; "" for other errors.
 
-    The runtime has to ask before it calls: an error that it raises is none of these.
+    The runtime has to look before it calls: an error that the runtime raises does not count.
     """
     if error.name not in METHODS:
         return ""
@@ -54,22 +52,8 @@ def require(method: str) -> None:
         raise NotInRelease(lacking)
 
 
-def needing(method: str) -> Callable[[S], S]:
-    """Decorates a schedule whose torch clients call this method; where they lack it, NotInRelease is raised."""
-
-    def decorated(schedule: S) -> S:
-        @wraps(schedule)
-        def checked(say: Say, **more: Any) -> Observation:
-            require(method)
-            return schedule(say, **more)
-
-        return cast("S", checked)
-
-    return decorated
-
-
 def serve_on(host: str, port: int, **options: Any) -> TCPStore:
-    """torch's store server on one address alone; left to itself it listens on every interface."""
+    """torch's store server on only one address; by default it listens on every interface."""
     from torch._C._distributed_c10d import TCPStore
 
     listener = socket.create_server((host, port), backlog=128)
@@ -80,7 +64,7 @@ def serve_on(host: str, port: int, **options: Any) -> TCPStore:
 
 
 def has_heartbeat_options() -> bool:
-    """Whether a handler's heartbeats can be set, as since torch 2.7."""
+    """Whether a handler's heartbeats can be set, which torch 2.7 introduced."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
     return "keep_alive_interval" in inspect.signature(DynamicRendezvousHandler.from_backend).parameters

@@ -1,4 +1,4 @@
-"""The installed torch beside the releases that the model knows. Rule: nothing here imports torch."""
+"""The installed torch next to the releases in the model. Rule: nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def torch_problem() -> str | None:
 
 
 def compared_as() -> str:
-    """The installed torch, by its version; if that is newer than the model knows, the release that it is taken for."""
+    """The installed torch, by its version; if the model's releases are older, with the release it is taken for."""
     installed = version("torch")
     newer = releases.is_newer(installed)
     return f"torch {installed}" + f" (taken for {releases.NEWEST.name}, the newest that the model knows)" * newer

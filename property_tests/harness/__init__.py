@@ -1,1 +1,1 @@
-"""The conformance harness, for the suites of this project and for those of users: `trystate.testing` has its names."""
+"""The conformance harness of this project and of its users. `trystate.testing` exports its public names."""

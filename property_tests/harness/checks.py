@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a check: how many of which `unit` (contexts, edges, steps) it compared, and where the two differ.
+    """The result of a check: the number of compared units (`unit`: contexts, edges, steps), and the differences.
 
-    `of` says how many there are, where a sample of them was compared.
+    `of` is the number of all units, if only a sample was compared.
     """
 
     compared: int
@@ -28,10 +28,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A model against a finer one, the installed torch, or our stores.
+    """A comparison of a model with a finer model, with the installed torch, or with our stores.
 
-    `whole` makes the comparison, and is given a function to report with. `part`, if there is one, compares a sample, of
-    a comparison that takes more than a few seconds.
+    `whole` compares everything, and reports its progress with the function that it receives. A comparison that takes
+    more than a few seconds also has a `part`, which compares a sample.
     """
 
     name: str
@@ -39,5 +39,5 @@ class Check:
     part: Callable[[Callable[[str], None]], Outcome] | None = None
 
     def run(self, report: Callable[[str], None], *, sample: bool = False) -> Outcome:
-        """Compare everything, or a sample if there is one."""
+        """Compare everything. With `sample`, compare only the sample, if the check has one."""
         return self.part(report) if sample and self.part is not None else self.whole(report)

@@ -1,13 +1,16 @@
 """Walks that together take every step of an explored graph, and their replay on a subject.
 
-Rule: nothing is compared but what the subject shows; a disagreement names the steps that lead to it.
+Rule: only the cells that the subject shows are compared. A disagreement names the steps that lead to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from trystate.model.checker.check import explore_whole
 from trystate.model.checker.explicit.graph import Explored
@@ -16,12 +19,13 @@ from trystate.model.checker.kernel import Instance, Limits
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 
+from .checks import Outcome
 from .side_by_side import SideBySide
 from .subjects import Disagreement, Subject
 
-# How many states are searched for an untaken edge ahead before a walk ends. For two state holders (14,364
-# edges), 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps per edge. No walks at all could do with less than
-# 4.0 (a minimum-cost flow): the graph branches into runs that end, and each needs its own way from the start.
+# The number of states that are searched for an untaken edge before a walk ends. For two state holders (14,364 edges),
+# 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps for each edge. The least possible number is 4.0 (a minimum-cost
+# flow), because many runs end, and each of them needs its own path from an initial state.
 AHEAD_STATES_MAX = 1_000
 REPORT_WALKS = 100
 
@@ -30,7 +34,7 @@ def explore_graph(system: System, limits: Limits | None = None) -> Explored:
     """Every state and step of a system.
 
     Raises:
-        LimitReached: the system is too large; nothing could be said about every edge.
+        LimitReached: the system is too large; not every edge can be replayed.
         DeclarationError: a reachable step leaves a field's range.
     """
     try:
@@ -42,29 +46,23 @@ def explore_graph(system: System, limits: Limits | None = None) -> Explored:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A path from an initial state: the numbers of its instances, and of the states they lead to."""
+    """A path from an initial state: the numbers of its instances, and the numbers of the states after them."""
 
     start: int
     steps: tuple[int, ...]
     states: tuple[int, ...]
 
 
-def covering_walks(explored: Explored) -> Iterator[Walk]:
-    """Walks from an initial state that together take every edge.
-
-    A walk begins along a shortest path to a state with an untaken edge, and follows untaken edges; where there
-    are none it goes on to the nearest state that has one, and ends if there is none nearby.
-    """
-    yield from _Cover(explored).walks()
-
-
 Tree = dict[int, tuple[int, int]]  # state -> (state before it, edge); in breadth-first order
 
 
 class _Cover:
-    """Which edges have been taken, of at most `edges_max`.
+    """Walks from an initial state that together take every edge, or `edges_max` of them.
 
-    An edge is its position in `graph.after`; plain lists are fast one by one.
+    A walk begins along a shortest path to a state with an untaken edge and follows untaken edges. At a state without
+    one it continues to the nearest state that has one, and ends if no such state is near.
+
+    An edge is its position in `graph.after`. Lists are used because single elements of an array are slow to read.
     """
 
     def __init__(self, explored: Explored, edges_max: int | None = None) -> None:
@@ -79,7 +77,7 @@ class _Cover:
             pass
 
     def walks(self) -> Iterator[Walk]:
-        for state in self.tree:  # breadth-first, so that the way there is short
+        for state in self.tree:  # breadth-first, so the path to the state is short
             while self.untaken(state):
                 yield self.walk(state)
 
@@ -113,7 +111,7 @@ class _Cover:
         return Walk(start, tuple(self.number[e] for e in edges), tuple(self.after[e] for e in edges))
 
     def _way_on(self, state: int) -> list[int]:
-        """The edges to the nearest state with an untaken one; none if that is far."""
+        """The edges to the nearest state with an untaken edge; empty if no such state is near."""
         tree: Tree = {state: (-1, -1)}
         for near in self._grow(tree):
             if self.untaken(near):
@@ -123,7 +121,7 @@ class _Cover:
         return []
 
     def _grow(self, tree: Tree) -> Iterator[int]:
-        """Breadth-first from the states in the tree; yields each state that is new, once it is in the tree."""
+        """Add states to the tree, breadth-first; yield each new state after it was added."""
         level = list(tree)
         while level:
             following = []
@@ -149,7 +147,7 @@ class _Cover:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How much was compared, of how many edges, and every disagreement (at most `stop_after`)."""
+    """The size of the compared part (`edges` of `edges_of_all`), and at most `stop_after` disagreements."""
 
     walks: int
     steps: int
@@ -165,15 +163,15 @@ def replay_every_edge(
 ) -> Replayed:  # fmt: skip
     """Take every edge of the system's graph on the subject, comparing what can be seen after each step.
 
-    With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused: without it
-    a subject that does what the model forbids passes. Without `repeats`, a step that was compared before is compared
-    again only at the end of a walk: what went wrong unseen this time shows at the next new step. A subject whose
-    `observe` returns what happened since its last call needs them. With `edges_max`, a sample: the walks take no more
-    edges. With `explored`, the graph of `system` is not made again.
+    With `refusals`, each disabled step that can be tried is tried once in each state, and must be refused; otherwise a
+    subject that does what the model forbids would pass. Without `repeats`, a step that was compared before is compared
+    again only at the end of a walk; a difference that is missed there shows at the next new step. A subject whose
+    `observe` returns the events since its last call needs `repeats`. With `edges_max`, the walks take at most
+    that number of edges. `explored` is the graph of `system`, if it exists already.
 
     Raises:
-        UsageError: a method of the subject is async or a generator, or `observe` shows what is no cell or no value.
-        LimitReached: the system is too large; nothing could be said about every edge.
+        UsageError: a method of the subject is async or a generator, or `observe` returns an unknown cell or value.
+        LimitReached: the system is too large; not every edge can be replayed.
     """
     replay = _Replay(system, subject, refusals, repeats, edges_max, explored or explore_graph(system))
     walks = 0
@@ -193,6 +191,27 @@ def replay_every_edge(
     )
 
 
+def replay_systems(
+    systems: Iterable[System], subject_of: Callable[[Any], Any], report: Callable[[str], None],
+    edges_max: int | None = None, **options: Any,
+) -> Outcome:  # fmt: skip
+    """Replay every edge of each system on the subject that `subject_of` makes for it: the outcome of one check.
+
+    If `subject_of` returns a context manager, the subject is the value of its `with`. With `edges_max`, a sample of the
+    edges of each system is replayed.
+    """
+    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for system in systems:
+        report(f"replaying {system.label}")
+        made = subject_of(system)
+        with made if isinstance(made, AbstractContextManager) else nullcontext(made) as subject:
+            given = {"repeats": False, "edges_max": edges_max, "report": report, **options}
+            found = replay_every_edge(system, subject, **given)
+        edges, of = edges + found.edges, of + found.edges_of_all
+        disagreements += [f"{system.label}: {text}" for text in found.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+
+
 class _Replay:
     """The model's graph and the subject, side by side."""
 
@@ -205,17 +224,17 @@ class _Replay:
         self.refusals, self._repeats = refusals, repeats
         self.steps = self.refused = 0
         self._state = cache(explored.state)
-        self._careful = False  # look after each step, and each refused one, not after all of a state's
+        self._careful = False  # compare after each refused step, and not only after all refused steps of a state
         self._instances = interpreter.kernel.instances
-        self._compared: set[tuple[int, int, int]] = set()  # as _last
+        self._compared: set[tuple[int, int, int]] = set()  # the compared steps, in the form of `_last`
         self._tried: set[int] = set()  # the states in which every refusal has been tried
-        self._last: tuple[int, int, int] | None = None  # the state before the last step, its number, the state after
+        self._last: tuple[int, int, int] | None = None  # the last step, and the states before and after it
 
     def follow(self, walk: Walk) -> None:
         """Take a walk from its beginning.
 
         Raises:
-            Disagreement: the subject did something else than the model.
+            Disagreement: the subject differs from the model.
         """
         self._last = None
         here = walk.start
@@ -231,7 +250,7 @@ class _Replay:
             self.steps += 1
 
     def shortened(self, found: Disagreement) -> str:
-        """The same disagreement after a shortest path to its last step; as found if it needs the longer one."""
+        """The disagreement after a shortest path to its last step, if it shows there; otherwise as it was found."""
         if self._last is None:
             return str(found)
         self._careful = True

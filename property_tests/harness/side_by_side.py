@@ -1,7 +1,7 @@
-"""A model and a subject side by side: a step is taken on the subject, and what the subject shows is compared.
+"""A model and a subject side by side: a step is taken on the subject, and the cells that it shows are compared.
 
-`.stateful` draws the steps, `.paths` takes every step of a small graph. Both say which state the model reaches;
-the texts of a disagreement are written here.
+`.stateful` draws the steps; `.paths` takes every step of a small graph. Both compute the model's states. This module
+writes the texts of disagreements.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SideBySide:
         called(self.subject, "perform", instance.transition.name, instance.indices)
 
     def compare(self, state: State, refused: str = "") -> None:
-        """Check that the subject shows the model's state, also after the steps that were refused.
+        """Check that the subject shows the model's state; `refused` names the steps that were refused before.
 
         Raises:
             Disagreement: a cell differs.

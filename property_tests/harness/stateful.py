@@ -8,8 +8,8 @@
 
     TestMyStore = state_machine(Store(client=2), MyStore).TestCase
 
-Rule: what is offered after the same draws is the same (`walked`), so that hypothesis can repeat and shrink every run;
-only steps that are possible are drawn, nothing is filtered.
+Rule: after the same draws, the same steps are offered (`walked`), so hypothesis can repeat and shrink every run. Only
+possible steps are drawn; no draw is discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .side_by_side import SideBySide
 from .subjects import Disagreement, Subject, check_plain
 from .walked import Walked
 
-STATES_KEPT = 1 << 16  # their steps are remembered between runs: finding them takes longer than taking one
+STATES_KEPT = 1 << 16  # states whose steps are kept between runs: it takes longer to find the steps than to take one
 
 
 def state_machine(
@@ -41,22 +41,23 @@ def state_machine(
 ) -> type[RuleBasedStateMachine]:  # fmt: skip
     """Turn a system into a hypothesis state machine that compares a subject with it after every step.
 
-    One rule takes a step: any transition, for any indices for which its guard holds now. Another tries one that the
-    guard forbids. The factory makes a subject for each run; one that is a context manager is entered, and left at
-    the end of the run. A run that comes to rest resets its subject, and begins again.
+    One rule takes a step: any transition, for any indices for which its guard holds now. Another rule tries a step
+    that the guard forbids. The factory makes a subject for each run. If the subject is a context manager, it is entered
+    when the run begins and left when the run ends. A run that has no step left resets its subject and begins again.
 
-    `coverage` of the machine has the steps and states of all runs so far: printed, it says how many there are, and
-    which transitions were never taken. The events of `pytest --hypothesis-show-statistics` have the transitions too.
+    The machine's `coverage` has the steps and states of all runs so far. As text it has their numbers and the names of
+    the transitions that were never taken. `pytest --hypothesis-show-statistics` also counts the transitions.
 
     Args:
         refusals: also try steps that the model forbids, which the subject must refuse without changing.
-        steer: prefer steps that no run has taken yet, and ways to them, then steps to states that the run has visited
-            least; else runs go round in polling loops.
-        invariants: names of `always` properties to assert in each state; leave out those known to be violated.
+        steer: prefer steps that no run has taken yet, and ways to such steps; then prefer steps to the states that the
+            run has visited least. Without this, runs stay in polling loops.
+        invariants: names of `always` properties to assert in each state; leave out properties that are known to fail.
 
     Raises:
-        UsageError: no such invariant, or the system has several initial states and no subject knows which. A run raises
-            it where a method of the subject is async or a generator, or `observe` shows what is no cell or no value.
+        UsageError: an invariant does not exist, or the system has several initial states, so the state after reset()
+            is ambiguous. A run raises it if a method of the subject is async or a generator, or if `observe` returns an
+            unknown cell or value.
     """
     if len(system.initial_states) != 1:
         count = len(system.initial_states)
@@ -74,7 +75,7 @@ def state_machine(
             steer,
         ),
     }
-    # Twice the rule that takes a step: a run is there to get on, and only now and then to be refused.
+    # The rule that takes a step exists twice, so most draws take a step and only some try a forbidden one.
     rules = (_take_rule(), _take_rule(), _refuse_rule(), _again_rule())
     body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
     return type(f"{system.name}StateMachine", (_Machine,), body)
@@ -88,9 +89,9 @@ def _invariant(system: System, name: str) -> tuple[str, Expr]:
     return name, claim.exprs[0]
 
 
-# A rule per transition was tried: hypothesis switches rules off by name for a whole run (swarm testing), and a
-# protocol without one of its steps stands still; and it shrank badly, for a rule that is impossible is drawn again.
-# So steps are drawn by one rule, and all rules bear one name: their argument says which, `state.step(take='join(1)')`.
+# One rule for each transition does not work. hypothesis disables rules by name for a whole run (swarm testing), and a
+# protocol without one of its steps gets stuck. Such runs also shrink badly, since hypothesis draws again in place of an
+# impossible rule. So one rule draws the steps, and all rules have one name: `state.step(take='join(1)')`.
 
 
 def _take_rule() -> Any:
@@ -113,7 +114,7 @@ def _refuse_rule() -> Any:
 
 def _again_rule() -> Any:
     def step(self: _Machine) -> None:
-        """Begin again, where nothing can happen any more, or nothing that no run has taken."""
+        """Begin again in a state from which no step is possible, or no step that is new."""
         self._place = self.coverage.follow(self._place, "begin", "again")
         self._begin()
 
@@ -121,7 +122,7 @@ def _again_rule() -> Any:
 
 
 class _Machine(RuleBasedStateMachine):
-    """The model's state and a subject; its subclasses say of what."""
+    """The model's state and a subject; its subclasses define the system."""
 
     _system: ClassVar[System]
     coverage: ClassVar[Walked]
@@ -177,7 +178,7 @@ class _Machine(RuleBasedStateMachine):
         self._offer()
 
     def _arrive(self, state: State) -> None:
-        """Compare, and see what is possible here."""
+        """Compare the state, and find the possible and the forbidden steps."""
         self._state = state
         self._visits[state] += 1
         self.coverage.states.add(state)
@@ -195,7 +196,7 @@ class _Machine(RuleBasedStateMachine):
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """From a failure on, runs are shrunk: see `walked`."""
+        """Record a failure: hypothesis then shrinks the run (see `walked`)."""
         try:
             yield
         except Exception:

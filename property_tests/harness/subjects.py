@@ -1,7 +1,7 @@
-"""Subjects of the conformance suites: something that can be stepped and looked at.
+"""Subjects of the conformance suites: objects that take steps and show their state.
 
 A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours. Its methods are plain
-functions: one that is `async` or a generator has done nothing when it returns, and is refused.
+functions. A method that is `async` or a generator has done nothing when it returns, so it is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trystate.model.language.sorts import enum_sort, ordinal
 
 
 class Refused(TrystateError):
-    """The subject would not take this step now. Nothing has changed."""
+    """The subject does not take this step now, and has not changed."""
 
 
 class Disagreement(TrystateError):
-    """The subject did something else than the model: the text says what, after which steps."""
+    """The subject differs from the model. The text has the difference and the steps before it."""
 
 
 class Subject(Protocol):
@@ -37,25 +37,27 @@ class Subject(Protocol):
         """Take one step of the model.
 
         Raises:
-            Refused: the subject would not do this now; it must not have changed anything.
+            Refused: the subject does not take this step now; it must not have changed.
         """
 
     def observe(self) -> Mapping[str, int | enum.Enum]:
-        """The visible state: name of a cell (`member[0]`) -> its value: a number, True or False, or an enum's member.
+        """The visible state: the name of a cell (`member[0]`) -> its value: a number, a bool, or an enum's member.
 
         Cells that are left out are not compared.
         """
 
     def can_refuse(self, step: str) -> bool:
-        """Can a disabled `step` be tried? Not steps of the environment, nor steps whose trial would change
-        something."""
+        """Whether a disabled `step` can be tried.
+
+        False for steps of the environment, and for steps whose trial would change the subject.
+        """
 
 
 def difference(system: System, state: State, seen: Mapping[str, int | enum.Enum]) -> str:
-    """How an observation differs from a model state, in words; empty if it does not.
+    """The differences between an observation and a state of the model, as text; empty if they agree.
 
     Raises:
-        UsageError: the observation has a cell that the system does not have, or a value that is none of its cell.
+        UsageError: the observation has a cell that the system does not have, or a value outside its cell's range.
     """
     if not isinstance(seen, Mapping):
         raise UsageError(f"observe() returned {seen!r}: return a mapping, name of a cell -> value")
@@ -76,12 +78,12 @@ def difference(system: System, state: State, seen: Mapping[str, int | enum.Enum]
 
 
 def _is_same(position: int | None, state: State, value: object) -> bool:
-    """Whether a plain number is the cell's, which nearly every observation is."""
+    """Whether the value is a plain number, as nearly always, and equals the cell's."""
     return position is not None and type(value) in (int, bool) and state[position] == value
 
 
 def _value(name: str, sort: Sort, value: object) -> int:
-    """The number that stands in a state for what a subject shows."""
+    """The number that a state has for a value that a subject shows."""
     if sort.kind == "enum":
         if isinstance(value, enum.Enum):
             if enum_sort(type(value)) is sort:
@@ -97,11 +99,11 @@ def _value(name: str, sort: Sort, value: object) -> int:
             number = None
         if number is not None and (sort.kind != "bool" or number in (0, 1)):
             return number
-    raise UsageError(f"observe() has {name}: {value!r}, which is no value of it: give {wanted}, or leave the cell out")
+    raise UsageError(f"observe() has {name}: {value!r}, not a value of it: give {wanted}, or leave the cell out")
 
 
 def called(subject: object, method: str, *given: object) -> Any:
-    """The result of a method of a subject, which has run to its end.
+    """Call a subject's method, which must run to its end, and return the result.
 
     Raises:
         UsageError: it is a coroutine or a generator, which has not run.
@@ -114,7 +116,7 @@ def called(subject: object, method: str, *given: object) -> Any:
 
 
 def check_plain(name: str, result: object) -> None:
-    """Refuse the result of a function that a call has not run.
+    """Check that the result is not a coroutine or a generator, which a call does not run.
 
     Raises:
         UsageError: it is a coroutine or a generator.
@@ -123,7 +125,7 @@ def check_plain(name: str, result: object) -> None:
         raise UsageError(f"{name} is a generator, which does nothing when it is called: leave `yield` out")
     if isawaitable(result) or isasyncgen(result):
         if iscoroutine(result):
-            result.close()  # it would warn that it was never awaited
+            result.close()  # otherwise Python warns that it was never awaited
         raise UsageError(
             f"{name} is async, and is not awaited here: let it run to its end before it returns, as with "
             "asyncio.Runner().run(...)"

@@ -1,14 +1,15 @@
-"""The steps of a system's graph that the runs of one test have taken, so that a next run takes others.
+"""The steps of a system's graph that the runs of one test have taken. The next run prefers other steps.
 
-*Theory of operation.* hypothesis repeats and shrinks a run by its draws, and must be offered the same steps after the
-same draws. A *place* is the draws of a run so far. The earlier runs decide once which steps a place offers: when
-the first run comes there; each later run through it is offered the same. Offered are the steps that no run has taken;
-without one, the step on a shortest way to a state that has one; if none is near, the steps to the states that this run
-has visited least. While there are steps that no run has taken, a forbidden step is tried once in a state, and where
-nothing is left to take, nothing is offered: the run begins again.
+*Theory of operation.* hypothesis repeats and shrinks a run by its draws, so after the same draws it must be offered
+the same steps. A *place* is the sequence of draws of a run so far. The steps that a place offers are fixed when the
+first run reaches it; later runs are offered the same steps. A place offers the steps that no run has taken. If it has
+none, it offers the step on a shortest way to a state that has one. If no such state is near, it offers the steps to
+the states that this run has visited least. Until every step has been taken by some run, a forbidden step is tried
+only once in each state. In a state from which every step has been taken, no step is offered, and the run begins
+again.
 
-After a disagreement a new place is offered what the run alone decides: the shortest failing run, which hypothesis
-keeps, then repeats in another process too, as far as its places are new. So it is after `PLACES_MAX` places.
+After a disagreement, the steps of a new place depend only on its own run. So the shortest failing run, which hypothesis
+keeps, can be repeated in another process. The same holds after `PLACES_MAX` places.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from dataclasses import dataclass, field
 from trystate.model.checker.kernel import Instance
 from trystate.model.language import State
 
-AHEAD_STATES_MAX = 10_000  # searched for a step that no run has taken
+AHEAD_STATES_MAX = 10_000  # limit of the search for a step that no run has taken
 PLACES_MAX = 1 << 18
 
 Steps = tuple[tuple[Instance, State], ...]
-Edge = tuple[State, int]  # a state, and the number of the instance that is taken, or tried, there
+Edge = tuple[State, int]  # a state, and the number of an instance that is taken or tried in it
 
 
 @dataclass(slots=True)
 class Place:
-    """A place in runs: the steps that it offers to take, and to try where they are forbidden; what follows each."""
+    """A place in runs: the steps that it offers to take, the forbidden steps to try, and the places after them."""
 
     take: tuple[str, ...] = ()
     refuse: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class Place:
 
 @dataclass(slots=True)
 class Walked:
-    """The steps and states of all runs so far; `str` says how many."""
+    """The steps and states of all runs so far; `str` gives their numbers."""
 
     steps_of: Callable[[State], Steps]
     transitions: tuple[str, ...]
@@ -53,8 +54,8 @@ class Walked:
     states: set[State] = field(default_factory=set)
     root: Place = field(default_factory=Place)
     _places: int = 0
-    _way: dict[State, str] = field(default_factory=dict)  # of this run, to a step that no run has taken
-    _all_taken: set[State] = field(default_factory=set)  # no step is left from here, nor from any state behind it
+    _way: dict[State, str] = field(default_factory=dict)  # the way of this run to a new step
+    _all_taken: set[State] = field(default_factory=set)  # states from which no new step can be reached
 
     def __str__(self) -> str:
         known = sum(len(self.steps_of(state)) for state in self.states)
@@ -81,7 +82,7 @@ class Walked:
         return self.root
 
     def offer(self, place: Place, state: State, forbidden: Iterable[Instance], visits: Counter[State]) -> None:
-        """Say, once, what is offered at a place."""
+        """Decide which steps a place offers, if this is not decided yet."""
         if place.offered:
             return
         place.offered = True
@@ -90,12 +91,12 @@ class Walked:
         place.refuse = tuple(i.label for i in forbidden)
         if self.steers and not self.failed and self._places < PLACES_MAX:
             new = self._toward_new(state)
-            if self.root_state not in self._all_taken:  # while there is something new, nothing is tried twice
+            if self.root_state not in self._all_taken:  # while new steps exist, no step is tried twice
                 place.refuse = tuple(i.label for i in forbidden if (state, i.number) not in self.refused)
                 place.take = () if state in self._all_taken else new or place.take
 
     def _toward_new(self, state: State) -> tuple[str, ...]:
-        """The steps that no run has taken; without one, the step on a shortest way to a state that has one."""
+        """The new steps of a state; if it has none, the first step of a shortest way to a state that has one."""
         new = self._new(state)
         if new or state in self._all_taken:
             return new
@@ -106,7 +107,7 @@ class Walked:
     def _shortest(self, state: State) -> dict[State, str]:
         """Each state on a shortest way to one that has a new step -> the step to take there."""
         before: dict[State, tuple[State, str]] = {state: (state, "")}
-        queue = deque([state])  # all of them visited, since a step that is not new has been taken
+        queue = deque([state])  # all these states were visited, because their steps are not new
         while queue and len(before) <= AHEAD_STATES_MAX:
             here = queue.popleft()
             if here != state and self._new(here):
@@ -128,7 +129,7 @@ class Walked:
 
 
 def _rarest(labels: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """Those with the lowest number."""
+    """The labels with the lowest number."""
     known = list(labels)
     least = min((number for _, number in known), default=0)
     return tuple(label for label, number in known if number == least)

@@ -4,7 +4,7 @@ Versions: torch 2.4 to 2.7; fixed in 2.8.0. Python 3.11, Linux, CPU.
 
 Steps:
 1. A and B run in a round of 1 to 2 nodes, with two restarts.
-2. A gets SIGTERM, as a drained node does, and ends.
+2. A gets SIGTERM, like a drained node, and ends.
 3. B's worker fails, and B restarts.
 
 Expected:
@@ -23,23 +23,12 @@ Fix:
 Leave the handler to `launch_agent`, as 2.8 does.
 """
 
-import logging
-import multiprocessing
-import os
-import sys
-import tempfile
-import time
-from pathlib import Path
+from agents import SOON_DEAD, Job
+from ending import CONTROL, end
 
-from torch.distributed import TCPStore
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.launcher import api
-
-CONTROL = "--control" in sys.argv  # A gets no signal
-logging.disable()  # the log of the agents
-fork = multiprocessing.get_context("fork")
+# With --control, A gets no signal.
 WORKER = """
-# A's worker runs until B's second one, and B's first one fails when the script says so.
+# A's worker runs until B's second one starts. B's first one fails when the script makes the file end.
 touch $1/$NAME$TORCHELASTIC_RESTART_COUNT
 if [ $NAME = A ]; then until [ -e $1/B1 ]; do sleep 0.1; done; exit 0; fi
 if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exit 0; fi
@@ -47,54 +36,15 @@ until [ -e $1/end ]; do sleep 0.1; done
 exit 1
 """
 
-
-def serve(port) -> None:
-    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    port.put(server.port)
-    time.sleep(120)
-
-
-def agent(name: str, folder: str, port: int, ended) -> None:
-    """Do as torchrun does."""
-    os.environ.update(NAME=name, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    config = api.LaunchConfig(
-        min_nodes=1,
-        max_nodes=2,
-        nproc_per_node=1,
-        max_restarts=2,
-        run_id="job",
-        rdzv_backend="c10d",
-        rdzv_endpoint=f"127.0.0.1:{port}",
-        rdzv_configs={"is_host": False, "last_call_timeout": 2, "keep_alive_interval": 1, "keep_alive_max_attempt": 3},
-        local_addr="127.0.0.1",
-        logs_specs=DefaultLogsSpecs(log_dir=folder),
-    )
-    try:
-        api.launch_agent(config, "sh", ["-c", WORKER, "worker", folder])
-        ended.put((name, "success"))
-    except BaseException as error:
-        ended.put((name, type(error).__name__))
-
-
-port, ended = fork.SimpleQueue(), fork.SimpleQueue()
-server = fork.Process(target=serve, args=(port,), daemon=True)
-server.start()
-with tempfile.TemporaryDirectory() as folder:
-    args = (folder, port.get(), ended)
-    agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
-    for process in agents:
-        process.start()
-    while not (Path(folder, "A0").exists() and Path(folder, "B0").exists()):
-        time.sleep(0.1)
-    ends = {}
-    if not CONTROL:
-        agents[0].terminate()
-        ends = dict([ended.get()])
-        print(f"the workers of A and B run; A gets SIGTERM, and ends with {ends['A']}")
-    Path(folder, "end").touch()
-    while len(ends) < 2:
-        ends |= [ended.get()]
+job = Job(WORKER, (1, 2), restarts=2, **SOON_DEAD)
+agents = job.start("A", "B")
+job.wait_for("A0", "B0")
+ends = {}
+if not CONTROL:
+    agents[0].terminate()
+    ends = job.ends(1)
+    print(f"the workers of A and B run; A gets SIGTERM, and ends with {ends['A']}")
+job.touch("end")
+ends |= job.ends(2 - len(ends))
 print(f"B's worker failed once, and may be restarted twice: B ends with {ends['B']}")
-shown = ends["B"] == "RendezvousClosedError"
-print("reproduced: the agent that got a signal has closed the rendezvous" if shown else "not reproduced: B restarts")
-sys.exit(int(shown))
+end(ends["B"] == "RendezvousClosedError", "the agent that got a signal has closed the rendezvous")

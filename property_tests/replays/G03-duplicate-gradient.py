@@ -1,9 +1,9 @@
-"""dist_autograd: a gradient that reaches a worker twice is executed twice, and nothing says so
+"""dist_autograd: a gradient that reaches a worker twice is executed twice, without an error or a warning
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
 Steps:
-1. A's gradient for B is sent a second time, as by a transport that repeats it (the script does so in a hook).
+1. A's gradient for B is sent twice, as by a transport that repeats messages (the script does this in a hook).
 
 Expected:
 The second message is ignored or refused.
@@ -15,31 +15,22 @@ reproduced: a message that arrived twice was added up twice
 
 Cause:
 `torch/csrc/distributed/autograd/engine/dist_engine.cpp`, `DistEngine::executeSendFunctionAsync` executes the send
-function for every message that names it; that it has been executed in this pass is kept nowhere.
+function for every message that names it. It does not record that the function has been executed in this pass.
 
 Fix:
-Remember which send functions of a pass have got their gradient, and refuse a second one. A debug check would do.
+Record which send functions of a pass have received their gradient, and refuse a second one. A debug check would be
+enough.
 """
 
-import os
-import sys
-import tempfile
 import time
-from typing import Any
 
 import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
-import torch.multiprocessing as mp
+from ending import CONTROL, end
+from workers import PARAMETER, run, times_parameter
 
-CONTROL = "--control" in sys.argv  # the message is sent once
-WORLD, RPC_TIMEOUT_S = 2, 60
-PARAMETER = torch.tensor([3.0], requires_grad=True)
-
-
-def times_parameter(x: torch.Tensor) -> torch.Tensor:
-    """On B."""
-    return x * PARAMETER
+# With --control, the message is sent once.
 
 
 def gradient(context: int) -> float:
@@ -48,7 +39,7 @@ def gradient(context: int) -> float:
 
 
 def scenario() -> float:
-    """On A: the message with the gradient is sent twice, as by a transport that repeats it."""
+    """On A: the message with the gradient is sent twice, as by a transport that repeats messages."""
     x = torch.tensor([2.0], requires_grad=True)
     with dist_autograd.context() as context:
         y = rpc.rpc_sync("B", times_parameter, (x,))
@@ -68,33 +59,7 @@ def scenario() -> float:
         return found
 
 
-def work(rank: int, store: str, result: Any) -> None:
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{store}", rpc_timeout=RPC_TIMEOUT_S)
-    rpc.init_rpc("ABC"[rank], rank=rank, world_size=WORLD, rpc_backend_options=options)
-    if rank == 0:
-        result.put(scenario())
-    time.sleep(600)  # ended from outside
-
-
-def run() -> Any:
-    os.environ["TP_SOCKET_IFNAME"] = "lo"
-    context = mp.get_context("fork")
-    result = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        workers = [context.Process(target=work, args=(rank, f"{folder}/store", result)) for rank in range(WORLD)]
-        for worker in workers:
-            worker.start()
-        try:
-            return result.get(timeout=50)
-        finally:
-            for worker in workers:
-                worker.kill()
-
-
-found = run()
+found = run(scenario, 2)
 print(f"the message was sent {'once' if CONTROL else 'twice'}, and backward() raised nothing")
 print(f"the gradient of B's parameter is {found:g}, and d(2 * p)/dp is 2")
-if found != 2.0:
-    print("reproduced: a message that arrived twice was added up twice")
-    sys.exit(1)
-print("not reproduced: the gradient was added once")
+end(found != 2.0, "a message that arrived twice was added up twice")

@@ -1,4 +1,4 @@
-"""dist_autograd: the largest id of worker 65535 is -1, which means that there is no context
+"""dist_autograd: the largest id of worker 65535 is -1, the value of kInvalidContextId
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
@@ -7,31 +7,27 @@ Steps:
 2. `dist_autograd._get_max_id()` is -1, which is `kInvalidContextId`.
 
 Expected:
-No id of a worker is the one that means that there is none.
+A worker's ids never equal `kInvalidContextId`.
 
 Seen:
 the largest id of worker 65535 is -1
-reproduced: an id of worker 65535 is the one that means that there is no context
+reproduced: an id of worker 65535 is -1, which stands for no context
 
 Cause:
 `torch/csrc/distributed/autograd/context/container.cpp`, `DistAutogradContainer::init` sets `max_id_` to all ones
 below the worker's number; `kInvalidContextId` is -1.
 
 Fix:
-Check for at most 32767 workers, which mends this together with the negative ids. Nothing else needs to change.
+Limit the worker's number to 32767, which fixes this and the negative ids. Nothing else needs to change.
 """
 
-import sys
-
 import torch.distributed.autograd as dist_autograd
+from ending import CONTROL, end
 
-CONTROL = "--control" in sys.argv  # a worker of a smaller number
+# With --control, the worker has a smaller number.
 NUMBER = 65534 if CONTROL else 65535
-dist_autograd._init(NUMBER)  # as init_rpc(rank=NUMBER) does
+dist_autograd._init(NUMBER)  # init_rpc(rank=NUMBER) makes this call
 largest = dist_autograd._get_max_id()
 
 print(f"the largest id of worker {NUMBER} is {largest}")
-if largest == -1:  # kInvalidContextId
-    print("reproduced: an id of worker 65535 is the one that means that there is no context")
-    sys.exit(1)
-print("not reproduced: no id of the worker means that there is no context")
+end(largest == -1, "an id of worker 65535 is -1, which stands for no context")  # kInvalidContextId

@@ -1,4 +1,4 @@
-"""dist_autograd: the contexts that a worker had created stay on all others when it dies
+"""dist_autograd: when a worker dies, the contexts that it had created stay on all other workers
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
@@ -7,19 +7,19 @@ Steps:
 2. B is killed.
 
 Expected:
-A releases the context when it finds that B is gone.
+A releases the context when it detects that B has died.
 
 Seen:
 contexts on A, 10 s after B, which had created the only one, was killed: 1
 reproduced: the context of a worker that was killed stays on the other worker
 
 Cause:
-`torch/csrc/distributed/autograd/context/container.cpp`: a context ends by CLEANUP_AUTOGRAD_CONTEXT_REQ from a
-worker that knows of it; the end of a connection releases nothing.
+`torch/csrc/distributed/autograd/context/container.cpp`: a worker releases a context when it receives
+CLEANUP_AUTOGRAD_CONTEXT_REQ from a worker that has the context too. The end of a connection releases nothing.
 
 Fix:
-Release the contexts whose id names a worker that is gone: the upper bits of the id say which. The RPC agent would
-have to tell the container of a lost peer.
+Release the contexts that a dead worker has created: the upper bits of an id are the creator's number. The RPC agent
+would have to report a lost peer to the container.
 
 Related:
 https://github.com/pytorch/pytorch/issues/26379 (open since 2019).
@@ -27,35 +27,22 @@ https://github.com/pytorch/pytorch/issues/26379 (open since 2019).
 
 import os
 import signal
-import sys
-import tempfile
-import time
 from typing import Any
 
 import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
-import torch.multiprocessing as mp
+from ending import CONTROL, end
+from workers import contexts, run, times_parameter, until_none
 
-CONTROL = "--control" in sys.argv  # B leaves its context
-WORLD, RPC_TIMEOUT_S = 2, 60
-PARAMETER = torch.tensor([3.0], requires_grad=True)
+# With --control, B leaves its context.
 
 
 entered: list[Any] = []  # on B
 
 
-def contexts() -> int:
-    return int(dist_autograd._get_debug_info()["num_autograd_contexts"])
-
-
-def times_parameter(x: torch.Tensor) -> torch.Tensor:
-    """On A."""
-    return x * PARAMETER
-
-
 def enter_and_call() -> int:
-    """On B: a context that is open when the worker is killed."""
+    """On B: enter a context that is still open when the worker is killed."""
     manager = dist_autograd.context()
     manager.__enter__()
     entered.append(manager)
@@ -69,45 +56,16 @@ def leave() -> None:
 
 
 def scenario() -> int:
-    """On A, which looks at its own contexts when B has been killed in one of B's."""
+    """On A: count A's contexts after B has been killed in a context that B had created."""
     pid = rpc.rpc_sync("B", enter_and_call)
     assert contexts() == 1
     if CONTROL:
         rpc.rpc_sync("B", leave)
     else:
         os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while contexts() and time.monotonic() < until:
-        time.sleep(0.1)
-    return contexts()
+    return until_none(contexts)
 
 
-def work(rank: int, store: str, result: Any) -> None:
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{store}", rpc_timeout=RPC_TIMEOUT_S)
-    rpc.init_rpc("ABC"[rank], rank=rank, world_size=WORLD, rpc_backend_options=options)
-    if rank == 0:
-        result.put(scenario())
-    time.sleep(600)  # ended from outside
-
-
-def run() -> Any:
-    os.environ["TP_SOCKET_IFNAME"] = "lo"
-    context = mp.get_context("fork")
-    result = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        workers = [context.Process(target=work, args=(rank, f"{folder}/store", result)) for rank in range(WORLD)]
-        for worker in workers:
-            worker.start()
-        try:
-            return result.get(timeout=50)
-        finally:
-            for worker in workers:
-                worker.kill()
-
-
-left = run()
+left = run(scenario, 2)
 print(f"contexts on A, 10 s after B, which had created the only one, {'left it' if CONTROL else 'was killed'}: {left}")
-if left:
-    print("reproduced: the context of a worker that was killed stays on the other worker")
-    sys.exit(1)
-print("not reproduced: no context stays on A")
+end(left, "the context of a worker that was killed stays on the other worker")

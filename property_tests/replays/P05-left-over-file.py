@@ -1,36 +1,37 @@
-"""FileStore: a file that a crashed job has left is taken for the new job's: its keys are read, and it is never deleted
+"""FileStore: a new job takes over the file of a crashed job, reads the old keys, and never deletes the file
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
 Steps:
 1. A process opens a FileStore of two users, sets a key, and is killed.
-2. Two users of another job open the same path; one of them gets the key. Both close it.
+2. Two users of another job open the same path. One of them gets the key. Both close the file.
 
 Expected:
-get waits for the key of its own job, and the file is deleted when both have closed it.
+get waits for its own job's key, and the file is deleted when both have closed it.
 
 Seen:
 get('address') in the second job, which has not set it: 'of the first job'
-after both users of the second job have closed the file, it is there
-reproduced: the second job reads a key of the first, and the file stays
+after both users of the second job have closed the file, it is kept
+reproduced: the second job reads a key of the first, and does not delete the file
 
 Cause:
-`torch/csrc/distributed/c10d/FileStore.cpp`: the constructor adds 1 to `refcount/`, the destructor takes 1 away and
-deletes the file when that gives 0. The users that were killed stay counted, so that it never does.
+`torch/csrc/distributed/c10d/FileStore.cpp`: the constructor adds 1 to `refcount/`, the destructor subtracts 1
+and deletes the file at 0. Users that were killed are never subtracted, so the count does not reach 0.
 
 Fix:
-Write who has opened the file (process id, start time, host), and begin anew when none of them lives.
+Record the users that have opened the file (process id, start time, host), and start with an empty file when none of
+them lives.
 """
 
 import multiprocessing
 import os
-import sys
 import tempfile
 from datetime import timedelta
 
 import torch.distributed as dist
+from ending import CONTROL, end
 
-CONTROL = "--control" in sys.argv  # the first job closes its file
+# With --control, the first job closes its file.
 path = os.path.join(tempfile.mkdtemp(), "store")
 context = multiprocessing.get_context("fork")
 ours, theirs = context.Pipe()
@@ -41,7 +42,7 @@ def first() -> None:
     store.set("address", "of the first job")
     if CONTROL:
         del store
-    os._exit(1)  # as if killed
+    os._exit(1)  # ends like a killed process
 
 
 def second() -> None:
@@ -62,8 +63,5 @@ for job in (first, second):
 
 value, kept = ours.recv(), ours.recv()
 print(f"get('address') in the second job, which has not set it: {value!r}")
-print(f"after both users of the second job have closed the file, it is {'there' if kept else 'deleted'}")
-if value == "of the first job" and kept:
-    print("reproduced: the second job reads a key of the first, and the file stays", flush=True)
-    os._exit(1)
-print("not reproduced: nothing of the first job is read")
+print(f"after both users of the second job have closed the file, it is {'kept' if kept else 'deleted'}")
+end(value == "of the first job" and kept, "the second job reads a key of the first, and does not delete the file")

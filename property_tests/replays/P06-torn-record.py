@@ -16,24 +16,25 @@ the next FileStore(path, 2), after 10 s: still in its constructor
 reproduced: the constructor does not return
 
 Cause:
-`torch/csrc/distributed/c10d/FileStore.cpp`: set writes a length, the key, a length and the value one by one, and leaves
-what it has written. `File::read` goes on as long as bytes are missing, and does not tell the end of the file (`read`
-returns 0) from progress. The constructor reads within the lock and with the interpreter lock.
+`torch/csrc/distributed/c10d/FileStore.cpp`: set writes a length, the key, a length and the value one by one, and does
+not remove an incomplete record. `File::read` repeats `read` while bytes are missing, and does not distinguish the end
+of the file (`read` returns 0) from progress. The constructor reads while it holds the file's lock and the interpreter
+lock.
 
 Fix:
-Raise at the end of the file in `File::read`; cut the file back when a write fails; and let the next writer cut off part
-of a record.
+Raise at the end of the file in `File::read`. Truncate the file when a write fails, and let the next writer remove an
+incomplete record.
 """
 
 import multiprocessing
 import os
 import resource
-import sys
 import tempfile
 
 import torch.distributed as dist
+from ending import CONTROL, end
 
-CONTROL = "--control" in sys.argv  # the disk has room
+# With --control, the disk has room.
 path = os.path.join(tempfile.mkdtemp(), "store")
 context = multiprocessing.get_context("fork")
 ours, theirs = context.Pipe()
@@ -41,7 +42,7 @@ ours, theirs = context.Pipe()
 
 def write() -> None:
     store = dist.FileStore(path, 2)
-    limit = os.path.getsize(path) + 40  # as a full disk, or a quota
+    limit = os.path.getsize(path) + 40  # stands for a full disk or a quota
     if not CONTROL:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
@@ -67,7 +68,4 @@ hangs = not ours.poll(10)
 reader.kill()
 
 print(f"the next FileStore(path, 2), after 10 s: {'still in its constructor' if hangs else 'opened'}")
-if hangs:
-    print("reproduced: the constructor does not return", flush=True)
-    os._exit(1)
-print("not reproduced: the file is opened")
+end(hangs, "the constructor does not return")

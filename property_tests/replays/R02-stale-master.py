@@ -1,10 +1,10 @@
 """c10d rendezvous: members keep MASTER_ADDR and MASTER_PORT of an earlier round when a new node becomes rank 0
 
-Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Lines are those of 2.13.0.
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Line numbers refer to 2.13.0.
 
 Steps:
 1. A is alone in round 0, has rank 0, and serves a store.
-2. A's agent restarts; B, whose address sorts before A's, joins, which completes round 1: B has rank 0.
+2. A's agent restarts. B, whose address sorts before A's, joins. This completes round 1, in which B has rank 0.
 3. Compare the MASTER_PORT that the agents give to their workers.
 
 Expected:
@@ -26,26 +26,12 @@ Call `RendezvousStoreInfo.build` in every round (as with TORCH_DISABLE_SHARE_RDZ
 happen). The server may be kept; the address belongs to the round.
 """
 
-import os
-import sys
-from datetime import timedelta
-
-from torch.distributed import HashStore
+from ending import CONTROL, end
+from nodes import between_polls, node, real_delay
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-CONTROL = "--control" in sys.argv  # each member reads the address in each round
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = str(int(CONTROL))
-store = HashStore()
-
-
-def node(number: int) -> dr.DynamicRendezvousHandler:
-    timeout = dr.RendezvousTimeout(last_call=timedelta(seconds=1))
-    settings = dr.RendezvousSettings("job", 1, 2, timeout, timedelta(seconds=5), 3)
-    backend = C10dRendezvousBackend(store, "job")
-    holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
-    return dr.DynamicRendezvousHandler(dr._NodeDesc("127.0.0.1", number, 0), settings, backend.name, store, holder)
+# With --control, each member reads the address in each round.
 
 
 def say(name: str, info: RendezvousInfo) -> None:
@@ -53,24 +39,21 @@ def say(name: str, info: RendezvousInfo) -> None:
     print(f"{name} has rank {info.rank} of {info.world_size}, and its workers get MASTER_PORT={port}")
 
 
-a, b = node(2), node(1)  # B comes later, and sorts before A
+a, b = (node("127.0.0.1", (1, 2), number=number, shares=not CONTROL, last_call=1) for number in (2, 1))
+# B joins later, and sorts before A.
 say("round 0: A", a.next_rendezvous())
-real_delay, seats = dr._delay, []
+seats = []
 
 
-def b_joins(seconds: object) -> None:
-    """In the place of A's first sleep between two polls: the newcomer joins, which completes the round."""
-    if seconds != 1:
-        return  # the random delay of a first join
+def b_joins() -> None:
+    """The newcomer joins during A's first sleep, which completes the round."""
     dr._delay = real_delay
     seats.append(b.next_rendezvous())
 
 
-dr._delay = b_joins
+between_polls(b_joins)
 seats.append(a.next_rendezvous())  # A restarts, as for a newcomer or a failed worker
 for name, info in zip("BA", seats, strict=True):
     say(f"round 1: {name}", info)
 ports = {info.bootstrap_store_info.master_port for info in seats}
-shown = len(ports) > 1
-print("reproduced: members of round 1 have different masters" if shown else "not reproduced: the masters agree")
-sys.exit(int(shown))
+end(len(ports) > 1, "members of round 1 have different masters")

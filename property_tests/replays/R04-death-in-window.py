@@ -1,7 +1,7 @@
 """c10d rendezvous: members that poll a complete round before and after a dead member expires return with different
 worlds
 
-Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Lines are those of 2.13.0.
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Line numbers refer to 2.13.0.
 
 Steps:
 1. At 0 s B joins, and dies. Its heartbeat lives for 3 x 5 s.
@@ -26,73 +26,44 @@ copy: C has rank 2 in a world of 2. Nothing writes this copy back.
 
 Fix:
 Return with the ranks and the world that were assigned when the round was completed. A member that has expired by then
-is a reason for a new round, which all members have to see.
+is a reason for a new round, and all members need a notice of that round.
 """
 
-import os
-import sys
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from torch.distributed import HashStore
+from ending import CONTROL, end
+from nodes import Clock, Waits, beat_by_clock, between_polls, node
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-CONTROL = "--control" in sys.argv  # C polls at once
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
-store = HashStore()
-clock = timedelta(0)
-
-
-class Clock(datetime):
-    """The wall clock that dynamic_rendezvous.py reads, so that nobody has to wait for it."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return datetime.now(tz) + clock
-
-
-def node(name: str) -> dr.DynamicRendezvousHandler:
-    settings = dr.RendezvousSettings("job", 3, 3, dr.RendezvousTimeout(), timedelta(seconds=5), 3)
-    backend = C10dRendezvousBackend(store, "job")
-    holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
-    return dr.DynamicRendezvousHandler(dr._NodeDesc(name, 1, 0), settings, backend.name, store, holder)
-
-
-class Ends(Exception):
-    """A node dies in its sleep between two polls, or waits for another round."""
+# With --control, C polls at once.
 
 
 def join(name: str, handler: dr.DynamicRendezvousHandler) -> None:
     info = handler.next_rendezvous()
     worlds.append(info.world_size)
-    print(f"at {clock.total_seconds():4} s {name} returns with rank {info.rank} in a world of {info.world_size}")
+    print(f"at {Clock.ahead.total_seconds():4} s {name} returns with rank {info.rank} in a world of {info.world_size}")
 
 
-def meanwhile(seconds: object) -> None:
-    """In the place of the sleep between two polls."""
-    global clock
-    if seconds != 1:
-        return  # the random delay of a first join
-    if not clock:
+def meanwhile() -> None:
+    if not Clock.ahead:
         print("at  0.0 s B joins, and dies")
-        raise Ends
+        raise Waits
     if worlds:
-        raise Ends  # C waits: it has not returned with another world
-    clock = timedelta(seconds=14.5)
+        raise Waits  # C waits: it has not returned with another world
+    Clock.ahead = timedelta(seconds=14.5)
     join("A", a)  # the third of three: the round is complete
-    clock = timedelta(seconds=14.5 if CONTROL else 15.1)  # B's heartbeat is older than 3 x 5 s
+    Clock.ahead = timedelta(seconds=14.5 if CONTROL else 15.1)  # B's heartbeat is older than 3 x 5 s
 
 
-dr._delay, dr.datetime = meanwhile, Clock
+beat_by_clock()
+between_polls(meanwhile)
 worlds: list[int] = []
-a, b, c = node("A"), node("B"), node("C")
-with suppress(Ends):
+a, b, c = (node(name, (3, 3)) for name in "ABC")
+with suppress(Waits):
     b.next_rendezvous()
-clock = timedelta(seconds=14.1)
+Clock.ahead = timedelta(seconds=14.1)
 print("at 14.1 s C joins")
-with suppress(Ends):
+with suppress(Waits):
     join("C", c)
-shown = worlds == [3, 2]
-print("reproduced: two members of one round have different worlds" if shown else "not reproduced: the worlds agree")
-sys.exit(int(shown))
+end(worlds == [3, 2], "two members of one round have different worlds")

@@ -1,13 +1,13 @@
 """c10d rendezvous: a spare on the wait list of a full round is never moved to the redundancy list, and makes the group
 restart
 
-Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Lines are those of 2.13.0.
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Line numbers refer to 2.13.0.
 
 Steps:
-1. A and B run, two of at most two; C joins, and is redundant.
-2. A's worker fails, A leaves: C sees room, and moves to the wait list.
+1. A and B run in a round of at most two nodes. C joins and is redundant.
+2. A's worker fails, and A leaves. C finds room in the round and moves to the wait list.
 3. A and B join again before C's next poll: the round is full, and C is still on the wait list.
-4. num_nodes_waiting() is 1: both agents restart, and again.
+4. num_nodes_waiting() is 1: both agents restart, again and again.
 
 Expected:
 C becomes redundant when it finds the round full: num_nodes_waiting() is 0, and the group runs.
@@ -22,57 +22,34 @@ reproduced: a full group restarts for a spare
 
 Cause:
 `_RendezvousJoinOp.__call__` (`torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:931`) adds a node to the
-redundancy list of a full round only if it is not on the wait list. A node that is stays there until it wins a race
-for a seat, and `SimpleElasticAgent._invoke_run` (`torch/distributed/elastic/agent/server/api.py:959`) restarts for
-every waiting node, whether there is room or not.
+redundancy list of a full round only if it is not on the wait list. A node on the wait list stays there until it wins a
+race for a place in a round, and `SimpleElasticAgent._invoke_run`
+(`torch/distributed/elastic/agent/server/api.py:959`) restarts for every waiting node, whether or not the round
+has room.
 
 Fix:
-Move a waiting node of a complete and full round to the redundancy list. Counting only the waiting nodes that have
-room in `num_nodes_waiting` would end the restarts as well.
+Move a waiting node of a complete and full round to the redundancy list. The restarts would also end if
+`num_nodes_waiting` counted only the nodes for which the round has room.
 """
 
-import os
-import sys
 from contextlib import suppress
-from datetime import timedelta
 
-from torch.distributed import HashStore
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from ending import CONTROL, end
+from nodes import Waits, between_polls, leave, node
 
-CONTROL = "--control" in sys.argv  # A's worker does not fail
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server is needed here
-store = HashStore()
-
-
-def node(name: str) -> dr.DynamicRendezvousHandler:
-    settings = dr.RendezvousSettings("job", 2, 2, dr.RendezvousTimeout(), timedelta(seconds=5), 3)
-    backend = C10dRendezvousBackend(store, "job")
-    holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
-    return dr.DynamicRendezvousHandler(dr._NodeDesc(name, 1, 0), settings, backend.name, store, holder)
-
-
-class Enough(Exception):
-    """The spare's sleep in which this script ends."""
-
-
-def leave(handler: dr.DynamicRendezvousHandler) -> None:
-    """The first half of next_rendezvous()."""
-    handler._op_executor.run(dr._RendezvousExitOp(), handler._get_deadline(timedelta(seconds=10)))
+# With --control, A's worker does not fail.
 
 
 def join() -> None:
-    """A joins in B's sleep between two polls."""
-    dr._delay = lambda seconds: a.next_rendezvous() if seconds == 1 else None
+    """A joins during B's sleep between two polls."""
+    between_polls(a.next_rendezvous)
     b.next_rendezvous()
-    dr._delay = in_the_sleep_of_the_spare
+    between_polls(in_the_sleep_of_the_spare)
 
 
-def in_the_sleep_of_the_spare(seconds: object) -> None:
-    """Between two polls of the spare: A and B do what their agents do."""
+def in_the_sleep_of_the_spare() -> None:
+    """A and B do what their agents do."""
     global polls, restarts
-    if seconds != 1:
-        return  # the random delay of a first join
     polls += 1
     waiting = a.num_nodes_waiting()
     if polls == 1 and not CONTROL:
@@ -89,13 +66,11 @@ def in_the_sleep_of_the_spare(seconds: object) -> None:
         leave(b)
         join()
     else:
-        raise Enough
+        raise Waits
 
 
 a, b, spare, polls, restarts = node("A"), node("B"), node("C"), 0, 0
 join()
-with suppress(Enough):
+with suppress(Waits):
     spare.next_rendezvous()
-shown = restarts == 3
-print("reproduced: a full group restarts for a spare" if shown else "not reproduced: the group comes to rest")
-sys.exit(int(shown))
+end(restarts == 3, "a full group restarts for a spare")

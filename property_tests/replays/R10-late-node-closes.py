@@ -1,6 +1,6 @@
 """torchrun: a node whose rendezvous times out closes it for the healthy nodes, which then cannot restart
 
-Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Lines are those of 2.13.0.
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Line numbers refer to 2.13.0.
 
 Steps:
 1. A and B run in a round of two to three nodes.
@@ -8,69 +8,46 @@ Steps:
 3. B restarts.
 
 Expected:
-B joins the next round: a node that never was a member does not end the job.
+B joins the next round. A node that was never a member does not end the job.
 
 Seen:
-A and B run in a world of 2, which may have three nodes
+A and B run in a world of 2, in which three nodes are allowed
 a third torchrun waits for the next round, and gets RendezvousTimeoutError after join_timeout
 B restarts, and gets RendezvousClosedError
-reproduced: a node of no group has closed the rendezvous
+reproduced: a node that was never a member has closed the rendezvous
 
 Cause:
 `launch_agent` calls `rdzv_handler.shutdown()` after every exception but a signal
 (`torch/distributed/launcher/api.py:401`), and `DynamicRendezvousHandler.shutdown`
-(`torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1284`) marks the rendezvous closed, whoever calls it. The
-comment above, about signals, names the harm: it is closed permanently.
+(`torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1284`) marks the rendezvous closed, whichever node calls
+it. The comment above, about signals, describes the effect: the rendezvous is closed permanently.
 
 Fix:
 Close the rendezvous only when the job has a result: after success, or after workers have failed with no restart left.
-An agent that ends for a reason of its own should only remove itself from the state.
+An agent that ends for another reason should only remove itself from the state.
 """
 
-import os
-import sys
-from datetime import timedelta
-
+from ending import CONTROL, end
+from nodes import Waits, between_polls, node, real_delay, waits
 from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousTimeoutError
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
-CONTROL = "--control" in sys.argv  # the third node gives up without the launcher, which closes
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server of rank 0 is needed here
+# With --control, the third node gives up without the launcher, which would close the rendezvous.
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def node(name: str, join_timeout: int = 600) -> dr.DynamicRendezvousHandler:
-    timeout = dr.RendezvousTimeout(join=timedelta(seconds=join_timeout), last_call=timedelta(seconds=1))
-    settings = dr.RendezvousSettings("job", 2, 3, timeout, timedelta(seconds=5), 3)
-    backend = C10dRendezvousBackend(store, "job")
-    holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
-    return dr.DynamicRendezvousHandler(dr._NodeDesc(name, 1, 0), settings, backend.name, store, holder)
+def a_joins() -> None:
+    dr._delay = real_delay
+    a.next_rendezvous()
 
 
-class Waits(Exception):
-    """A node that would sleep here has nothing more to do in this script."""
-
-
-def a_joins(seconds: object) -> None:
-    """In the place of B's sleep between two polls."""
-    if seconds == 1:
-        dr._delay = real_delay
-        a.next_rendezvous()
-
-
-def waits(seconds: object) -> None:
-    if seconds == 1:
-        raise Waits
-
-
-a, b, real_delay = node("A"), node("B"), dr._delay
-dr._delay = a_joins
+a, b = (node(name, (2, 3), store=store, last_call=1) for name in "AB")
+between_polls(a_joins)
 world = b.next_rendezvous().world_size
-print(f"A and B run in a world of {world}, which may have three nodes")
+print(f"A and B run in a world of {world}, in which three nodes are allowed")
 
 config = LaunchConfig(
     min_nodes=2,
@@ -85,12 +62,12 @@ config = LaunchConfig(
 )
 try:
     if CONTROL:
-        node("C", join_timeout=2).next_rendezvous()
-    launch_agent(config, "true", [])  # as torchrun does
+        node("C", (2, 3), store=store, join=2, last_call=1).next_rendezvous()
+    launch_agent(config, "true", [])  # torchrun makes this call
 except RendezvousTimeoutError:
     print("a third torchrun waits for the next round, and gets RendezvousTimeoutError after join_timeout")
 
-dr._delay = waits
+between_polls(waits)
 closed = False
 try:
     b.next_rendezvous()
@@ -99,5 +76,4 @@ except RendezvousClosedError:
 except Waits:
     pass
 print(f"B restarts, and {'gets RendezvousClosedError' if closed else 'waits for A to restart too'}")
-print("reproduced: a node of no group has closed the rendezvous" if closed else "not reproduced: the group can restart")
-sys.exit(int(closed))
+end(closed, "a node that was never a member has closed the rendezvous")

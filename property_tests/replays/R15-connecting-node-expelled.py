@@ -1,18 +1,18 @@
 """c10d rendezvous: a node that waits for the master's address cannot send heartbeats, and is removed as dead
 
-Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Lines are those of 2.13.0.
+Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU. Line numbers refer to 2.13.0.
 
 Steps:
-1. A and B complete a round; A, rank 0, takes 5 s to publish its address; the window is 3 x 1 s.
-2. B waits in next_rendezvous() for the address, its keep-alive thread runs.
+1. A and B complete a round. A, rank 0, takes 5 s to publish its address. The window is 3 x 1 s.
+2. B waits in next_rendezvous() for the address while its keep-alive thread runs.
 3. Look at the participants.
 
 Expected:
-B stays a participant: its process lives, and its keep-alive thread runs.
+B stays a participant, because its process is alive and its keep-alive thread runs.
 
 Seen:
 participants: ['A', 'B']; B waits for the address of A, and its keep-alive thread runs
-participants: ['A']; 5 s later, of a window of three
+participants: ['A']; 5 s later, with a window of three
 B returns with rank 1 in a world of 2
 reproduced: a live member was removed
 
@@ -22,54 +22,40 @@ backend of the heartbeats uses the same client (`_create_c10d_handler`, registry
 call at a time: the heartbeat waits for the get.
 
 Fix:
-Give the backend a client of its own (`store.clone()`). Or wait for the address in short gets.
+Give the backend its own client (`store.clone()`). Or wait for the address in short gets.
 """
 
-import os
-import pickle
-import sys
 import threading
 import time
 from datetime import timedelta
 
+from ending import CONTROL, end
+from nodes import node, participants
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-CONTROL = "--control" in sys.argv  # A publishes its address in time
-os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # no server of rank 0 is needed here
+# With --control, A publishes its address in time.
 server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
-
-def node(name: str) -> dr.DynamicRendezvousHandler:
-    settings = dr.RendezvousSettings("job", 2, 2, dr.RendezvousTimeout(), timedelta(seconds=1), 3)
-    store = TCPStore("127.0.0.1", server.port, timeout=timedelta(seconds=30))
-    backend = C10dRendezvousBackend(store, "job")  # the same client, as in registry.py
-    holder = dr._BackendRendezvousStateHolder(backend, settings)
-    return dr.DynamicRendezvousHandler(dr._NodeDesc(name, 1, 0), settings, backend.name, store, holder)
-
-
-def participants() -> list[str]:
-    state = pickle.loads(C10dRendezvousBackend(server, "job").get_state()[0])
-    return sorted(member.addr for member in state.participants)
-
-
 SECONDS = 1 if CONTROL else 5
-a, b, infos = node("A"), node("B"), []
+a, b = (
+    node(name, beat=1, store=TCPStore("127.0.0.1", server.port, timeout=timedelta(seconds=30)), cache_duration=300)
+    for name in "AB"
+)
+infos = []
 joining = threading.Thread(target=lambda: infos.append(b.next_rendezvous()))
 joining.start()
-# A is rank 0, and slow: it has joined, and beats, but takes SECONDS to publish its address.
+# A is rank 0, and slow: it has joined and sends heartbeats, but takes SECONDS to publish its address.
 a._op_executor.run(dr._RendezvousJoinOp(), a._get_deadline(timedelta(seconds=20)))
 a._start_heartbeats()
 while b._keep_alive_timer is None:
     time.sleep(0.1)
-print(f"participants: {participants()}; B waits for the address of A, and its keep-alive thread runs")
+print(f"participants: {participants(server)}; B waits for the address of A, and its keep-alive thread runs")
 time.sleep(SECONDS)
-expelled = "B" not in participants()
-print(f"participants: {participants()}; {SECONDS} s later, of a window of three")
+expelled = "B" not in participants(server)
+print(f"participants: {participants(server)}; {SECONDS} s later, with a window of three")
 RendezvousStoreInfo.build(0, a._get_store(), "127.0.0.1")
 joining.join()
 print(f"B returns with rank {infos[0].rank} in a world of {infos[0].world_size}")
-print("reproduced: a live member was removed" if expelled else "not reproduced: B is still a participant")
-sys.exit(int(expelled))
+end(expelled, "a live member was removed")

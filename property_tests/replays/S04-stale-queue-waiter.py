@@ -8,7 +8,7 @@ Steps:
 3. B pushes to q again.
 
 Expected:
-A goes on waiting for x.
+A continues to wait for x.
 
 Seen:
 A popped b'1' after a wait
@@ -17,55 +17,36 @@ reproduced: queue_push('q') ended get('x'), which returned b'' while x was never
 
 Cause:
 `torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp`, `LibUVStoreDaemon::wakeupOneWaitingClient` answers a waiter
-and leaves it in `waitingSockets_[key]`. At the next push `--keysAwaited_[client]` counts down the client's next
-wait, which is for another key.
+and leaves it in `waitingSockets_[key]`. At the next push `--keysAwaited_[client]` decreases the count of the
+client's next wait, which is for another key.
 
 Fix:
-Erase the waiter from `waitingSockets_[key]` when it is answered, and the list when it is empty. A waiter of several
-keys must leave the lists of the others as well.
+Erase the waiter from `waitingSockets_[key]` when it is answered, and the list when it is empty. Remove a waiter of
+several keys from the lists of the other keys too.
 """
 
-import sys
-import threading
 import time
-from datetime import timedelta
 
-import torch.distributed as dist
+from ending import CONTROL, end
+from stores import Call, clients
 
-CONTROL = "--control" in sys.argv  # A does not wait for its first element
-server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def client(seconds: float = 5) -> dist.TCPStore:
-    limit = timedelta(seconds=seconds)
-    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
-
-
-a, b = client(), client()
-popped: list[bytes] = []
-popper = threading.Thread(target=lambda: popped.append(a.queue_pop("q")))
+# With --control, A does not wait for its first element.
+a, b = clients(5, 5)
 if CONTROL:
     b.queue_push("q", "1")
     b.queue_len("q")  # the push has arrived
-popper.start()
-time.sleep(0.5)  # A waits for q
+popper = Call(a.queue_pop, "q")  # A waits for q
 if not CONTROL:
     b.queue_push("q", "1")
 popper.join()
 
-got: list[bytes] = []
-reader = threading.Thread(target=lambda: got.append(a.get("x")))
-reader.start()
-time.sleep(0.5)  # A waits for x
+reader = Call(a.get, "x")  # A waits for x
 b.queue_push("q", "2")
 time.sleep(0.5)
-early = list(got)
-b.set("x", "v")  # so that A ends in any case
+early = list(reader.got)
+b.set("x", "v")  # ends A's wait in any case
 reader.join()
 
-print(f"A popped {popped[0]!r} {'at once' if CONTROL else 'after a wait'}")
+print(f"A popped {popper.got[0]!r} {'at once' if CONTROL else 'after a wait'}")
 print(f"after a second push to q A's get of x returned {early}")
-if early == [b""]:
-    print("reproduced: queue_push('q') ended get('x'), which returned b'' while x was never set")
-    sys.exit(1)
-print("not reproduced: get('x') waited until x was set")
+end(early == [b""], "queue_push('q') ended get('x'), which returned b'' while x was never set")

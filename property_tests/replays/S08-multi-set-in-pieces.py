@@ -1,4 +1,4 @@
-"""TCPStore: a multi_set is carried out piece by piece, and overwrites what was written after it
+"""TCPStore: a multi_set is executed piece by piece, and overwrites values that were written after it
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
@@ -8,39 +8,30 @@ Steps:
 3. The rest of A's request arrives.
 
 Expected:
-Both keys appear together, and B's set, which came after `first` was visible, is the last.
+Both keys appear together, and B's set, which happened after `first` was visible, is the last write.
 
 Seen:
-in 1 tries: one key of two was visible alone: 1; a later set of it was undone: 1
-reproduced: half of a multi_set was visible, and its rest undid a set that came after
+in 1 tries: one key of two was visible alone: 1; a later set of that key was undone: 1
+reproduced: half of a multi_set was visible, and its rest undid a later set
 
 Cause:
 `torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp`, `UvClient::parse_multi_set_command` stores each pair as soon
-as it has read it, and returns false when the next is incomplete. `processBuf` then begins at the start of the
-request with every further read, and stores the first pairs again.
+as it has read the pair, and returns false when the next one is incomplete. With every further read `processBuf` begins
+again at the start of the request, and stores the first pairs again.
 
 Fix:
-Read all pairs into a vector, and store them when the request is whole. The other handlers read before they act
-already.
+Read all pairs into a vector, and store them when the request is complete. The other handlers already read everything
+before they act.
 """
 
-import sys
 import threading
-from datetime import timedelta
 
-import torch.distributed as dist
+from ending import CONTROL, end
+from stores import clients
 
-CONTROL = "--control" in sys.argv  # the multi_set is small: it arrives at once
-server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def client(seconds: float = 5) -> dist.TCPStore:
-    limit = timedelta(seconds=seconds)
-    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
-
-
+# With --control, the multi_set is small and arrives at once.
 TRIES, BIG = 50, "." * (4 if CONTROL else 4 << 20)
-a, b = client(), client()
+a, b = clients(5, 5)
 half = undone = 0
 for number in range(TRIES):
     first, last = f"first{number}", f"last{number}"
@@ -48,7 +39,7 @@ for number in range(TRIES):
     writer.start()
     while not b.check([first]):
         pass
-    if not b.check([last]):  # A's request has arrived in part, and that part was carried out
+    if not b.check([last]):  # a part of A's request has arrived and was executed
         half += 1
         b.set(first, "NEW")
         b.check([first])
@@ -60,8 +51,5 @@ for number in range(TRIES):
     if half and undone:
         break
 
-print(f"in {number + 1} tries: one key of two was visible alone: {half}; a later set of it was undone: {undone}")
-if half and undone:
-    print("reproduced: half of a multi_set was visible, and its rest undid a set that came after")
-    sys.exit(1)
-print("not reproduced: every multi_set was seen whole")
+print(f"in {number + 1} tries: one key of two was visible alone: {half}; a later set of that key was undone: {undone}")
+end(half and undone, "half of a multi_set was visible, and its rest undid a later set")

@@ -1,4 +1,4 @@
-"""TCPStore.barrier: setting a key of the barrier's name releases it, deleting the key strands it
+"""TCPStore.barrier: setting a key with the barrier's name releases it, and deleting the key blocks it
 
 Versions: torch 2.13.0 and 2.15.0; Python 3.11, Linux, CPU.
 
@@ -7,7 +7,7 @@ Steps:
 2. B calls `set("name", "any value")`.
 
 Expected:
-A goes on waiting.
+A continues to wait.
 
 Seen:
 A, alone at barrier('name', 2), after set('name'): released
@@ -19,46 +19,22 @@ Cause:
 `deleteKey` find them.
 
 Fix:
-Keep barriers in a table of their own. They then no longer appear in `num_keys` and `list_keys` either.
+Keep barriers in a separate table. They then also no longer appear in `num_keys` and `list_keys`.
 """
 
-import sys
-import threading
-import time
 from datetime import timedelta
 
-import torch.distributed as dist
+from ending import CONTROL, end
+from stores import Call, clients
 
-CONTROL = "--control" in sys.argv  # B sets another key
-server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+# With --control, B sets another key.
+a, b = clients(5, 5)
 
-
-def client(seconds: float = 5) -> dist.TCPStore:
-    limit = timedelta(seconds=seconds)
-    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
-
-
-a, b = client(), client()
-result = "released"
-
-
-def pass_barrier() -> None:
-    global result
-    try:
-        a.barrier("name", 2, timedelta(seconds=3))
-    except dist.DistStoreError:
-        result = "timed out"
-
-
-waiter = threading.Thread(target=pass_barrier)
-waiter.start()
-time.sleep(0.5)  # A waits at the barrier
+waiter = Call(a.barrier, "name", 2, timedelta(seconds=3))  # A waits at the barrier
 key = "other" if CONTROL else "name"
 b.set(key, "any value")
 waiter.join()
+released = waiter.said == "returned None"
 
-print(f"A, alone at barrier('name', 2), after set({key!r}): {result}")
-if result == "released":
-    print("reproduced: set('name') released barrier('name', 2) with one client in it")
-    sys.exit(1)
-print("not reproduced: the set did not release the barrier")
+print(f"A, alone at barrier('name', 2), after set({key!r}): {'released' if released else 'timed out'}")
+end(released, "set('name') released barrier('name', 2) with one client in it")

@@ -1,9 +1,11 @@
-"""The replays: one script for each finding of torch 2; this module runs a script, and renders it as a report.
+"""The replays: one script for each finding of torch 2. This module runs a script and renders it as a report.
 
-Rule: a script needs torch and the standard library alone. It ends with exit code 1 and a last line `reproduced: ...` if
-the defect shows, with 0 and `not reproduced: ...` if it does not. With `--control` as its only argument it runs a
-schedule that does no harm, and must not reproduce the defect. The docstring is the report for torch's maintainers, but
-for the parts that the record of the finding has. A file has the finding's number and name: it cannot be imported.
+Rule: a script needs torch, the standard library and the modules in this folder. In its report the definitions that it
+uses from these modules replace the imports, so the script that is sent needs only torch. A script ends with exit code 1
+and a last line `reproduced: ...` if the defect shows, and with 0 and `not reproduced` if it does not. With `--control`
+as its only argument it runs a harmless schedule, which must not reproduce the defect. The docstring is the report for
+torch's maintainers, without the parts that the record of the finding contains. The name of a file is the finding's
+number and name, so it cannot be imported.
 """
 
 from __future__ import annotations
@@ -25,26 +27,26 @@ from trystate.model.checker.expectations import Finding
 from ..adapters.replays import ScheduleError
 
 FOLDER = Path(__file__).parent
-SECONDS_MAX = 300.0  # a script takes up to 60 s where nothing else runs
+SECONDS_MAX = 300.0  # a script takes up to 60 s if nothing else runs
 PARTS = ("Versions", "Steps", "Expected", "Seen", "Cause", "Fix", "Related")
 """The parts of a docstring, below the title of the report; only Related may be missing."""
 
 
 def script(finding: Finding) -> Path:
-    """The script of a finding, whether or not there is one: its number with two digits, and its name."""
+    """The path of a finding's script, whether or not it exists: the number with two digits, and the name."""
     return FOLDER / f"{finding.number[0]}{int(finding.number[1:]):02}-{finding.name}.py"
 
 
 def outcome(exit_code: int, last_line: str) -> bool | None:
-    """Whether a script that ended so has reproduced its defect; None if its schedule was not brought about."""
+    """Whether a script with this end has reproduced its defect; None if its schedule did not take place."""
     return {(1, "reproduced"): True, (0, "not reproduced"): False}.get((exit_code, last_line.partition(":")[0]))
 
 
 def replay(path: Path, say: Callable[[str], None], *, control: bool = False) -> bool:
-    """Run a script on the installed torch, and pass on each line that it prints; returns whether it reproduced.
+    """Run a script on the installed torch and pass each line that it prints to `say`; returns whether it reproduced.
 
     Raises:
-        ScheduleError: the script did not end in `SECONDS_MAX`, or without a result.
+        ScheduleError: the script did not end within `SECONDS_MAX`, or ended without a result.
     """
     last = ""
     argv = [sys.executable, str(path), *["--control"] * control]
@@ -67,31 +69,79 @@ def replay(path: Path, say: Callable[[str], None], *, control: bool = False) -> 
 
 
 def _end(group: int) -> None:
-    """End a script with all processes that it started."""
+    """Kill a script with all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
 def docstring(path: Path) -> tuple[str, Mapping[str, str]]:
-    """The title of a script's report, and its parts by name."""
+    """The title of a script's report, and the report's parts by name."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     title, *rest = re.split(rf"^({'|'.join(PARTS)}):(?:\n| )", text, flags=re.M)
     return " ".join(title.split()), {name: part.strip() for name, part in zip(rest[::2], rest[1::2], strict=True)}
+
+
+def alone(path: Path) -> str:
+    """A script without its docstring, with the definitions that it uses from the modules here; it needs only torch."""
+    _, imports, rest = _parts(path)
+    shared: dict[str, str] = {}  # the definitions of the modules, by name
+    used, needed = {}, set[str]()
+    for line, names in imports.items():
+        module = FOLDER / f"{line.split()[1]}.py"
+        if not module.is_file():
+            used[line] = names
+            continue
+        definitions, theirs, _ = _parts(module)
+        needed |= _closed(names, definitions)
+        shared |= definitions
+        words = {word for name in needed & definitions.keys() for word in _names(definitions[name])}
+        used |= {each: names & words for each, names in theirs.items() if names & words}
+    heads = sorted(line for line in used if not line.startswith("from __future__"))
+    return "\n\n\n".join(["\n".join(heads), *(text for name, text in shared.items() if name in needed), rest])
+
+
+def _parts(path: Path) -> tuple[dict[str, str], dict[str, set[str]], str]:
+    """The definitions of a file by name, its imports with the names that each binds, and the text after the imports."""
+    text = path.read_text(encoding="utf-8")
+    definitions, imports, end = dict[str, str](), dict[str, set[str]](), 0
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            end = node.end_lineno or 0
+            for alias in node.names:
+                line = ast.unparse(type(node)(**{**vars(node), "names": [alias]}))
+                imports[line] = {(alias.asname or alias.name).partition(".")[0]}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            definitions[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            definitions[node.targets[0].id] = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
+    return definitions, imports, "\n".join(text.splitlines()[end:]).strip("\n") + "\n"
+
+
+def _closed(names: set[str], definitions: Mapping[str, str]) -> set[str]:
+    """These names, and all other names that their definitions use."""
+    found = set[str]()
+    while names := (names - found) & definitions.keys():
+        found |= names
+        names = {word for name in names for word in _names(definitions[name])}
+    return found
+
+
+def _names(code: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
 def report(finding: Finding) -> str:
     """The report of a finding for torch's maintainers, as Markdown."""
     path = script(finding)
     title, parts = docstring(path)
-    text = path.read_text(encoding="utf-8")
-    code = "".join(text.splitlines(keepends=True)[ast.parse(text).body[0].end_lineno :]).lstrip("\n")
     sections = {
         "Versions": parts["Versions"],
         "Symptom": finding.seen,
         "Conditions": finding.exposed,
         "Steps": parts["Steps"],
-        "Script": f"`{path.name}` needs torch alone, and ends with exit code 1 if the defect shows:\n\n"
-        f"```python\n{code}```",
+        "Script": f"`{path.name}` needs only torch, and ends with exit code 1 if the defect shows:\n\n"
+        f"```python\n{alone(path)}```",
         "Expected": parts["Expected"],
         "Seen": f"```text\n{parts['Seen']}\n```",
         "Cause": parts["Cause"],

@@ -1,6 +1,6 @@
-"""Trees, and formulas of the solver, evaluated on one finite state: what is true there decides whether a law is.
+"""Trees, and formulas of the solver, are evaluated on one finite state: a law must be true of each such state.
 
-The symbols that stand for counts get the numbers that the counts have; nothing is asked of the solver.
+The symbols for counts get the numbers that the counts have; the solver is not used.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from random import Random
 from typing import Any
 
 from trystate.model.language import Expr, System
-from trystate.model.language.quantifiers import loop_variable, opened
+from trystate.model.language.quantifiers import instantiate, loop_variable
 from trystate.model.prover.formulas import Formulas, load
 
 Values = dict[str, dict[tuple[int, ...], int]]  # field -> indices -> value
-Env = Mapping[Expr, int]  # of the variables
+Env = Mapping[Expr, int]  # values of the variables
 
 
 def random_state(system: System, size: int, random: Random) -> Values:
-    """A state with so many members of each index, but for those of a fixed size; any value is as likely as another."""
+    """A state with `size` members of each index without a fixed size; all values are equally likely."""
     state: Values = {}
     for slot in system.slots.values():
         high = int(min(size, slot.sort.most)) if slot.sort.kind == "int" else slot.sort.high
@@ -39,7 +39,7 @@ def value(tree: Expr, state: Values, env: Env, size: int) -> int:
         return state[tree.name][tuple(value(x, state, env, size) for x in tree.args[1:])]
     if tree.op in ("any", "count"):
         v = _own(tree)
-        held = [bool(value(opened(tree, v), state, {**env, v: i}, size)) for i in range(size)]
+        held = [bool(value(instantiate(tree, v), state, {**env, v: i}, size)) for i in range(size)]
         return int(any(held)) if tree.op == "any" else sum(held)
     if tree.op == "ite":
         chosen = tree.args[1] if value(tree.args[0], state, env, size) else tree.args[2]
@@ -69,11 +69,11 @@ class Finite:
         self.z3 = load()
         self.named = {str(formulas(p)): i for p, i in params.items()}
         self.symbols = formulas.counting.meanings()
-        self.wrong: dict[str, int] = {}  # symbol -> by how much its count, or member, is wrong
+        self.wrong: dict[str, int] = {}  # symbol -> the error of its count, or member
         self._memo: dict[Any, Any] = {}
 
     def forget(self) -> None:
-        """Evaluate anew, since a symbol has another value."""
+        """Forget evaluations, because a symbol has another value."""
         self._memo.clear()
 
     def __call__(self, formula: Any, bound: tuple[int, ...] = ()) -> Any:

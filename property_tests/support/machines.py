@@ -1,6 +1,6 @@
-"""Two machines: network namespaces of this one, each with a loopback of its own, and a cable between them.
+"""Two machines: network namespaces of this one, each with its own loopback, and a cable between them.
 
-Rule: the names of namespaces have the process's number, so that test processes do not meet; those of a process that
+Rule: the names of namespaces have the process's number, so test processes do not collide; namespaces of a process that
 was killed are removed by the next one.
 """
 
@@ -11,9 +11,7 @@ import ctypes
 import itertools
 import os
 import re
-import runpy
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +19,12 @@ from pathlib import Path
 
 import pytest
 
+from ..adapters.jobs import be
+
 PREFIX = "trystate-test"
 PLACE = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
-LIMIT_SECONDS = 30.0  # of one call of `ip`
+LIMIT_SECONDS = 30.0  # limit of one call of `ip`
 _numbers = itertools.count()
 
 
@@ -36,14 +36,19 @@ class Machine:
     address: str
 
     def enter(self) -> None:
-        """Move this thread there, and all that it begins; call it before there are other threads."""
+        """Move this thread, and everything that it starts, into the namespace; call it before other threads exist."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open(PLACE / self.name, "rb") as namespace:
             if libc.setns(namespace.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), f"setns to {self.name}")
 
+    def be(self, program: str, argv: list[str]) -> None:
+        """In a child: run an agent in the namespace."""
+        self.enter()
+        be(program, argv)
+
     def command(self, *words: str) -> list[str]:
-        """The same command, there."""
+        """The same command, run in the namespace."""
         return ["ip", "netns", "exec", self.name, *words]
 
     def cable(self, state: str) -> None:
@@ -85,7 +90,10 @@ def _remove_those_of_the_dead() -> None:
 
 @contextlib.contextmanager
 def two_machines() -> Iterator[tuple[Machine, Machine]]:
-    """Two machines that reach each other; a test without the right to make them is skipped, and fails in the gate."""
+    """Two machines that reach each other.
+
+    Without the right to create them the test is skipped; with TRYSTATE_MACHINES=required it fails.
+    """
     if why := why_not():
         if os.environ.get("TRYSTATE_MACHINES") == "required":
             raise AssertionError(why)
@@ -105,20 +113,3 @@ def two_machines() -> Iterator[tuple[Machine, Machine]]:
         for machine in (one, two):
             with contextlib.suppress(OSError):  # it was not made
                 _ip("netns", "del", machine.name)
-
-
-def agent(machine: Machine, launcher: str, argv: list[str]) -> None:
-    """In a child: an agent there, of `trystate run`, or of torchrun with our plug-in."""
-    machine.enter()
-    if launcher == "torchrun":
-        from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
-        from torch.distributed.run import main
-
-        from trystate.impl.rendezvous.plugin import creator
-
-        rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one
-        sys.argv = ["torchrun", *argv]
-        main()
-    else:
-        sys.argv = ["trystate", "run", *argv]
-        runpy.run_module("trystate", run_name="__main__")

@@ -6,5 +6,5 @@ import os
 
 import pytest
 
-VERIFIED = "TRYSTATE_VERIFIED" in os.environ  # by `trystate verify --all`, beside these tests
+VERIFIED = "TRYSTATE_VERIFIED" in os.environ  # `trystate verify --all` is run as well as these tests
 by_verify = pytest.mark.skipif(VERIFIED, reason="`trystate verify` compares it")

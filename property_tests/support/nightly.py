@@ -1,8 +1,8 @@
 """The nightly profile (HYPOTHESIS_PROFILE=nightly): the same claims on more runs, within 110 minutes on two cores.
 
-Rule: how much more a test does by night stands here, with its cost: seconds of one core, on a machine with nothing else
-on it, estimated from parts of each. The numbers cost 112 minutes of one core together, of which random proofs take an
-hour; other nightly cases cost 55 minutes:
+Rule: this module has the nightly numbers of the tests, each with its cost: seconds of one core of an otherwise idle
+machine, estimated from parts of each. The numbers cost 108 minutes of one core together; random proofs take an hour of
+that. Other nightly cases cost 55 minutes:
 searches of up to 13 million states (500 s) and of up to 52 million (1,200 s: docs/larger.py), three faults at once on
 our engine (84 systems, 550 s), two and three on our agent (123 systems, 160 s) and torch's (40 s), larger graphs of
 autograd with all faults (500 s) and mapped to any graph (100 s), all of torch's own tests of autograd (200 s).
@@ -18,42 +18,32 @@ from typing import TypeVar
 from hypothesis import settings
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-EXAMPLES = 40  # of a hypothesis test that does not say how many
+EXAMPLES = 40  # examples of a hypothesis test without its own number
 NUMBERS: Mapping[str, int] = {
-    "examples": 300,  # 400 s: seven times the ordinary ones, and other ones each night
+    "examples": 300,  # 400 s: seven times the ordinary number, with new ones each night
     "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
     "seconds of random proofs": 3_600,  # 3,600 s: a random system is proved and searched twice a second
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute
-    "faults of a job in chaos": 12,  # the above; so many that each kind comes
-    "restarts of a job": 8,  # 60 s: each begins a round with a store of its own
-    "runs of disturbed stores": 3,  # 180 s, of three kinds
-    "seconds of a disturbed store": 20,  # the above; a server is stopped for up to 3 of them
-    "seconds of hostile connections": 60,  # 60 s: memory that leaks shows
-    "seconds of the fuzzer": 120,  # 120 s: it goes on from what it has found, and finds little after a minute
-    "histories": 20,  # 40 s: of each of the mixes
-    "histories until one is broken": 200,  # 0 s: they end at the first
-    "turns of a race": 2_000,  # 30 s
-    "recorded jobs of ours": 200,  # 300 s: each takes 5 s, of which it waits 3.5
+    "faults of a job in chaos": 12,  # included above; enough for each kind to occur
+    "runs of disturbed stores": 3,  # 240 s, of five kinds
+    "seconds of a disturbed store": 20,  # included above; a server is stopped for up to 3 of them
+    "recorded jobs of ours": 200,  # 300 s: each takes 5 s and waits for 3.5 of them
     "recorded jobs of torch's": 50,  # 100 s
     # Searches that keep their states in files.
     "crashes of a search": 60,  # 120 s: kills, losses of power and failures of a disk, at as many calls each
-    # The simulator, and passes in it.
-    "nodes of a crowd": 500,  # 30 s: the square of it
-    "simulated passes": 2_500,  # 30 s
+    # The simulator.
+    "nodes of a crowd": 500,  # 30 s: the cost grows with the square
     "edges of workers that meet, each of two faults": 200_000,  # 40 s: all of them
-    # Scripts in processes of their own.
+    # Scripts in separate processes.
     "reports for torch": 99,  # 400 s: all of them, and their controls; each imports torch, and mostly waits
     # Programs that worker processes run.
-    "cases of the model": 60,  # 60 s
     "programs": 300,  # 100 s
-    "drawn programs": 200,  # 30 s
     "drawn graphs": 10,  # 30 s: one in ten has as many states as all the others
     "states of a pinned run": 1_000_000,  # 20 s: of waits and watches
     "states of a run for Spin": 300_000,  # 300 s: most of it compiles the exported models
     "states of a search in the page": 300_000,  # 120 s: of each property of liveness of the small plan
     "states of a run for TLC": 600,  # 200 s: it starts once for each violation
-    "deviations that are shrunk": 6,  # 60 s: on a server, or with a thousand ways to say the same
 }
 
 
@@ -72,7 +62,7 @@ def a_third(cases: Sequence[Case]) -> Sequence[Case]:
 
 
 def examples(ordinary: int) -> int:
-    """How many examples a hypothesis test has: as many more or fewer by night and in the quick tests as others."""
+    """The number of examples of a hypothesis test, scaled by night and in the quick tests like the default number."""
     return max(1, ordinary * settings().max_examples // EXAMPLES)
 
 

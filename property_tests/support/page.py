@@ -1,4 +1,4 @@
-"""The engine of the page, run by node, beside the reference interpreter.
+"""The engine of the page, run by node, and the reference interpreter.
 
 Needs node and what `npm ci` in page/ installs.
 """
@@ -42,7 +42,7 @@ def bundled(bundle: Path, source: Path = PAGE / "source") -> Path:
 
 
 def ask(engine: Path, data: Json, questions: Sequence[Json]) -> list[Json]:
-    """The engine's answers; one that could not be given is {"error": ...}."""
+    """The engine's answers; a failed one is {"error": ...}."""
     files = {"data.json": data, "questions.json": questions}
     for name, value in files.items():
         (engine.parent / name).write_text(json.dumps(value))
@@ -85,7 +85,7 @@ class Pair:
         return tuple(found)
 
     def expected(self, state: State) -> Json:
-        """The answer of the reference about a state, in the form of ask.mjs."""
+        """The answer of the reference for a state, in the form of `ask.mjs`."""
         python, system = self.interpreter, self.system
         successors = list(python.successors(state))
         enabled = {instance.number for instance, _ in successors}
@@ -135,7 +135,7 @@ class Pair:
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """Those in the trees of its guards and effects."""
+        """The operators in the trees of its guards and effects."""
         nodes, found = self.data["nodes"], set[int]()
         steps = [self.data["transitions"][number] for number in self.written["transitions"]]
         todo = [tree for t in steps for tree in (*t["conditions"], *t["effects"].values())]

@@ -1,13 +1,13 @@
 """Pinned facts of a model: the size of its graph, the violations of each edition, that everything in it happens.
 
-Rule: each test holds the counts of its model; this module describes a run of a model, and asks the checker about it.
+Rule: each test has the counts of its model; this module describes a run of a model, and lets the checker explore it.
 `trystate verify --all` decides the planned runs, and these tests decide all others.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -38,7 +38,7 @@ STATES = states()  # label of a planned run -> how many states it has
 
 @dataclass(frozen=True)
 class Asked:
-    """One exploration: its size and faults, how many states it has, and exactly what it violates, explored once."""
+    """One exploration, done once: its size, its faults, its number of states, and exactly the violated properties."""
 
     system: type[System]
     edition: enum.Enum
@@ -46,7 +46,7 @@ class Asked:
     states: int = field(compare=False)
     violated: str = field(default="", compare=False)
     faults: tuple[str, ...] = ()
-    together: int | None = None  # at most so many of the faults in a run
+    together: int | None = None  # the most faults in a run
 
     def __str__(self) -> str:
         bound = "" if self.together is None else f"any {self.together} of "
@@ -61,15 +61,24 @@ class Asked:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.together, **self.numbers)
 
 
+def of_plan(*systems: type[System], most: int | None = None) -> tuple[Asked, ...]:
+    """The planned runs of these systems, of at most `most` states. The plan has their violated properties."""
+    return tuple(
+        Asked(run.system, run.edition, " ".join(f"{name}={size}" for name, size in run.sizes.items()),
+              STATES[run.label], " ".join(run.findings), run.faults, run.max_faults)
+        for run in PLAN if run.system in systems and (most is None or STATES[run.label] <= most)
+    )  # fmt: skip
+
+
 def ours(
     nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], states: int, *, max_faults: int | None = None
 ) -> Asked:
-    """One exploration of our edition: its size and faults, its states, and how many faults happen at most."""
+    """One exploration of our edition: its size and faults, its states, and the most faults that happen."""
     sizes = f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} rounds=1"
     return Asked(Rendezvous, Edition.TRYSTATE, sizes, states, "", faults, max_faults)
 
 
-# Of our rendezvous: nodes, min, max, faults, states. docs/rendezvous.md has a table of them.
+# Runs of our rendezvous: nodes, min, max, faults, states. docs/rendezvous.md has a table of them.
 # fmt: off
 ONLY_NIGHTLY = (
     ours(2, 1, 2, rendezvous.EVERY_FAULT, 5_166_128),
@@ -92,19 +101,19 @@ def report(asked: Asked) -> Report:
 
 
 def violated(found: Report) -> set[str]:
-    """The properties that do not hold; a state that is not reached is none of them."""
+    """The properties that do not hold, except those `sometimes` that no state satisfies."""
     return {
         v.property.name for v in found.verdicts if v.status is Status.VIOLATED and v.property.form is not Form.SOMETIMES
     }
 
 
 def planned(system: type[System], edition: enum.Enum) -> list[Run]:
-    """The runs of a system that `trystate verify` decides: it compares violations, states and what happens."""
+    """The runs of a system that `trystate verify` decides: it compares violations, states and steps."""
     return [run for run in PLAN if (run.system, run.edition) == (system, edition)]
 
 
 def is_planned(asked: Asked) -> bool:
-    """Is there a planned run like it, of which the same is known?"""
+    """Whether the plan has such a run with the same known violations."""
     of = asked.system.all_declarations()
     return any(
         ({*run.faults}, run.max_faults) == ({*asked.faults}, asked.together)
@@ -116,7 +125,7 @@ def is_planned(asked: Asked) -> bool:
 
 
 def assert_as_pinned(asked: Asked) -> None:
-    """It has so many states, and violates exactly what is known."""
+    """The exploration has the pinned number of states and exactly the known violations."""
     if VERIFIED and is_planned(asked):
         pytest.skip("`trystate verify` decides it")
     found = report(asked)
@@ -131,7 +140,7 @@ def claims(system: System) -> set[str]:
 
 
 def assert_all_happens(asked: Iterable[Asked], but: Iterable[str] = ()) -> None:
-    """Together the runs take every step, make every claimed move, and reach all that is to be reached, `but` some."""
+    """Together the runs take every step, make every claimed move, and reach every `sometimes`, except `but`."""
     asked = [*asked]
     runs = planned(asked[0].system, asked[0].edition)
     if VERIFIED and runs and {*runs[0].idle}.intersection(*(run.idle for run in runs)) == {*but}:
@@ -144,7 +153,7 @@ def assert_all_happens(asked: Iterable[Asked], but: Iterable[str] = ()) -> None:
 
 
 def assert_engines_agree(asked: Asked, engine: str) -> None:
-    """Another engine sees as many states, and decides alike; the runs that either shows are runs, and refute."""
+    """Another engine has the same number of states and the same verdicts; the runs of both are valid and refute."""
     one, other = report(asked), check(asked.build(), engine=engine)
     assert other.exploration.distinct == one.exploration.distinct
     assert [(v.property.name, v.status) for v in other.verdicts] == [(v.property.name, v.status) for v in one.verdicts]
@@ -156,8 +165,8 @@ def assert_engines_agree(asked: Asked, engine: str) -> None:
             assert refutes(one.system, run, verdict.property)
 
 
-def bare(cls: type[System]) -> type[System]:
-    """The system without its machines and their claims, so that a wrong step violates a property or nothing."""
+def _bare(cls: type[System]) -> type[System]:
+    """The system without its machines and their claims: a wrong step violates a property or nothing."""
 
     class Bare(cls):  # type: ignore[valid-type, misc]
         @classmethod
@@ -170,6 +179,9 @@ def bare(cls: type[System]) -> type[System]:
     return Bare
 
 
+bare: Callable[[Any], type[System]] = cache(_bare)  # the same class each time: a report is kept by its class
+
+
 def pinned_tests(
     pinned: Sequence[Asked],
     compared: Sequence[Asked],
@@ -178,8 +190,8 @@ def pinned_tests(
 ) -> type[Any]:
     """The class of three tests of systems whose verdicts are known.
 
-    The largest are for the night. The engines are compared on those `compared`. `unreached`: what the pinned runs of
-    an edition do not reach.
+    The largest are for the night. The engines are compared on those `compared`. `unreached`: the witnesses that
+    the pinned runs of an edition do not reach.
     """
     pinned = [asked for asked in pinned if asked.states <= by_night("states of a pinned run", 400_000)]
     editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
@@ -204,7 +216,7 @@ def pinned_tests(
     return Pinned
 
 
-# A property that is violated, a system that is wrong in one place, its sizes and its faults.
+# The violated property, the system that is wrong in one place, its sizes and its faults.
 Mutant = tuple[str, type[System], str, tuple[str, ...]]
 
 
@@ -215,13 +227,12 @@ def model_tests(
     *,
     unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
 ) -> type[Any]:
-    """The class of five tests of systems of which every property can be violated.
+    """The class of five tests for systems whose properties can all be violated.
 
-    Three are `pinned_tests`. A mutant is one change of a system that violates nothing but what is pinned of it.
+    Three are `pinned_tests`. A mutant is one change of a system that violates only its pinned properties.
     """
     editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
     ids = [f"{cls.__name__}-{name}" for name, cls, _, _ in mutants]
-    bared: dict[type[System], type[System]] = {}
 
     class Model(pinned_tests(pinned, compared, unreached=unreached)):  # type: ignore[misc]
         @pytest.mark.parametrize(("name", "cls", "sizes", "faults"), mutants, ids=ids)
@@ -233,8 +244,7 @@ def model_tests(
             alike = (a for a in pinned if (a.edition, a.sizes, a.faults) == (edition, sizes, faults))
             known = next((a.violated.split() for a in alike if issubclass(cls, a.system)), [])
             assert violated(report(right)) == {*known} - {name}
-            wrong = bared.setdefault(cls, bare(cls))  # once: reports are kept by their class
-            assert name in violated(report(Asked(wrong, edition, sizes, 0, "", faults)))
+            assert name in violated(report(Asked(bare(cls), edition, sizes, 0, "", faults)))
 
         @pytest.mark.parametrize("system", dict.fromkeys(asked.system for asked in pinned))
         def test_every_property_is_violated_by_a_mutant(self, system: type[System]) -> None:

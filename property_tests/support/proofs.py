@@ -11,26 +11,26 @@ from trystate.model.prover.conditions import Claims
 from trystate.model.prover.induction import Answer, Proof, Prover
 from trystate.model.prover.sizes import lemma_names
 
-SECONDS = 600.0  # of one proof, on a machine that does much else
+SECONDS = 600.0  # limit of one proof, on a busy machine
 
 
 def proved(
     system: System, only: Iterable[str] = (), effort: int = 2_000_000, lemmas: Any = None, stop: bool = False
 ) -> Proof:
-    """The proof of a system, or of some properties where the others are assumed."""
+    """The proof of a system, or of some properties with the others assumed."""
     names = lemma_names(lemmas) if lemmas is not None else frozenset[str]()
     return Prover(system, names, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, stop=stop).prove()
 
 
 def kept(system: System, steps: Iterable[str], only: Iterable[str] = (), *, effort: int, stop: bool = False) -> Proof:
-    """Is each property kept by these steps, where all of the invariant is assumed?"""
+    """Whether these steps keep each property, with the whole invariant assumed."""
     return Prover(
         system, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, steps=steps, stop=stop
     ).prove()
 
 
 def changed(system: System, right: System) -> list[str]:
-    """The steps of a system that differ from those of the right one; all other conditions are the same trees."""
+    """The steps of a system that differ from the right system's; all other conditions are the same trees."""
     one, other = Claims(system), Claims(right)  # both are alive while their trees are compared
     assert trees(one.invariant) == trees(other.invariant)
     own = {t.name: (id(t.guard), trees(t.effects)) for t in right.transitions}
@@ -43,7 +43,7 @@ def trees(named: Mapping[str, Expr]) -> dict[str, int]:
 
 
 def assert_breaks(broken: Proof, steps: Iterable[str]) -> None:
-    """A condition is not proved: it is of one of the steps, which differ, and the search for it was the last."""
+    """Exactly one condition is not proved, and it belongs to one of these steps."""
     assert not broken.complete
     (question,) = (q for q in broken.asked if q.answer is not Answer.REFUTED and q.smt2)
     assert question.condition.where in steps

@@ -1,8 +1,7 @@
-"""Protocols with published invariants, in our language: judges of the prover that were not made for it.
+"""Protocols with published invariants, in our language: tests of the prover that were not written for it.
 
-Each is written after its page in the collection of benchmarks of IC3PO (ivybench), from memory of the protocol and
-not from its text: a relation there is a field of flags here, and a message that may be lost or repeated is a flag that
-is not taken back.
+Each has a page in the benchmarks of IC3PO (ivybench). It is written from the protocol and not from that text: a
+relation there is a field of flags here, and a message that may be lost or repeated is a flag that is never cleared.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class LockServer(System):
 
     @transition(each="client")
     def ask(self, s: S, client: Expr) -> None:
-        """A client asks for the lock."""
+        """A client requests the lock."""
         s.asks[client] = True
 
     @transition(each="client")
@@ -79,7 +78,7 @@ class LockServer(System):
 
 
 class Vote(enum.Enum):
-    """Of a participant in a two-phase commit."""
+    """The vote of a participant in a two-phase commit."""
 
     NONE = "has not voted"
     YES = "has voted yes"
@@ -87,7 +86,7 @@ class Vote(enum.Enum):
 
 
 class Decision(enum.Enum):
-    """Of the coordinator, or of a participant."""
+    """The decision of the coordinator, or of a participant."""
 
     NONE = "not decided"
     COMMIT = "commits"
@@ -123,7 +122,7 @@ class TwoPhaseCommit(System):
 
     @transition()
     def commit(self, s: S) -> None:
-        """The coordinator has a yes of each."""
+        """The coordinator has received a yes from each participant."""
         s.when(s.decision == Decision.NONE, all_(s.vote[j] == Vote.YES for j in s.node))
         s.decision = Decision.COMMIT
 
@@ -135,7 +134,7 @@ class TwoPhaseCommit(System):
 
     @transition(each="node")
     def obey(self, s: S, node: Expr) -> None:
-        """A participant that voted yes hears the decision."""
+        """A participant that voted yes receives the decision."""
         s.when(s.alive[node], s.vote[node] == Vote.YES, s.decision != Decision.NONE)
         s.went[node] = s.decision
 
@@ -151,7 +150,7 @@ class TwoPhaseCommit(System):
 
     @always(witness="somebody_commits")
     def all_agreed(self, s: S) -> Any:
-        """Where the coordinator or a participant commits, each has voted yes; and none obeys before it has decided."""
+        """If the coordinator or a participant commits, all have voted yes; none obeys before a decision."""
         yes = all_(s.vote[j] == Vote.YES for j in s.node)
         committed = (s.decision == Decision.COMMIT) | any_(x == Decision.COMMIT for x in s.went)
         aborted = all_(
@@ -162,7 +161,7 @@ class TwoPhaseCommit(System):
 
 
 class Ballot(enum.Enum):
-    """Of a node in the toy consensus."""
+    """The ballot of a node in the toy consensus."""
 
     NONE = "has not voted"
     RED = "has voted red"
@@ -273,7 +272,7 @@ class ShardedStore(System):
 class RicartAgrawala(System):
     """Mutual exclusion with permissions: a node enters with one of each other (Ricart and Agrawala 1981).
 
-    Their clocks are left out, as in the published benchmark: any node may ask, and any node may be the first to permit.
+    Their clocks are left out, as in the published benchmark: any node may send a request, or be the first to permit.
     """
 
     node = index(3)
@@ -283,13 +282,13 @@ class RicartAgrawala(System):
 
     @transition(each=("node", "node"))
     def ask(self, s: S, node: Expr, other: Expr) -> None:
-        """A node asks another for its permission."""
+        """A node requests the permission of another."""
         s.when(node != other, ~s.asked[node, other])
         s.asked[node, other] = True
 
     @transition(each=("node", "node"))
     def permit(self, s: S, node: Expr, other: Expr) -> None:
-        """A node that is not inside, and has no permission of the one that asks, gives its own."""
+        """A node that is not inside, and has no permission of the requesting node, gives its own."""
         s.when(node != other, s.asked[node, other], ~s.inside[other], ~s.permits[other, node])
         s.asked[node, other], s.permits[node, other] = False, True
 
@@ -329,7 +328,7 @@ class RicartAgrawala(System):
 
 
 def between(a: Expr, b: Expr, c: Expr) -> Expr:
-    """On the way round from a to c comes b: the circular order of the members of an index, none of them equal."""
+    """Whether b is between a and c in the circular order of the members of an index, and all three differ."""
     x, y, z = ord_(a), ord_(b), ord_(c)
     return ((x < y) & (y < z)) | ((y < z) & (z < x)) | ((z < x) & (x < y))
 
@@ -337,8 +336,8 @@ def between(a: Expr, b: Expr, c: Expr) -> Expr:
 class Ring(System):
     """The election of a leader in a ring (Chang and Roberts 1979): the highest number that comes home has won.
 
-    Nodes start in any order, each with a higher number than those before it: so any node may have any place among the
-    numbers, as it has in the published benchmark from the beginning.
+    Nodes start in any order, each with a higher number than the nodes before it. So any node may have any rank among
+    the numbers; in the published benchmark it has this rank from the beginning.
     """
 
     node = index(3)
@@ -353,7 +352,7 @@ class Ring(System):
 
     @transition(each="node")
     def start(self, s: S, node: Expr) -> None:
-        """A node starts, with a number of its own."""
+        """A node starts, with its own number."""
         s.when(~s.started[node])
         s.number[node] = s.started.count()
         s.started[node] = True
@@ -366,7 +365,7 @@ class Ring(System):
 
     @transition(each=("node", "node", "node"))
     def receive(self, s: S, origin: Expr, node: Expr, other: Expr) -> None:
-        """A number arrives: a higher one goes on to the next node, and a node's own makes it the leader."""
+        """A number arrives: a higher one is forwarded to the next node, and a node's own makes it the leader."""
         s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
         s.sent[origin, node] = False
         s.sent[origin, other] = s.sent[origin, other] | (s.number[node] < s.number[origin])
@@ -388,14 +387,14 @@ class Ring(System):
 
     @always(witness="somebody_leads")
     def the_leader_has_the_highest_number(self, s: S) -> Any:
-        """All others have started, with a lower number than the leader, and than one whose number comes home."""
+        """All others have started, with a lower number than the leader's, and than a number that comes home."""
         return all_(
             implies(s.leads[a] | s.sent[a, a], (a == b) | self.is_beaten(s, b, a)) for a in s.node for b in s.node
         )
 
     @always(witness="somebody_leads")
     def a_number_has_passed_lower_ones(self, s: S) -> Any:
-        """All nodes between the origin of a number and where it is have a lower one."""
+        """All nodes between the origin of a number and its present place have a lower number."""
         passed = all_(
             implies(s.sent[a, c] & between(a, b, c), self.is_beaten(s, b, a))
             for a in s.node
@@ -406,7 +405,7 @@ class Ring(System):
 
     @always(witness="somebody_leads")
     def numbers_differ(self, s: S) -> Any:
-        """No two nodes have one number; each is lower than so many as have started."""
+        """No two nodes have the same number; each is lower than the number of started nodes."""
         same = any_(
             (a != b) & s.started[a] & s.started[b] & (s.number[a] == s.number[b]) for a in s.node for b in s.node
         )

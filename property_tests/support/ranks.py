@@ -23,7 +23,7 @@ from trystate.model.language import System
 from .runs import MANY
 
 MEET_SECONDS = 20.0  # a rank that waits longer has lost another
-PIECE = 7  # keys of a piece, so that small systems have several
+PIECE = 7  # keys of a piece: small systems have several
 
 Value = TypeVar("Value")
 
@@ -91,7 +91,7 @@ def together(count: int, do: Callable[[InMemory], Value]) -> list[Value]:
 
 
 def answers(engine: ExplicitEngine) -> dict[str, Any]:
-    """Everything that a search says, but for times and bytes."""
+    """All results of a search except times and bytes."""
     seen = engine.explore([replace(watch, path=True) for watch in watches(engine.kernel)])
     return {"graph": (seen.distinct, seen.edges, seen.depth, seen.stopped), "found": seen.found}
 

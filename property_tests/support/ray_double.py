@@ -1,4 +1,4 @@
-"""A double of the few names of Ray that `search/cluster` uses: tasks end in any order, and are lost as a test says."""
+"""A double of the few names of Ray that `search/cluster` uses: tasks end in any order; a test chooses the losses."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Double(ModuleType):
     """A cluster of one node, in this process.
 
     Args:
-        seed: of the order in which tasks end.
-        losses: for the number of a task, what Ray raises in place of its first results.
-        cpus: of the node.
+        seed: the seed of the order in which tasks end.
+        losses: number of a task -> the exceptions that Ray raises instead of its first results.
+        cpus: the number of the node's processors.
         hangs: seconds that `init` takes.
-        fails: what `init` raises.
+        fails: the exception that `init` raises.
     """
 
     RayError = RayError
@@ -107,12 +107,12 @@ class Ref:
 
 @contextmanager
 def doubled(**how: Any) -> Iterator[Double]:
-    """The double is what is imported as Ray, while the block runs."""
+    """While the block runs, an import of Ray gets the double."""
     double = Double(**how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", double)
         patch.setitem(sys.modules, "ray.exceptions", double.exceptions)
         patch.setattr(cluster, "LOOK_SECONDS", 0.01)
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
-            patch.setenv(name, "")  # as it was, afterwards
+            patch.setenv(name, "")  # restored afterwards
         yield double

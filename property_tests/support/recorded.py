@@ -1,4 +1,4 @@
-"""Records for tests: those that are kept, those of simulated runs, and copies with one planted change."""
+"""Records for tests: kept records, and copies with one planted change."""
 
 from __future__ import annotations
 
@@ -11,32 +11,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trystate.impl.rendezvous.encoding import encode
 from trystate.monitor.record import Flaw, Line, parse
 from trystate.monitor.rendezvous.follower import Follower
-from trystate.monitor.rendezvous.runs import Runs
 
-from ..adapters.simulator.monitors import Event
+from ..adapters.simulator import following
 
-KEPT = Path(__file__).parent / "records"  # of real jobs, written by `trystate store serve --record`
-SIMULATED = "trystate/simulated/state"
+KEPT = Path(__file__).parent / "records"  # records of real jobs, written by `trystate store serve --record`
 Fields = dict[str, Any]
+
+
+def unpacked(name: str) -> bytes:
+    """A record that is kept."""
+    return gzip.decompress((KEPT / f"{name}.jsonl.gz").read_bytes())
 
 
 def kept(name: str) -> list[Fields]:
     """The lines of a record that is kept."""
-    with gzip.open(KEPT / f"{name}.jsonl.gz", "rt", encoding="utf-8") as stream:
-        return [json.loads(text) for text in stream]
-
-
-def explained(lines: Iterable[Fields | Line], *, judged: bool = True) -> Runs:
-    """A record, followed to its end; with `judged`, promises that are open there are asked."""
-    runs = Runs()
-    for number, line in enumerate(lines, 1):
-        runs.feed(line if isinstance(line, Line) else parsed(line, number))
-    if judged:
-        runs.finish()
-    return runs
+    return [json.loads(text) for text in unpacked(name).splitlines()]
 
 
 def parsed(fields: Fields, number: int) -> Line | Flaw:
@@ -44,37 +35,14 @@ def parsed(fields: Fields, number: int) -> Line | Flaw:
 
 
 def followed(lines: Iterable[Fields | Line], *, judged: bool = True) -> Follower:
-    """The one rendezvous of a record."""
-    (follower,) = explained(lines, judged=judged).followers.values()
-    return follower
-
-
-def harm(follower: Follower) -> list[str]:
-    """The problems that make a record fail, in short."""
-    return [f"{p.kind} {p.name or p.text} at {p.place}" for p in follower.problems if p.harm]
-
-
-def simulated(log: Iterable[Event]) -> Iterator[Line]:
-    """The record of a simulated run: a connection for each process."""
-    connections: dict[str, int] = {}
-    version = number = 0
-    for event in log:
-        connection = connections.setdefault(event.who, len(connections) + 1)
-        if event.what == "died":
-            number += 1
-            yield Line("simulated", number, "close", event.at, connection, {"op": "close"})
-        if event.state is None:
-            continue
-        number, version = number + 1, version + 1
-        fields = {
-            "op": "write", "t": event.at, "c": connection, "key": SIMULATED, "v": version, "from": version - 1,
-            "value": encode(event.state).decode("latin-1"),
-        }  # fmt: skip
-        yield Line("simulated", number, "write", event.at, connection, fields)
+    """The one rendezvous of a record of lines, or of their fields."""
+    given = enumerate(lines, 1)
+    record = (line if isinstance(line, Line) else parsed(line, number) for number, line in given)
+    return following.followed(record, judged=judged)
 
 
 def grown(nodes: int, beats: int) -> Iterator[Fields]:
-    """A record of torch's own states: so many nodes join one round, which completes, and beat so many times."""
+    """A record of torch's own states: `nodes` nodes join one round, which completes, and beat `beats` times."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
     key, state, version, now = "/torch.rendezvous.grown", _RendezvousState(), 0, 1_000.0
@@ -114,7 +82,7 @@ def grown(nodes: int, beats: int) -> Iterator[Fields]:
 
 
 def planted(lines: list[Fields], at: int, change: Callable[[Fields], None]) -> list[Fields]:
-    """A copy in which one line is another one."""
+    """A copy with one changed line."""
     changed = dict(lines[at])
     change(changed)
     return [*lines[:at], changed, *lines[at + 1 :]]

@@ -1,4 +1,4 @@
-"""Whether a run that an engine reports is one: every step is a step, and a lasso is closed and weakly fair.
+"""Checks of a run that an engine reports: each step is possible, and a lasso is closed and weakly fair.
 
 Rule: judged by the interpreter alone, one state at a time.
 """
@@ -50,7 +50,7 @@ def replay(walk: Walk, make: Callable[[Any], Subject]) -> int:
 
 
 def allowed(system: System, state: State) -> set[str]:
-    """The labels of the steps that a state has."""
+    """The labels of the enabled steps of a state."""
     return {instance.label for instance, _ in Interpreter(system).successors(state)}
 
 
@@ -85,7 +85,7 @@ AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("
 
 
 def facts(report: Report) -> dict[str, Any]:
-    """All that does not depend on which of several shortest paths an engine happened to find."""
+    """The results that do not depend on which of several shortest paths an engine found."""
     seen = report.exploration
     return {
         "graph": (seen.distinct, seen.edges, seen.depth),

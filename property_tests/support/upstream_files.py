@@ -1,12 +1,12 @@
-"""torch's own test files of stores, rendezvous, agent and launcher, run with our classes in the place of torch's.
+"""torch's own test files of stores, rendezvous, agent and launcher, run with our classes instead of torch's.
 
     export TRYSTATE_TORCH_TESTS=/path/to/pytorch HYPOTHESIS_PROFILE=nightly
     pytest property_tests/tests/rendezvous/test_upstream_files.py
 
-Each file runs in a process of its own: names of torch's modules are replaced there before the file is imported, and
-each test has a limit of time. The files are not part of torch's wheel, and not of this repository: the variable names
-a checkout, best of the release that is installed. A second process runs the file unchanged: a test that fails there
-too is about another release, or about this machine.
+Each file runs in its own process: names of torch's modules are replaced there before the file is imported, and
+each test has a limit of time. The files are not part of torch's wheel, and not of this repository: the variable has the
+path of a checkout, ideally of the installed release. A second process runs the file unchanged. If a test fails there
+too, another release or this machine is the cause.
 
 Rule: a test that passes on torch's classes and fails on ours is listed in DEVIATIONS with its reason, and a listed test
 that passes is a failure as well.
@@ -15,7 +15,6 @@ that passes is a failure as well.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -25,8 +24,8 @@ import sys
 import unittest
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, NamedTuple, NoReturn
+from types import FrameType, ModuleType, SimpleNamespace
+from typing import Any, NoReturn
 
 VARIABLE = "TRYSTATE_TORCH_TESTS"
 FILES = {
@@ -36,19 +35,12 @@ FILES = {
     "launcher": "test/distributed/launcher/run_test.py",
 }
 OURS, TORCHS = "ours", "torch's"  # the sides
-LATE_SECONDS = 60.0  # for one test
+LATE_SECONDS = 60.0  # limit for one test
 FILE_SECONDS = 900.0
 
 
-class Outcome(NamedTuple):
-    """How a test ended: `trouble` is empty if it passed, and its error otherwise."""
-
-    test: str
-    trouble: str
-
-
 def checkout() -> Path | None:
-    """The checkout of torch whose tests are run; None: the variable is not set."""
+    """The checkout of torch with the tests; None if the variable is not set."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 
@@ -62,11 +54,11 @@ def run(name: str, folder: Path, side: str = OURS) -> dict[str, str]:
         raise AssertionError(
             f"{FILES[name]} ended early, after {lines[-1:]}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
         )
-    return dict(Outcome(*json.loads(line)) for line in lines[:-1])
+    return dict(json.loads(line) for line in lines[:-1])
 
 
 def unexpected(ours: Mapping[str, str], torchs: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Of the tests that pass on torch's classes: those that fail and are not listed, or are listed and pass."""
+    """Of the tests that pass on torch's classes: the failures on ours that are not listed, and the listed passes."""
     return {
         test: trouble or f"passes, and is listed as a deviation: {known[test]}"
         for test, trouble in ours.items()
@@ -118,31 +110,22 @@ def _agent() -> None:
 
 
 def _no_etcd() -> None:
-    """A class of tests starts an etcd, if there is one, at whose address a server of ours is then."""
+    """A class of tests starts an etcd server; it gets a server of ours instead."""
     from torch.distributed.elastic.rendezvous import etcd_server
 
     from trystate.store import TCPStoreServer
 
-    class Etcd:
-        def __init__(self, *args: object, **options: object) -> None:
-            self._server = TCPStoreServer()
+    def etcd(*args: object, **options: object) -> Any:
+        server = TCPStoreServer()
+        return SimpleNamespace(
+            start=lambda *_, **__: None,
+            stop=server.close,
+            get_endpoint=lambda: f"127.0.0.1:{server.port}",
+            get_host=lambda: "127.0.0.1",
+            get_port=lambda: server.port,
+        )
 
-        def start(self, *args: object, **options: object) -> None:
-            pass
-
-        def stop(self) -> None:
-            self._server.close()
-
-        def get_endpoint(self) -> str:
-            return f"127.0.0.1:{self._server.port}"
-
-        def get_host(self) -> str:
-            return "127.0.0.1"
-
-        def get_port(self) -> int:
-            return self._server.port
-
-    setattr(etcd_server, "EtcdServer", Etcd)  # noqa: B010 (mypy: a class is not assigned to)
+    setattr(etcd_server, "EtcdServer", etcd)  # noqa: B010 (mypy: a class is not assigned to)
 
 
 def _launcher() -> None:
@@ -173,7 +156,7 @@ def _late(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class _Result(unittest.TestResult):
-    """Writes a line for each test, so that a process that dies has told what it knows."""
+    """Writes a line for each test: the lines remain if the process dies."""
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
@@ -183,10 +166,9 @@ class _Result(unittest.TestResult):
     def addError(self, test: unittest.TestCase, err: Any) -> None:
         self._trouble = _said(err)
         if not isinstance(test, unittest.TestCase):  # `setUpClass`: none of its tests runs
-            _tell(Outcome(test.id(), self._trouble))
+            _tell((test.id(), self._trouble))
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        self._trouble = _said(err)
+    addFailure = addError
 
     def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
         if err is not None:
@@ -199,7 +181,7 @@ class _Result(unittest.TestResult):
         signal.setitimer(signal.ITIMER_REAL, 0)
         super().stopTest(test)
         if self._trouble is not None:
-            _tell(Outcome(".".join(test.id().split(".")[-2:]), self._trouble))
+            _tell((".".join(test.id().split(".")[-2:]), self._trouble))
 
 
 def _said(err: Any) -> str:
@@ -211,18 +193,8 @@ def _tell(what: object) -> None:
     sys.stdout.flush()
 
 
-def _imported(path: Path) -> ModuleType:
-    sys.path.insert(0, str(path.parent))  # these files import their neighbours
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _cases(module: ModuleType) -> unittest.TestSuite:
-    """All tests of a module: its own `load_tests` refuses a module that is not the main program."""
+    """All tests of a module. The module's own `load_tests` works only in the main program."""
     classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, unittest.TestCase)]
     own = [one for one in classes if one.__module__ == module.__name__]
     return unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(one) for one in own)
@@ -232,11 +204,12 @@ def main(name: str, path: Path, side: str) -> None:
     """Run all tests of a file; a line for each."""
     if side == OURS:
         SUBSTITUTIONS[name]()
-    module = _imported(path)
+    sys.path.insert(0, str(path.parent))  # the files import their neighbours
+    module = importlib.import_module(path.stem)
     signal.signal(signal.SIGALRM, _late)
     _cases(module).run(_Result())
     _tell("end")
-    os._exit(0)  # threads that a test has left are not waited for
+    os._exit(0)  # do not wait for threads that a test has left
 
 
 TAKEN = "a server on a taken port, or at an unknown host, raises UsageError, a class of ours"

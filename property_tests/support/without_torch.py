@@ -1,4 +1,4 @@
-"""The command line in a process in which there is no torch: `python -m ...without_torch explain FILE`."""
+"""The command line in a process without torch: `python -m ...without_torch explain FILE`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 class Hidden(MetaPathFinder):
-    """Finds no torch, as where it is not installed."""
+    """Finds no torch, as if it were not installed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

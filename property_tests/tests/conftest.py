@@ -19,7 +19,7 @@ if TESTED != CHECKOUT:
     raise pytest.UsageError(
         f"these tests are of {CHECKOUT}, but `import trystate` finds {TESTED}: pip install -e '{CHECKOUT}[test]'"
     )
-# Of the checkout, as has just been made sure:
+# These modules are the checkout's, as was checked above:
 from trystate.property_tests.adapters.torch_release import NotInRelease, missing_method  # noqa: E402
 from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402

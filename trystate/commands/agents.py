@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trystate.impl.host.visible import visible
 from trystate.model.errors import UsageError
-from trystate.monitor.agents import Agents, Wrong
+from trystate.monitor.agents import Agents, ShownFinding
 
 from ..exits import Exit
 from ..report.results import plural
@@ -18,12 +18,12 @@ AGENTS_SHOWN = 20
 
 
 def explain_agents(args: argparse.Namespace, files: list[Path]) -> int:
-    """Carry out the command; returns the exit code. Raises UsageError for files of another kind beside them."""
+    """Carry out the command; returns the exit code. Raises UsageError if `args.files` has files of another kind too."""
     others = [path for path in args.files if path not in files]
     if others:
-        raise UsageError(f"{others[0]} has no events of agents, and {files[0]} has: explain them one after the other")
+        raise UsageError(f"{others[0]} has no events of agents, but {files[0]} has: explain them separately")
     if args.diagram is not None:
-        raise UsageError("--diagram draws a rendezvous or a pass: the events of agents have none")
+        raise UsageError("--diagram draws a rendezvous or a pass, which events of agents do not have: leave it out")
     found = Agents()
     found.read(files)
     wrong = {name: list(run.wrong()) for name, run in found.runs.items()}
@@ -34,7 +34,7 @@ def explain_agents(args: argparse.Namespace, files: list[Path]) -> int:
     return code
 
 
-def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
+def _text(found: Agents, wrong: dict[str, list[ShownFinding]]) -> Iterator[str]:
     yield f"events of agents: {plural(found.lines, 'line')}, {plural(len(found.runs), 'run')}"
     for place in found.flaws[:5]:
         yield f"NOT READ: {place}"
@@ -54,7 +54,7 @@ def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
         if run.twice:
             yield f"  not decided: {run.twice}"
     names = dict.fromkeys(f"{one.finding.number} {one.finding.name}" for each in wrong.values() for one in each)
-    known = f"known defects: {', '.join(names)}" if names else "nothing that agents say is a known defect"
+    known = f"known defects: {', '.join(names)}" if names else "no event of the agents shows a known defect"
     failed = sum(len(run.unexplained()) for run in found.runs.values())
     twice = sum(bool(run.twice) for run in found.runs.values())
     why = [f"{plural(failed, 'agent')} ended with an error that no finding explains"] if failed else []
@@ -65,7 +65,7 @@ def _text(found: Agents, wrong: dict[str, list[Wrong]]) -> Iterator[str]:
     yield f"verdict: {known}{'; not decided: ' if why else ''}{'; '.join(why)}"
 
 
-def _data(found: Agents, wrong: dict[str, list[Wrong]], code: Exit) -> dict[str, object]:
+def _data(found: Agents, wrong: dict[str, list[ShownFinding]], code: Exit) -> dict[str, object]:
     return {
         "format": 1, "lines": found.lines, "flaws": found.flaws, "let_go": found.let_go, "exit_code": int(code),
         "runs": {

@@ -1,6 +1,7 @@
-"""`trystate diagram`: the pictures of what is named, or all; in a checkout those that its pages show, or a comparison.
+"""`trystate diagram`: draws what is named, or everything.
 
-With --witness, the shortest run to a state that a `sometimes` asks for.
+In a checkout it draws the pictures that the pages show, or compares them with the committed ones (--check). With
+--witness it draws the shortest run to a state that satisfies a `sometimes`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trystate import diagrams
 from trystate.diagrams.graph import graph_name
@@ -40,7 +42,7 @@ LIST_WIDTH = 100  # characters a line
 
 @dataclass(slots=True)
 class Chosen:
-    """The declarations of which pictures are wanted."""
+    """The declarations that are drawn."""
 
     classes: Iterable[type[System]] = ()
     tables: Mapping[str, DecisionTable] = field(default_factory=dict)
@@ -55,13 +57,13 @@ def diagram_options(p: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a system, one of their machines, module:Class, a table, a walk, a graph, a structure, or a finding "
+        help="a system, a machine of a system, module:Class, a table, a walk, a graph, a structure, or a finding "
         "(default: all)",
     )
     p.add_argument(
         "--witness",
         metavar="PROPERTY",
-        help="the shortest run to a state that this `sometimes` asks for; name the system, if several have it",
+        help="draw the shortest run to a state that satisfies this `sometimes`; name the system if several have it",
     )
     p.add_argument(
         "--check",
@@ -69,13 +71,15 @@ def diagram_options(p: argparse.ArgumentParser) -> None:
         help="write nothing; name the files that are out of date (exit 1)",
     )
     p.add_argument(
-        "--list", action="store_true", help="print the names that can be drawn; of a system, its machines and witnesses"
+        "--list",
+        action="store_true",
+        help="print the names that can be drawn; with a system, its machines and witnesses",
     )
     p.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder for the files (default: trystate-diagrams; diagrams/generated, if that is there and all is drawn)",
+        help="folder for the files (default: trystate-diagrams; diagrams/generated if it exists and all is drawn)",
     )
     add_system_options(p)
 
@@ -88,9 +92,9 @@ def diagram(args: argparse.Namespace) -> int:
         return _list(args.names)
     some = bool(args.names or args.witness)
     if some and args.check:
-        raise UsageError("--check compares all committed pictures: leave it out, or what is named")
+        raise UsageError("--check compares all committed pictures: leave out --check or the names")
     if chosen(args) and not args.witness:
-        raise UsageError("sizes, editions and faults are those of a --witness: give one, or leave them out")
+        raise UsageError("sizes, editions and faults need a --witness: give one, or leave them out")
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
     what = Chosen() if args.witness else _named(args.names) if args.names else _all()
@@ -121,13 +125,7 @@ def _list(names: Sequence[str]) -> int:
     """Print the names that can be drawn; of systems that are named, their machines and witnesses alone."""
     classes = {name: registry.system_class(name) for name in names or registry.SYSTEMS}
     if not names:
-        for heading, known in (
-            ("tables", registry.table_names()),
-            ("walks", (walk.name for walk in registry.WALKS)),
-            ("graphs", map(graph_name, registry.GRAPHS)),
-            ("structures", map(structure_name, registry.STRUCTURES)),
-            ("findings", registry.findings()),
-        ):
+        for heading, known in {"tables": registry.table_names(), **_drawable()}.items():
             _print(f"{heading}: {' '.join(known)}")
     for name, cls in classes.items():
         machines = " ".join(registry.machine_names(cls))
@@ -158,45 +156,44 @@ def _all() -> Chosen:
     )  # fmt: skip
 
 
+def _drawable() -> dict[str, Mapping[str, Any]]:
+    """The declarations that have names, by kind and name."""
+    return {
+        "walks": {walk.name: walk for walk in registry.WALKS},
+        "graphs": {graph_name(graph): graph for graph in registry.GRAPHS},
+        "structures": {structure_name(structure): structure for structure in registry.STRUCTURES},
+        "findings": registry.findings(),
+    }
+
+
 def _named(names: Sequence[str]) -> Chosen:
     """The declarations of these names: tables, findings, walks, structures, graphs, systems, machines, module:Class."""
     classes: list[type[System]] = []
-    walks: list[Walk] = []
     tables: dict[str, DecisionTable] = {}
-    findings: list[Finding] = []
-    structures: list[Structure] = []
-    wanted: list[Graph] = []
-    known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
-    examples = {walk.name: walk for walk in registry.WALKS}
-    made = {structure_name(structure): structure for structure in registry.STRUCTURES}
-    graphs = {graph_name(graph): graph for graph in registry.GRAPHS}
+    known = {**_drawable(), "findings": registry.finding_labels()}
+    found: dict[str, list[Any]] = {kind: [] for kind in known}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
+        kind = next((kind for kind, labels in known.items() if name in labels), "")
         if mine:
             tables |= mine
-        elif name in known:
-            findings.append(known[name])
-        elif name in examples:
-            walks.append(examples[name])
-        elif name in made:
-            structures.append(made[name])
-        elif name in graphs:
-            wanted.append(graphs[name])
+        elif kind:
+            found[kind].append(known[kind][name])
         else:
-            others = [*registry.table_names(), *known, *examples, *made, *graphs]
+            others = [*registry.table_names(), *(label for labels in known.values() for label in labels)]
             classes.append(registry.system_named(name, "picture", others))
-    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures, wanted)
+    return Chosen(dict.fromkeys(classes), tables, **found)
 
 
 def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
-    """Each system in each edition, with every fault, so that a chart leaves nothing out."""
+    """Each system in each edition, with every fault: a chart leaves nothing out."""
     for cls in classes:
         for edition in registry.edition_names(cls) or (None,):
             yield cls(edition=edition, faults=registry.fault_bounds(cls))
 
 
 def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
-    """The shortest run to a state that a `sometimes` asks for; the faults and the edition that it needs are chosen.
+    """The shortest run to a state that satisfies a `sometimes`; chooses the faults and the edition that the run needs.
 
     Raises:
         UsageError: no system, or several, have it, or no run of the system comes there.
@@ -214,7 +211,7 @@ def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
     if verdict.status is Status.NOT_DECIDED:
         raise LimitReached(f"{args.witness} is not decided in {system.label}: {verdict.reason}")
     if verdict.run is None:
-        raise UsageError(f"no run of {system.label} comes to {args.witness}: choose another size, edition or fault")
+        raise UsageError(f"no run of {system.label} reaches {args.witness}: choose another size, edition or fault")
     name = f"{system_name(system)}-{args.witness}"
     return diagrams.Run(name, verdict.property.doc, system, verdict.run, ends=verdict.property)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import platform
 import shutil
@@ -20,6 +19,7 @@ from trystate.property_tests.adapters.versions import compared_as, findings_line
 from .. import registry
 from ..exits import Exit
 from ..report.summary import stdout_console
+from ..version import installed
 
 PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz", "uvloop")
 Ability = tuple[str, str, str]  # the ability, "yes" or "no", the package for it or how to get it
@@ -36,7 +36,7 @@ def doctor(args: argparse.Namespace) -> int:
     versions.add_column("version")
     versions.add_row("python", platform.python_version())
     for package in PACKAGES:
-        versions.add_row(package, _version(package) or Text("not installed", style="yellow"))
+        versions.add_row(package, installed(package) or Text("not installed", style="yellow"))
     versions.add_row("dot", shutil.which("dot") or Text("not on the PATH", style="yellow"))
     abilities = Table(title="Abilities", title_justify="left")
     for head in ("what", "available", "with, or how to get it"):
@@ -49,13 +49,6 @@ def doctor(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def _abilities() -> Iterator[Ability]:
     yield "engine interpret", "yes", "plain Python"
     yield _needs("engine explicit", "numpy", "pip install trystate")
@@ -64,7 +57,7 @@ def _abilities() -> Iterator[Ability]:
         yield "pictures (.svg)", "yes", renderer_name()
     except UnavailableError as error:
         yield "pictures (.svg)", "no", f"{error}; .dot, .mmd and .txt are written without it"
-    yield _runtime(_version("torch"))
+    yield _runtime(installed("torch"))
     problem = torch_problem()
     for what in ("conformance (verify)", "replay"):
         yield what, "no" if problem else "yes", f"skipped: {problem}" if problem else compared_as()
@@ -83,4 +76,4 @@ def _runtime(release: str) -> Ability:
 def _needs(what: str, package: str, remedy: str) -> Ability:
     if importlib.util.find_spec(package) is None:
         return what, "no", f"{package} is not installed: {remedy}"
-    return what, "yes", f"{package} {_version(package)}"
+    return what, "yes", f"{package} {installed(package)}"

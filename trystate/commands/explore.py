@@ -1,6 +1,6 @@
-"""`trystate explore`: walk the states of a system by lines in and out, so a pipe will do.
+"""`trystate explore`: walk the states of a system with lines in and out; a pipe works too.
 
-Rule: the walk itself is in `walking.py`; the lines show it, and end with the command that repeats it.
+Rule: the walk itself is in `walking.py`. The lines show it and end with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ HELP = """\
   s           show every cell, the ones that never change included
   h           this help
   q           quit (so does the end of the input)"""
-PART_WIDTH = 160  # of a part of a guard: some decide over all members, and fill a screen
+PART_WIDTH = 160  # columns of a part of a guard: some decide over all members and fill a screen
 
 
 def explore_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
-    p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
-    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'exit_finish(0) crash(1)'")
+    p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first and load its run")
+    p.add_argument("--walk", metavar="STEPS", help="take these steps first, such as 'exit_finish(0) crash(1)'")
     p.add_argument(
         "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
     )
-    p.add_argument("--lines", action="store_true", help=argparse.SUPPRESS)  # of 0.1, which had a screen as well
+    p.add_argument("--lines", action="store_true", help=argparse.SUPPRESS)  # from 0.1, which also had a screen
     p.add_argument(
         "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
-        help="walk in the browser: write a page, and open it (default: %(const)s)",
+        help="walk in the browser: write a page and open it (default: %(const)s)",
     )  # fmt: skip
 
 
 def explore(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     if args.walk is not None and args.counterexample is not None:
-        raise UsageError("--walk and --counterexample: both say where to begin, give one of them")
+        raise UsageError("--walk and --counterexample both choose where to begin: give one of them")
     walk = Walk(build(registry.system_class(args.system), args), args.initial)
     if args.walk is not None:
         walk.follow(args.walk)
@@ -70,9 +70,7 @@ def explore(args: argparse.Namespace) -> int:
         return _open(walk, args)
     loaded = loading(walk, args.counterexample, Reporter()) if args.counterexample is not None else ""
     if args.lines:
-        print(
-            "trystate explore: --lines changes nothing, leave it out: there are only lines, and --web", file=sys.stderr
-        )
+        print("trystate explore: --lines has no effect: leave it out; lines are the default", file=sys.stderr)
     _lines(walk, loaded)
     if walk.labels:
         print(f"this walk again: {repeated(args, walk)}")
@@ -80,7 +78,7 @@ def explore(args: argparse.Namespace) -> int:
 
 
 def _open(walk: Walk, args: argparse.Namespace) -> int:
-    """Write a page of the system, which begins where the options say, and open it in the browser."""
+    """Write a page of the system and open it in the browser. The options choose the state in which the page begins."""
     from ..report.page import of_system, write_page
 
     try_file(args.web, "--web")
@@ -100,10 +98,10 @@ def repeated(args: argparse.Namespace, walk: Walk) -> str:
 
 
 def loading(walk: Walk, name: str, reporter: Reporter) -> str:
-    """Check a property, and load the run that shows it; returns the words for that.
+    """Check a property and load the run that shows it; returns the text for the reader.
 
     Raises:
-        UsageError: there is no such property, or no run.
+        UsageError: the system has no such property, or no run shows it.
     """
     with reporter.doing(f"checking {name} in {walk.system.label}"):
         verdict = decide(walk.system, name, reporter.search)
@@ -137,7 +135,7 @@ def _lines(walk: Walk, loaded: str) -> None:
 
 
 class Lines:
-    """Carries out a reader's commands on a walk, and says where that leads."""
+    """Carries out a reader's commands on a walk and prints the result."""
 
     def __init__(self, walk: Walk, say: Callable[[str], None], reporter: Reporter) -> None:
         self.walk, self.say, self.reporter = walk, say, reporter
@@ -146,7 +144,7 @@ class Lines:
         """Carry out one command.
 
         Raises:
-            UsageError: it is none, or does not fit here; nothing changed.
+            UsageError: it is not a command, or does not fit here; nothing changed.
         """
         walk = self.walk
         word, _, rest = line.strip().partition(" ")
@@ -157,7 +155,8 @@ class Lines:
             "w": lambda: walk.wander(_number(rest or "1"), Random()),
         }  # fmt: skip
         shows: dict[str, Callable[[], None]] = {
-            "d": self.show_disabled, "p": self.show_properties, "l": self.show_walk, "s": self.show_all,
+            "d": self.show_disabled, "p": self.show_properties, "s": self.show_all,
+            "l": lambda: self.say(" ".join(walk.labels) or "no step was taken"),
             "h": lambda: self.say(HELP), "?": lambda: self.say(HELP), "": lambda: None,
         }  # fmt: skip
         if word in shows and not rest:
@@ -199,7 +198,7 @@ class Lines:
         walk, changed = self.walk, {change.cell for change in self.walk.changes()}
         shown: dict[str, list[str]] = {}
         for k, cell in enumerate(walk.system.cells):
-            if k not in walk.interpreter.kernel.frozen:
+            if k not in walk.interpreter.kernel.constant_cells:
                 values = shown.setdefault(cell.slot.name, [])
                 values.append(cell.sort.show(walk.state[k]) + "*" * (cell.name in changed))
         width = max(map(len, shown), default=0)
@@ -226,9 +225,6 @@ class Lines:
         for light in lights:
             self.say(f"  {light.property.name:{width}}  {told(light, self.walk.place)}")
 
-    def show_walk(self) -> None:
-        self.say(" ".join(self.walk.labels) or "no step was taken")
-
 
 def on_run(walk: Walk) -> str:
     """Such as `, step 2 of 5`, of the loaded run; empty off it."""
@@ -248,5 +244,5 @@ def nothing(walk: Walk) -> str:
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"{text!r} is no number: give one from 0 on")
+        raise UsageError(f"{text!r} is not a number: give a whole number of at least 0")
     return int(text)

@@ -1,4 +1,4 @@
-"""`trystate export`: a system for other tools: a model of another checker, the questions of its proof, or a run."""
+"""`trystate export`: writes a system as a model for Spin or TLC, as the questions of its proof, or as one run."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def export_options(p: argparse.ArgumentParser) -> None:
         "--to",
         choices=("promela", "tla", "smt2", "itf"),
         required=True,
-        help="a model for Spin or for TLC, the questions of the proof, or the run of a property",
+        help="a model for Spin or TLC, the questions of the proof, or the run of a property",
     )
-    p.add_argument("--out", type=Path, metavar="FILE", help="where; for smt2 a folder (default: standard output)")
+    p.add_argument("--out", type=Path, metavar="FILE", help="output file; for smt2 a folder (default: standard output)")
     p.add_argument(
         "--property",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this one; may be repeated, but for itf (default: all of safety)",
+        help="export only this property; may be repeated, except for itf (default: all safety properties)",
     )
     add_system_options(p)
 
@@ -68,19 +68,19 @@ def export(args: argparse.Namespace) -> int:
         _write(args.out and args.out.with_suffix(".cfg"), configuration)
     left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
     if names is None and left:
-        print(f"not exported, since they are of liveness: {', '.join(left)}", file=sys.stderr)
+        print(f"not exported, because they are liveness properties: {', '.join(left)}", file=sys.stderr)
     return Exit.OK
 
 
 def _questions(args: argparse.Namespace) -> int:
-    """Prove the system, and write each question that the solver was asked, as a file of a folder.
+    """Prove the system and write each question that the solver received as a file in a folder.
 
     Raises:
-        UsageError: no folder is given, or it cannot be written; or a size is, since a proof is of any.
+        UsageError: no folder is given, or it cannot be written; or a size is given, although a proof is for all sizes.
     """
     sized = [word for word in given(args) if word.startswith("--") and word not in ("--edition", "--fault")]
     if sized:
-        raise UsageError(f"--to smt2 writes the proof of any size: leave {sized[0]} out")
+        raise UsageError(f"--to smt2 writes the proof for all sizes: leave {sized[0]} out")
     if args.out is None:
         raise UsageError("--to smt2 writes one file for each question: name a folder with --out")
     load()
@@ -100,7 +100,7 @@ def _questions(args: argparse.Namespace) -> int:
 def _module(out: Path) -> str:
     """The name of a TLA+ module, which its file must have."""
     if out.suffix != ".tla" or not MODULE.fullmatch(out.stem):
-        raise UsageError(f"--out {out}: a TLA+ module has the name of its file; give letters and digits, as Round.tla")
+        raise UsageError(f"--out {out}: a TLA+ module has the name of its file; use letters and digits: Round.tla")
     return out.stem
 
 
@@ -122,7 +122,7 @@ def _trace(system: System, properties: list[str]) -> str:
     verdict = decide(system, properties[0], Reporter().search)
     if verdict.run is None:
         why = f": {verdict.reason}" if verdict.reason else ""
-        raise UsageError(f"no run shows it: {properties[0]} {_WORDS[verdict.status]}{why}")
+        raise UsageError(f"no run to export: {properties[0]} {_WORDS[verdict.status]}{why}")
     trace = itf_trace(system, verdict.run, f"{verdict.property.name}: {verdict.property.doc}")
     return json.dumps(trace, indent=1, ensure_ascii=False) + "\n"
 

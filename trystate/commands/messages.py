@@ -1,6 +1,6 @@
-"""`trystate explain --message`: what a message of a job on torch means, what brings it about, and what to do.
+"""`trystate explain --message`: what a message of a job on torch means, its causes, and what to do.
 
-Rule: it needs no torch; 0 is returned only for a text that has a known message.
+Rule: it does not need torch; the exit code is 0 only for a text that has a known message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STANDARD_INPUT = "-"
 UNKNOWN = (
     "no known message is in this text. Paste the last line of the traceback, or give the whole log as a file. "
     "docs/messages.md has all messages, and docs/troubleshooting.md begins with what you see. If it is the script's "
-    "own exception, or one of NCCL or CUDA, trystate has nothing to say of it"
+    "own exception, or one of NCCL or CUDA, trystate has no explanation of it"
 )
 
 
@@ -39,7 +39,7 @@ def message(args: argparse.Namespace) -> int:
         UsageError: a file of records is given as well, or the text is too long or cannot be read.
     """
     if args.files or args.html is not None or args.diagram is not None:
-        raise UsageError("--message explains a text alone: leave the FILE of a record, --html and --diagram out")
+        raise UsageError("--message explains only a text: leave out the FILE of a record, --html and --diagram")
     text, place = _given(args.message)
     if not text.strip():
         raise UsageError(f"{place} is empty: give the text of a message, the path of a log, or - for standard input")
@@ -55,7 +55,7 @@ def message(args: argparse.Namespace) -> int:
 
 
 def _given(said: str) -> tuple[str, str]:
-    """The text, and where it is from."""
+    """The text and its origin."""
     if said == STANDARD_INPUT:
         return _decoded(sys.stdin.buffer.read(LOG_BYTES_MAX + 1), "standard input"), "standard input"
     if said.strip() and os.path.exists(said):
@@ -70,8 +70,8 @@ def _given(said: str) -> tuple[str, str]:
 def _decoded(data: bytes, place: str) -> str:
     if len(data) > LOG_BYTES_MAX:
         raise UsageError(
-            f"{place} has more than {LOG_BYTES_MAX >> 20} MiB, the limit of a log: give the part around the first "
-            "error, as grep -n -m 1 -B 20 -A 2000 -i error LOG prints it"
+            f"{place} is larger than the limit of {LOG_BYTES_MAX >> 20} MiB for a log: give the part around the first "
+            "error, such as grep -n -m 1 -B 20 -A 2000 -i error LOG prints it"
         )
     return data.decode("utf-8", "replace")
 
@@ -114,7 +114,7 @@ def _explained(one: Found) -> Iterator[str]:
     yield ""
     yield from _wrapped(one.message.meaning, 4)
     if one.kind is Kind.CONSEQUENCE:
-        yield from _wrapped("It follows from an error that was before it: look for that one.", 4)
+        yield from _wrapped("It follows from an earlier error: look for that error.", 4)
     label = "if" if not one.decided else "here" if len(one.causes) == 1 else "possible here"
     for cause in one.causes:
         yield ""

@@ -1,6 +1,6 @@
-"""`trystate status`, `close` and `drain`: a running job's rendezvous is looked at, closed, or loses a node in order.
+"""`trystate status`, `close` and `drain`: show a running job's rendezvous, close it, or take a node out in order.
 
-Rule: a command says what it has seen happen, and not what it has asked for; a wait has a limit.
+Rule: a command reports what it has seen happen, not what it has requested; a wait has a limit.
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ from ..choosing import positive
 from ..exits import Exit
 from ..report.results import plural
 
-OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
-WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
+OBSERVE_SECONDS_MAX = 60.0  # the same as in monitor/status.py, which cannot be loaded without torch
+WAIT_SECONDS = 60.0  # default wait for a job's nodes: twice torch's time for workers to end
 CANNOT_CLOSE = (
-    "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
-    "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
+    "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which "
+    "only its agents write. End the job's agents: torchrun ends with SIGTERM"
 )
 CANNOT_DRAIN = (
-    "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
-    "goes when its agent ends, and its going may spend restarts. Nodes of `trystate run`, and of torchrun with "
-    "--rdzv-backend=trystate, can be drained"
+    "torch's c10d rendezvous has no mark by which a node is ordered to leave. There a node leaves when its agent ends, "
+    "which may spend restarts. Nodes of `trystate run`, and of torchrun with --rdzv-backend=trystate, can be drained"
 )
 
 
 def _job(p: argparse.ArgumentParser, *, needs_id: bool = True) -> None:
     """The options that name a running job."""
     p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
-    more = "" if needs_id else " (default: each job of the store, in a line)"
+    more = "" if needs_id else " (default: list each job of the store in a line)"
     p.add_argument("--rdzv-id", required=needs_id, metavar="JOB", help=f"the id of the job{more}")
     p.add_argument(
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="the secret that the endpoint asks for, as secret_file in --rdzv-conf (default: none)",
+        help="the file of the endpoint's secret, as secret_file in --rdzv-conf (default: none)",
     )
 
 
@@ -60,12 +59,14 @@ def _wait(p: argparse.ArgumentParser, what: str) -> None:
 def _observed(text: str) -> float:
     seconds = positive(text)
     if seconds > OBSERVE_SECONDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text} s is more than {OBSERVE_SECONDS_MAX:g}: trystate watch looks longer")
+        raise argparse.ArgumentTypeError(
+            f"{text} s is more than the limit, {OBSERVE_SECONDS_MAX:g} s: use trystate watch"
+        )
     return seconds
 
 
 def answered(work: Callable[[Any, argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command that does this with the store at the endpoint; an error of the job or its store is a line on stderr."""
+    """A command that calls `work` with the store at the endpoint; an error of the job or store is a line on stderr."""
 
     def command(args: argparse.Namespace) -> int:
         try:
@@ -96,14 +97,14 @@ def status_options(p: argparse.ArgumentParser) -> None:
         "--observe",
         type=_observed,
         metavar="S",
-        help=f"look for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has beaten, or a little "
-        "more than an interval)",
+        help=f"observe for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has sent a heartbeat, "
+        "or a little more than an interval)",
     )
 
 
 @answered
 def status(store: Any, args: argparse.Namespace) -> int:
-    """Print the state of a job's rendezvous; 1 if it was closed otherwise than as succeeded, or a key is missing.
+    """Print the state of a job's rendezvous; 1 if it was closed without success, or a key is missing.
 
     Without an id: a line for each job of the store, and 0.
     """
@@ -112,7 +113,7 @@ def status(store: Any, args: argparse.Namespace) -> int:
 
     if args.rdzv_id is None:
         if args.json or args.observe is not None:
-            raise UsageError("--json and --observe are about one job: give its --rdzv-id; without it all are listed")
+            raise UsageError("--json and --observe need one job: give its --rdzv-id")
         print("\n".join(lines_of_all(store)))
         return Exit.OK
     seen = observe(store, args.rdzv_id, args.observe)
@@ -123,7 +124,7 @@ def status(store: Any, args: argparse.Namespace) -> int:
 
 def close_options(p: argparse.ArgumentParser) -> None:
     _job(p)
-    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent prints it in its last line")
     _wait(p, "all nodes have left")
 
 
@@ -148,27 +149,27 @@ def _closed(outsider: Any, args: argparse.Namespace) -> int:
         end = outsider.state.closed
         print(visible(f"job {args.rdzv_id!r} was closed before, by {end.by}: {end.reason}"), flush=True)
     try:
-        gone = outsider.wait(_is_empty, args.wait)
+        gone = outsider.wait(lambda state: not any(state.listed()), args.wait)
     except RendezvousConnectionError:
-        print("the store has ended, and with it the node that served it")
+        print("the store has ended, with the node that served it")
         return Exit.OK
     if gone:
         print("all nodes have left")
         return Exit.OK
     left = [p.node for p in outsider.state.listed()]
     print(
-        f"after {args.wait:g} s these nodes have not left: {named(left)}. A node that lives may wait for its workers "
-        "(--shutdown-timeout of its agent); one that has died stays in the list",
+        f"after {args.wait:g} s these nodes have not left: {named(left)}. A live node may wait for its workers "
+        "(--shutdown-timeout of its agent); a dead node stays in the list",
         file=sys.stderr,
     )
     return Exit.INCOMPLETE
 
 
 def drain_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("node", metavar="NODE", help="a node as trystate status prints it, or its host")
+    p.add_argument("node", metavar="NODE", help="the node, as trystate status prints it, or its host")
     _job(p)
-    p.add_argument("--force", action="store_true", help="also if fewer than the minimum of nodes stay")
-    _wait(p, "the node has left, and the others go on")
+    p.add_argument("--force", action="store_true", help="drain it even if fewer than min_nodes remain")
+    _wait(p, "the node has left and the others continue")
 
 
 @answered
@@ -180,7 +181,7 @@ def drain(store: Any, args: argparse.Namespace) -> int:
     with Outsider(store, args.rdzv_id) as outsider:
         node, marked = outsider.drain(args.node, force=args.force)
         ends = time.monotonic() + args.wait
-        print(f"{node} {'is' if marked else 'was'} marked: it stops its workers, and leaves", flush=True)
+        print(f"{node} {'is' if marked else 'was'} marked: it stops its workers and leaves", flush=True)
         if not outsider.wait(lambda state: state.find(node.token) is None, args.wait):
             print(
                 f"after {args.wait:g} s {node} has not left; its agent may wait for its workers (--shutdown-timeout). "
@@ -192,8 +193,8 @@ def drain(store: Any, args: argparse.Namespace) -> int:
         if expelled:
             silent = outsider.state.settings.expiry_seconds
             print(
-                f"{node} was expelled: the others saw no heartbeat of it for {silent:g} s. It has died, or stands "
-                "still: then it comes back without its mark; end it, or drain it again",
+                f"{node} was expelled: the others read no heartbeat of it for {silent:g} s. It is dead, or it hangs. "
+                "A node that hangs may join again, without its mark: end it, or drain it again",
                 file=sys.stderr,
             )
         else:
@@ -212,12 +213,8 @@ def _goes_on(state: Any) -> str:
     return f"round {state.round} is not complete, with {nodes} of min_nodes={state.settings.min_nodes}"
 
 
-def _is_empty(state: Any) -> bool:
-    return not any(state.listed())
-
-
 def refuse_torchs(store: Any, job: str, why: str) -> None:
-    """Raises UsageError if the job is one of torch's own rendezvous, NoAnswer if there is none."""
+    """Raises UsageError if the job uses torch's own rendezvous, NoAnswer if there is no such job."""
     from trystate.impl.rendezvous.jobs import TORCH
     from trystate.monitor.status import found
 

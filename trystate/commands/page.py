@@ -26,7 +26,7 @@ REPORT_BYTES_MAX = 256 << 20  # the report of the whole plan has 13 MB
 
 
 def page_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("out", type=Path, metavar="OUT.html", help="the page, which needs no other file and no network")
+    p.add_argument("out", type=Path, metavar="OUT.html", help="the page to write; it needs no other file or network")
     p.add_argument(
         "--report", type=Path, metavar="DIR", dest="of",
         help="show this report of `trystate verify` (default: search the small plan now)",
@@ -48,13 +48,13 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / JSON
     try:
         if path.stat().st_size > REPORT_BYTES_MAX:
-            raise UsageError(f"{path} is larger than {REPORT_BYTES_MAX >> 20} MiB: no report of trystate verify")
+            raise UsageError(f"{path} is larger than {REPORT_BYTES_MAX >> 20} MiB: not a report of trystate verify")
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if report["trystate"] and report["runs"] is not None:
             return report
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give the folder of trystate verify --out") from None
-    raise UsageError(f"{path} is no report: give the folder of trystate verify --out")
+    raise UsageError(f"{path} is not a report: give the folder of trystate verify --out")
 
 
 def _search(args: argparse.Namespace) -> tuple[dict[str, Any], Exit]:

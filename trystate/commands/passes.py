@@ -1,6 +1,6 @@
-"""`trystate explain` of records of backward passes, which each worker writes.
+"""`trystate explain` for records of backward passes, which each worker writes.
 
-Rule: 0 is said only when every pass is over and agrees with the model.
+Rule: the exit code is 0 only if every pass is over and agrees with the model.
 """
 
 from __future__ import annotations
@@ -22,29 +22,27 @@ from ..report.results import plural
 
 PASSES_SHOWN = 10
 WRONG_SHOWN = 20
-ROWS_MAX = 200  # of a picture
+ROWS_MAX = 200  # rows of a picture
 
 
 def explain_passes(args: argparse.Namespace, paths: Sequence[Path]) -> int:
     """Carry out the command; returns the exit code.
 
     Raises:
-        UsageError: other records are among them, or an option is not for these.
+        UsageError: `args.files` has other records too, or an option is not for records of passes.
     """
     others = [str(path) for path in args.files if path not in paths]
     if others:
-        raise UsageError(f"{', '.join(others)} is no record of passes: explain records of stores by themselves")
+        raise UsageError(f"{', '.join(others)} is not a record of passes: explain records of stores separately")
     if args.rdzv_id is not None or args.nnodes is not None or args.edition is not None:
-        raise UsageError("--rdzv-id, --nnodes and --edition are of a rendezvous: a record of passes has none")
+        raise UsageError("--rdzv-id, --nnodes and --edition are for a rendezvous, not for passes: leave them out")
     found = read(paths, ROWS_MAX if args.diagram is not None else 0)
     waits = list(found.waits())
     code = Exit.FAILED if found.wrong else Exit.INCOMPLETE if waits or not found.passes else Exit.OK
     if args.diagram is not None:
         _draw(found, args.diagram)
-    if args.json:
-        print(json.dumps(_data(found, waits, code), indent=2))
-    else:
-        print("\n".join(map(visible, _text(found, waits, args.steps, code))))
+    text = map(visible, _text(found, waits, args.steps, code))
+    print(json.dumps(_data(found, waits, code), indent=2) if args.json else "\n".join(text))
     return code
 
 
@@ -94,7 +92,7 @@ def _draw(found: Passes, path: Path) -> None:
     from trystate.diagrams import Arrow, Note, exchange_dot, render
 
     if not found.passes:
-        raise UsageError("the records have no pass to draw: leave --diagram out")
+        raise UsageError("the records have no pass to draw: leave out --diagram")
     wrong = {each.number for each in found.wrong}
 
     def weight(one: Pass) -> tuple[bool, bool, int]:

@@ -1,4 +1,4 @@
-"""`trystate prove`: the safety of a system, for any size."""
+"""`trystate prove`: prove the safety of a system for all sizes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def prove_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--edition", metavar="E", help="variant of the protocol (default: the one that has lemmas)")
     p.add_argument(
         "--fault", action="extend", nargs="+", default=[], metavar="F",
-        help="faults that may happen, each any number of times, or none (default: all that the edition has)",
+        help="faults that may happen, each any number of times, or none (default: all faults of the edition)",
     )  # fmt: skip
     p.add_argument(
         "--only", action="append", default=[], metavar="PROPERTY",
-        help="the steps of a proof of this property, where all others are assumed; may be repeated",
+        help="prove only this property, and assume all others; may be repeated",
     )  # fmt: skip
-    p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
+    p.add_argument("--with", dest="second", choices=("cvc5",), help="send each question to a second solver too")
     p.add_argument(
         "--max-seconds", type=positive, default=600.0, metavar="S",
         help="stop after S seconds; the rest is not decided (default: %(default)g)",
@@ -56,7 +56,7 @@ def prove(args: argparse.Namespace) -> int:
 
 
 def proved(system: System, lemmas: frozenset[str], only: list[str], seconds: float, reporter: Reporter) -> Proof:
-    """The proof of a system, while the progress is told."""
+    """Prove a system and report the progress."""
 
     def told(done: int, total: int, what: str) -> None:
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
@@ -65,7 +65,7 @@ def proved(system: System, lemmas: frozenset[str], only: list[str], seconds: flo
 
 
 def _classes(args: argparse.Namespace) -> tuple[type[System], type[System] | None]:
-    """The class of the edition that is asked for, and the one with its lemmas, if there are some."""
+    """The class of the chosen edition, and the class with its lemmas, if it has lemmas."""
     cls = registry.system_class(args.system)
     lemmas = registry.lemmas(cls)
     wanted = args.edition
@@ -88,7 +88,7 @@ def chosen(args: argparse.Namespace, only: list[str]) -> tuple[System, frozenset
         if name not in known:
             raise UsageError(unknown("property", name, known))
     if not known:
-        raise UsageError(f"{its.__name__} has no property of states or steps: there is nothing to prove")
+        raise UsageError(f"{its.__name__} has nothing to prove: no property is about states or steps")
     return system, names
 
 
@@ -134,7 +134,7 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
         yield f"cvc5: {sum(a is Answer.REFUTED for _, a in agreed):,} of {len(agreed):,} refuted"
         for question, answer in agreed:
             if answer is not Answer.REFUTED:
-                yield f"  {question.condition.where}: {question.condition.what}: cvc5 says {answer.value}"
+                yield f"  {question.condition.where}: {question.condition.what}: cvc5 answers {answer.value}"
     yield ""
     if proof.ranges:
         yield "nothing is proved, since a number may leave its range:"
@@ -146,7 +146,8 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                            (", lemmas", [n for n in names if n in proof.lemmas])):  # fmt: skip
             if some:
                 yield f"{status.value}{what} ({len(some)})"
-                yield from (f"  {name}{_follows(proof, name)}" for name in some)
+                for name in some:
+                    yield f"  {name}" + (" (follows from the others)" if name in proof.follows else "")
     if live := [p.name for p in system.properties if p.form is Form.LEADS_TO]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
@@ -159,12 +160,8 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
         yield "the time was over: give --max-seconds more"
 
 
-def _follows(proof: Proof, name: str) -> str:
-    return " (follows from the others)" if name in proof.follows else ""
-
-
 def _open(proof: Proof) -> Iterator[str]:
-    """For each property that is not proved, a condition that is open, with the solver's state if there is one."""
+    """For each property that is not proved, an open condition, with the solver's state if it has one."""
     for name in (*proof.status, *proof.ranges):
         questions = sorted(proof.open(name), key=lambda q: q.answer is not Answer.MODEL)
         if not questions:
@@ -182,14 +179,12 @@ def _open(proof: Proof) -> Iterator[str]:
         yield ""
 
 
-def _leaves_its_range(proof: Proof) -> bool:
-    return any(q.answer is Answer.MODEL for name in proof.ranges for q in proof.open(name))
-
-
 def _exit(proof: Proof, agreed: list[tuple[Question, Answer]]) -> int:
     asked = {s for name, s in proof.status.items() if name not in proof.lemmas}
-    if Status.NOT_PROVED in asked or _leaves_its_range(proof) or any(a is Answer.MODEL for _, a in agreed):
+    answers = {answer for _, answer in agreed}
+    leaves = any(q.answer is Answer.MODEL for name in proof.ranges for q in proof.open(name))
+    if Status.NOT_PROVED in asked or leaves or Answer.MODEL in answers:
         return Exit.FAILED
-    if Status.NOT_DECIDED in asked or any(a is Answer.UNKNOWN for _, a in agreed):
+    if Status.NOT_DECIDED in asked or Answer.UNKNOWN in answers:
         return Exit.INCOMPLETE
     return Exit.OK

@@ -1,6 +1,6 @@
-"""`trystate explain` of a rendezvous: what happened in it, which property was violated, and who waits for whom.
+"""`trystate explain` for a rendezvous: what happened, which property was violated, and which node waits for which.
 
-Rule: 0 is said only when every line was explained and nothing was violated.
+Rule: the exit code is 0 only if every line was explained and nothing was violated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trystate.monitor.keys import MalformedLine
 from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous import telling
 from trystate.monitor.rendezvous.follower import Follower
-from trystate.monitor.rendezvous.heartbeats import Heard, heard
+from trystate.monitor.rendezvous.heartbeats import RunHeartbeats, heard
 from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
 from trystate.monitor.rendezvous.shared_state import Protocol
@@ -45,7 +45,7 @@ def explain_rendezvous(args: argparse.Namespace) -> int:
     with reporter.doing(f"reading the heartbeats of {', '.join(map(str, args.files))}"):
         given = _options(args)
         of_keys = {} if given.interval and given.attempts else heard(record.lines(args.files), given)
-        default = Heard().options(given)
+        default = RunHeartbeats().options(given)
     runs, histories = Runs(lambda protocol: default if protocol is Protocol.TORCH else Options(), of_keys), Histories()
     watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
@@ -73,7 +73,7 @@ def explain_rendezvous(args: argparse.Namespace) -> int:
 
 
 def _judge(runs: Runs, histories: Histories, line: Line | Flaw) -> None:
-    """The operations of a line; one that is none is a flaw like others."""
+    """Feed a line to `runs` and `histories`; a line that is not an operation counts as a flaw."""
     if isinstance(line, Flaw):
         if not line.cut:
             histories.damaged(line.place)
@@ -92,16 +92,16 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _chosen(runs: Runs, run: str | None) -> list[Follower]:
-    begun = any(f.begun for f in runs.followers.values())  # an observer asks for keys that are not there
+    begun = any(f.begun for f in runs.followers.values())  # an observer reads keys that do not exist
     found = [f for f in runs.followers.values() if (f.begun or not begun if run is None else f.run == run)]
     if not found and run is not None:
         known = ", ".join(sorted({f.run for f in runs.followers.values()})) or "none"
-        raise UsageError(f"the record has no rendezvous --rdzv-id={run}: it has {known}")
+        raise UsageError(f"the record has no rendezvous with --rdzv-id={run}; it has {known}")
     return found
 
 
 def verdict(runs: Runs, chosen: list[Follower], histories: Histories) -> Exit:
-    """1: something was violated or fits nothing; 3: nothing was, but not all could be decided."""
+    """1 if something was violated or not explained; 3 if nothing was violated but not all could be decided."""
     if histories.wrong or any(problem.harm for f in chosen for problem in f.problems):
         return Exit.FAILED
     nothing = not chosen and not histories.counts
@@ -172,7 +172,7 @@ def _data(runs: Runs, chosen: list[Follower], code: Exit) -> dict[str, Any]:
 
 def _show(runs: Runs, chosen: list[Follower], watched: Mapping[str, Watched], path: Path) -> None:
     if not chosen:
-        raise UsageError("the record has no rendezvous to show: leave --html out")
+        raise UsageError("the record has no rendezvous to show: leave out --html")
     follower = max(chosen, key=lambda follower: follower.lines)
     key = next(key for key, one in runs.followers.items() if one is follower)
     write_page(path, walked(follower, watched[key]), "--html")
@@ -185,7 +185,7 @@ def _draw(chosen: list[Follower], path: Path) -> None:
     from ..report.recorded import picture
 
     if not chosen:
-        raise UsageError("the record has no rendezvous to draw: leave --diagram out")
+        raise UsageError("the record has no rendezvous to draw: leave out --diagram")
     dot = picture(max(chosen, key=lambda follower: follower.lines))
     with writing(path, "--diagram"):
         render(dot, path)

@@ -1,4 +1,4 @@
-"""`trystate replay`: a known defect twice: the model's shortest counterexample, and the real torch."""
+"""`trystate replay`: shows a known defect twice: in the model's shortest counterexample, and on the real torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay(args: argparse.Namespace) -> int:
         _list()
         return Exit.OK
     if args.name is None:
-        raise UsageError("replay what? Give a finding's name or number; trystate replay --list shows them")
+        raise UsageError("no finding is named: give a finding's name or number; trystate replay --list shows them")
     finding = registry.finding_named(args.name)
     if args.report:
         return _report(finding)
@@ -62,7 +62,7 @@ def _list() -> None:
 
 def _report(finding: Finding) -> int:
     if not replays.script(finding).is_file():
-        raise UsageError(f"{finding.number} has no report: it is of torch 1, and has no script")
+        raise UsageError(f"{finding.number} has no report: it is about torch 1 and has no script")
     print(replays.report(finding), end="")
     return Exit.OK
 
@@ -94,7 +94,7 @@ def _replay_on_torch(finding: Finding) -> int:
     if absence:
         print(f"\n{absence}", flush=True)
         if not releases.is_over(installed, finding):
-            return Exit.OK  # this torch lacks what the finding is about, so that there is nothing to run
+            return Exit.OK  # this torch lacks what the finding is about: there is nothing to run
     prepare_for_torch()
     try:
         if (path := replays.script(finding)).is_file():
@@ -109,10 +109,12 @@ def _replay_on_torch(finding: Finding) -> int:
             print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
             return Exit.INCOMPLETE
     except ScheduleError as error:
-        print(f"not replayed: the schedule could not be brought about: {error}", file=sys.stderr)
+        print(f"not replayed: torch did not follow the schedule: {error}", file=sys.stderr)
         return Exit.INCOMPLETE
     if absence:
-        print("reproduced all the same" if reproduced else "not reproduced, as this release should not")
+        print(
+            "reproduced: unexpected for this release" if reproduced else "not reproduced, as expected of this release"
+        )
         return Exit.FAILED if reproduced else Exit.OK
     print("reproduced" if reproduced else "not reproduced")
     return Exit.OK if reproduced else Exit.FAILED

@@ -1,6 +1,6 @@
 """`trystate run`: torchrun's command line, with our agent and our rendezvous.
 
-Rule: an option does what it says or is refused, with the reason; none is accepted and ignored.
+Rule: an option does what its help describes, or is refused with the reason. No option is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from ..exits import Exit
 from ..manual import PAGES
 
 if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
     from trystate.impl.agent.health import HealthCheck
+    from trystate.impl.agent.launch import AgentOptions
 
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 START_METHOD = "spawn"  # torchrun's default for --start-method
-HELP = {  # where torchrun's own help does not hold here
+HELP_OF_TORCHRUNS = {  # torchrun's own help is wrong here
     **dict.fromkeys(STATIC_ONLY, "refused: the rendezvous gives ranks and a master"),
     "rdzv_backend": f"{BACKEND}, which is the default; torchrun has others",
     "standalone": "a job of this node alone, with a store of its own: leave out --rdzv-endpoint and --rdzv-id",
 }
-UNHEARD = ("SIGKILL", "SIGSTOP")
-FAILED = ("leave", "spare")  # the two ways of a node that fails its health check
-# Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
-RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS", "record": "FILE"}
+UNCATCHABLE = ("SIGKILL", "SIGSTOP")
+WHEN_UNHEALTHY = ("leave", "spare")  # the two ways of a node that fails its health check
+# Options of the rendezvous that have their own name here, besides --rdzv-conf, with what --help shows for them.
+RENDEZVOUS_OPTIONS = {"rank-key": "KEY", "scale-up-interval": "SECONDS", "record": "FILE"}
 
 
 class Option(NamedTuple):
@@ -49,30 +52,30 @@ class Option(NamedTuple):
     help: str
 
 
-OURS = {
-    "no-restart-codes": Option(str, "CODES", "exit codes, as 2,64: a worker that ends with one of them ends the job, "
-        "whatever restarts are left"),
-    "heartbeat-limit": Option(float, "SECONDS", "a worker that has beaten, and then does not for so long, is killed, "
-        "after its stacks are written; that is a failure of it. It beats with trystate.agent.heartbeat(), or by "
-        "touching the file in TRYSTATE_HEARTBEAT_FILE"),
-    "heartbeat-start": Option(float, "SECONDS", "the same of a worker that has never beaten, from its start on; "
-        "without this it is not judged"),
-    "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
-        "folder of its own"),
-    "signals-to-forward": Option(str, "SIGNALS", "signals, as SIGUSR1,SIGUSR2, that this agent sends on to its "
-        "workers, while the job continues; Slurm sends one with --signal=USR1@60"),
+ADDED_OPTIONS = {
+    "no-restart-codes": Option(str, "CODES", "exit codes, such as 2,64: a worker that ends with one of them ends the "
+        "job, even if restarts are left"),
+    "heartbeat-limit": Option(float, "SECONDS", "a worker that sends no heartbeat for SECONDS after its last one is "
+        "killed, after its stacks are written; this counts as its failure. To send one, call "
+        "trystate.agent.heartbeat(), or touch the file in TRYSTATE_HEARTBEAT_FILE"),
+    "heartbeat-start": Option(float, "SECONDS", "the same limit from a worker's start to its first heartbeat "
+        "(default: no limit)"),
+    "heartbeat-file": Option(str, "PATH", "the heartbeat file of the worker with local rank N is PATH.N "
+        "(default: a file in a new folder)"),
+    "signals-to-forward": Option(str, "SIGNALS", "signals, such as SIGUSR1,SIGUSR2, that this agent forwards to its "
+        "workers while the job continues; Slurm sends one with --signal=USR1@60"),
     "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
         "prometheus-client (pip install 'trystate[metrics]')"),
-    "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
-        "others stop their workers at once, and complete no round before it has ended. Exit code 0: the node is fit"),
-    "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
-    "health-failed": Option(str, "leave|spare", "what a failure means: leave, the default, ends this node with "
-        "the command's output; spare lets it stand by, and join when a later check passes"),
+    "health-check": Option(str, "CMD", "a command for /bin/sh that runs each time before this node joins a round; the "
+        "others stop their workers at once and complete no round before it has ended. Exit code 0: the node is fit"),
+    "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after SECONDS (default: 60)"),
+    "health-failed": Option(str, "leave|spare", "the effect of a failure: leave (the default) ends this node with "
+        "the command's output; spare lets it stand by and join when a later check passes"),
 }  # fmt: skip
 
 
 def run_options(p: argparse.ArgumentParser) -> None:
-    """Everything is for torchrun's parser, `--help` too: nothing here begins an option."""
+    """Leave all words to torchrun's parser, `--help` too: no character begins an option here."""
     p.prefix_chars = "\0"
     p.add_argument("argv", nargs=argparse.REMAINDER)
 
@@ -87,13 +90,13 @@ def run(args: argparse.Namespace) -> int:
     from trystate.impl.rendezvous.event_file import begin
     from trystate.impl.rendezvous.events import log_to_stderr
 
-    config, entrypoint, arguments = configured(args.argv)
+    job = configured(args.argv)
     begin()
     log_to_stderr()
     try:
-        with _numbers(config):
-            # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
-            record(_launch)(config, entrypoint, arguments)
+        with _numbers(job):
+            # Like torchrun, write the first failure to TORCHELASTIC_ERROR_FILE.
+            record(_launch)(job)
     except ChildFailedError as error:
         print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     except (TrystateError, SignalException) as error:
@@ -107,59 +110,61 @@ def run(args: argparse.Namespace) -> int:
     return Exit.FAILED
 
 
-def _numbers(config: Any) -> contextlib.AbstractContextManager[None]:
-    """Serve the job's numbers while it runs, if that was asked for."""
-    if config.metrics is None:
+class Launch(NamedTuple):
+    """The job of a command line: torch's configuration, and the options that it has no field for."""
+
+    config: LaunchConfig
+    entrypoint: Callable[..., Any] | str
+    args: list[str]
+    ours: AgentOptions
+    metrics: int | None  # a port
+
+
+def _numbers(job: Launch) -> contextlib.AbstractContextManager[None]:
+    """Serve the job's numbers while it runs, if --metrics was given."""
+    if job.metrics is None:
         return contextlib.nullcontext()
     from trystate.impl.host.secret import read_secret
     from trystate.monitor.metrics import of_a_job
 
-    secret = config.rdzv_configs.get("secret_file")
-    return of_a_job(config.rdzv_endpoint, config.run_id, read_secret(secret) if secret else None, config.metrics)
+    config, secret = job.config, job.config.rdzv_configs.get("secret_file")
+    return of_a_job(config.rdzv_endpoint, config.run_id, read_secret(secret) if secret else None, job.metrics)
 
 
-def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:
-    from trystate.impl.agent.launch import launch
+def _launch(job: Launch) -> None:
+    from trystate.impl.agent.launch import launch_with
 
-    launch(config, entrypoint, args)
+    launch_with(job.ours, job.config, job.entrypoint, job.args)
 
 
-def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
-    """torch's LaunchConfig, what to run, and its arguments.
-
-    Raises UsageError; SystemExit for --help.
-    """
+def configured(argv: Sequence[str]) -> Launch:
+    """The job of a command line. Raises UsageError; SystemExit for --help."""
     from torch.distributed.run import config_from_args
 
-    from trystate.impl.agent.heartbeats import Limits
     from trystate.impl.agent.launch import parameters
     from trystate.impl.rendezvous.endpoint import place
+    from trystate.impl.rendezvous.errors import RendezvousSettingsError
     from trystate.impl.rendezvous.options import Options
 
     chosen = parser().parse_args(argv)
     _refuse_what_cannot_be(chosen)
     _refuse_what_means_nothing(chosen)
     _name_a_job_of_one_node(chosen)
-    chosen.node_rank = 0  # for torch's function, which warns of what it ignores: there is nothing left to ignore
+    chosen.node_rank = 0  # torch's function warns about options that it ignores: clear them first
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
-        config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
-        if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
-            config.shutdown_timeout = chosen.shutdown_timeout
-        ours: Any = config  # torch's, which lets itself be given more
-        ours.signals_to_forward = chosen.signals_to_forward
-        ours.no_restart_codes, ours.metrics = _codes(chosen.no_restart_codes), chosen.metrics
-        if chosen.heartbeat_limit is not None:
-            ours.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
-        if chosen.metrics is not None and config.rdzv_configs.get("store_type", "tcp") != "tcp":
-            _refuse(f"--metrics {chosen.metrics} reads the job's state from a server: leave store_type out, or it")
+    except (AssertionError, ValueError, RuntimeError, OSError) as error:  # all of these are torch's refusals
+        _refuse(str(error), error)
+    config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
+    if chosen.metrics is not None and config.rdzv_configs.get("store_type", "tcp") != "tcp":
+        _refuse(f"--metrics {chosen.metrics} reads the job's state from a server: leave store_type out, or it")
+    try:
         options = Options.of(parameters(config))
-        ours.health = _health(chosen, options.join_timeout)
         place(options)
-    except (AssertionError, ValueError, RuntimeError, OSError) as error:
-        raise UsageError(f"{error}; trystate run --help says more") from error
-    return config, entrypoint, args
+    except RendezvousSettingsError as error:
+        _refuse(str(error), error)
+    return Launch(config, entrypoint, args, _of_the_agent(chosen, config, options.join_timeout), chosen.metrics)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -174,16 +179,16 @@ def parser() -> argparse.ArgumentParser:
     found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND))
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
     for action in found._actions:
-        action.help = HELP.get(action.dest, action.help)
+        action.help = HELP_OF_TORCHRUNS.get(action.dest, action.help)
     _add_if_absent(
         found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
-        help="seconds that the workers may take to end, before they are killed",
+        help="seconds that the workers have to end before they are killed",
     )  # fmt: skip
     from trystate.impl.rendezvous.options import KNOWN
 
-    for option, shown in RENDEZVOUS.items():
+    for option, shown in RENDEZVOUS_OPTIONS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
-    for name, of in OURS.items():
+    for name, of in ADDED_OPTIONS.items():
         _add_if_absent(found, name, type=of.kind, metavar=of.metavar, help=of.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
@@ -201,12 +206,25 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
 
 
 def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict[str, str]:
-    given = {option: getattr(chosen, option.replace("-", "_")) for option in RENDEZVOUS}
+    given = {option: getattr(chosen, option.replace("-", "_")) for option in RENDEZVOUS_OPTIONS}
     for option, value in given.items():
         name = option.replace("-", "_")
         if value is not None and name in conf:
             _refuse(f"--{option} {value} and --rdzv-conf {name}={conf[name]}: give one of them")
     return {option.replace("-", "_"): value for option, value in given.items() if value is not None}
+
+
+def _of_the_agent(chosen: argparse.Namespace, config: LaunchConfig, join_timeout: float) -> AgentOptions:
+    from trystate.impl.agent.heartbeats import Limits
+
+    limit = chosen.heartbeat_limit
+    return {
+        "shutdown_timeout": getattr(config, "shutdown_timeout", chosen.shutdown_timeout),  # older releases lack it
+        "no_restart_codes": _codes(chosen.no_restart_codes),
+        "heartbeats": limit and Limits(limit, chosen.heartbeat_start, chosen.heartbeat_file or ""),
+        "health": _health(chosen, join_timeout),
+        "signals_to_forward": chosen.signals_to_forward or "",
+    }
 
 
 def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | None:
@@ -223,18 +241,18 @@ def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | No
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:
-    """A value, of the command line or the variable, of an option that the installed torch lacks."""
+    """The value, from the command line or the variable, of an option that the installed torch lacks."""
     variable = f"PET_{option.replace('-', '_').upper()}"
     lacking = torch_release.needs(f"--{option}", since)
     _refuse(f"{lacking}: leave it and the variable {variable} out, or pip install 'torch>={since}'")
 
 
-def _refuse(message: str) -> NoReturn:
-    raise UsageError(f"{message}; trystate run --help says more")
+def _refuse(message: str, cause: Exception | None = None) -> NoReturn:
+    raise UsageError(f"{message}; trystate run --help has more") from cause
 
 
 def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
-    """Values that torch would refuse without the name of their option, or later, when the workers start."""
+    """Refuse values that torch refuses without the option's name, or only when the workers start."""
     from torch.distributed.elastic.multiprocessing import Std
     from torch.distributed.run import determine_local_world_size
 
@@ -258,7 +276,7 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         ("metrics", lambda v: 0 < v < 1 << 16, "give a port from 1 to 65535"),
         ("health-check", lambda v: v.strip(), "give a command"),
         ("health-timeout", lambda v: v > 0, "give seconds above 0"),
-        ("health-failed", lambda v: v in FAILED, f"give {' or '.join(FAILED)}"),
+        ("health-failed", lambda v: v in WHEN_UNHEALTHY, f"give {' or '.join(WHEN_UNHEALTHY)}"),
         ("start-method", lambda v: v in multiprocessing.get_all_start_methods(), "give spawn, fork or forkserver"),
         ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
     ):
@@ -319,14 +337,14 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
 
 
 def _refuse_names(chosen: argparse.Namespace) -> None:
-    """Names that torch looks up late, or not at all."""
+    """Refuse names that torch looks up late, or not at all."""
     from torch.distributed.elastic.events.handlers import _log_handlers
 
     from trystate.impl.agent.local import SIGNALS
 
     for option in ("signals-to-handle", "signals-to-forward"):
         for name in _names(getattr(chosen, option.replace("-", "_"))):
-            if name not in signal.Signals.__members__ or name in UNHEARD:
+            if name not in signal.Signals.__members__ or name in UNCATCHABLE:
                 _refuse(f"--{option} has {name!r}, which is not a signal that this system lets be handled")
     ending = _names(chosen.signals_to_handle or SIGNALS)
     if both := sorted({*ending} & {*_names(chosen.signals_to_forward)}):
@@ -348,7 +366,7 @@ def _refuse_logs(chosen: argparse.Namespace) -> None:
 
 
 def _name_a_job_of_one_node(chosen: argparse.Namespace) -> None:
-    """Without an endpoint there can be one node only, which brings a store of its own."""
+    """Without an endpoint there can be one node only, which brings its own store."""
     from trystate.impl.rendezvous.meeting_place import OF_ONE_NODE, of_a_platform
     from trystate.impl.rendezvous.options import NO_ID
 

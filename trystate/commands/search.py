@@ -1,8 +1,8 @@
 """`trystate search`: check one system on several ranks, which a launcher has started.
 
-Theory of operation. Every rank carries out the whole command: it builds the system, and searches together with the
-others (`model/checker/explicit/partitioned.py`). The first rank alone prints, and writes the report. A rank that finds
-an argument wrong, or another rank lost, says so itself. An error that all ranks find is said by the first.
+Theory of operation. Every rank carries out the whole command: it builds the system and searches together with the
+others (`model/checker/explicit/partitioned.py`). Only the first rank prints and writes the report. A rank that finds
+an argument wrong, or has lost another rank, prints that itself. An error that all ranks find is printed by the first.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def search_options(p: argparse.ArgumentParser) -> None:
     group = p.add_argument_group("how to search")
     group.add_argument(
         "--timeout", type=positive, default=300.0, metavar="S",
-        help="a rank that waits longer for the others has lost one, and ends (default: %(default)g)",
+        help="a rank that waits longer for the others treats one as lost and ends (default: %(default)g)",
     )  # fmt: skip
     group.add_argument(
         "--checkpoint", type=Path, dest="spill", metavar="DIR",
-        help="keep the search in this directory, which all hosts share, and states that have no room in --max-memory; "
-        "the same command, on any number of ranks, goes on with a search that was stopped (default: in memory only)",
+        help="keep the search, and states that do not fit in --max-memory, in this directory, which all hosts share; "
+        "the same command, on any number of ranks, resumes a search that was stopped (default: in memory only)",
     )  # fmt: skip
     add_symmetry(group)
     add_limits(group, "of each rank: three quarters of what its process can still get, shared by the ranks of its host")
@@ -69,7 +69,7 @@ def _search(args: argparse.Namespace, options: SearchOptions, ranks: joining.Tor
     places.prepare()
     with reporter.doing(f"{task.name} on {plural(ranks.count, 'rank')}"):
         done = task()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # of Linux in KiB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # Linux reports KiB
     reporter.done(f"rank 0 of {ranks.count} has sent {ranks.sent_bytes >> 20:,} MiB of states, and had {peak:,} MiB")
     results = Results(checked=[done], interrupted=ranks.stopped_by, left=[task.name] * bool(ranks.stopped_by))
     results.seconds = time.perf_counter() - started
@@ -84,6 +84,6 @@ def _help(args: argparse.Namespace, options: SearchOptions, ranks: joining.Torch
         task()
     except RankLost:
         raise
-    except TrystateError:  # the first rank has it too, and says it
+    except TrystateError:  # the first rank has the same error and prints it
         pass
     return Exit.OK

@@ -1,4 +1,4 @@
-"""The commands that search: their options, a search as a task, and the tasks as they are carried out."""
+"""The options of the commands that search, the search as a task, and the execution of tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..exits import REPORT_DIRECTORY
 from ..progress import Reporter
 from ..report.files import draw, folder
 from ..report.json import trace
-from ..report.results import LOSS, Answer, Checked, Compared, Known, Results
+from ..report.results import LOSS, Checked, Compared, KnownDefect, PropertyResult, Results
 
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
@@ -68,14 +68,14 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
         type=whole,
         default=available_cores(),
         metavar="N",
-        help="how many searches at a time, each in a process (default: one for each core, %(default)s)",
+        help="number of searches at a time, each in its own process (default: one for each core, %(default)s)",
     )
     group.add_argument(
         "--cores",
         type=whole,
         metavar="N",
-        help="how many cores a large search with the engine explicit uses (default: those of the machine, shared by "
-        "the searches that run at a time: one search alone has all)",
+        help="number of cores that a large search with the engine explicit uses (default: the machine's cores, shared "
+        "by the searches that run at a time)",
     )
     group.add_argument(
         "--device",
@@ -102,13 +102,9 @@ def add_symmetry(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--symmetry",
         action="store_true",
-        help="visit one of the states that differ only by which node is which; only with the engine explicit, "
+        help="of states that differ only by a permutation of the nodes, visit one; only with the engine explicit, "
         "and no `leads to` is then decided (default: off)",
     )
-
-
-def _mebibytes(text: str) -> int:
-    return whole(text) << 20
 
 
 def add_limits(group: argparse._ArgumentGroup, memory: str) -> None:
@@ -118,7 +114,7 @@ def add_limits(group: argparse._ArgumentGroup, memory: str) -> None:
         type=whole,
         default=limits.states,
         metavar="N",
-        help=f"stop a search at N distinct states; symbolic holds none, and does not stop (default: {limits.states:,})",
+        help=f"stop a search at N distinct states; not with symbolic, which stores none (default: {limits.states:,})",
     )
     group.add_argument(
         "--max-seconds",
@@ -129,14 +125,14 @@ def add_limits(group: argparse._ArgumentGroup, memory: str) -> None:
     )
     group.add_argument(
         "--max-memory",
-        type=_mebibytes,
+        type=lambda text: whole(text) << 20,
         metavar="MIB",
         help=f"stop a search at MIB mebibytes (default: {memory})",
     )
 
 
 def processes(args: argparse.Namespace, tasks: int) -> int:
-    """How many tasks are carried out at a time: no memory is left aside for a process without one.
+    """The number of tasks at a time: a process without a task gets no share of the memory.
 
     On a device the searches take turns.
     """
@@ -147,19 +143,19 @@ def search_options(args: argparse.Namespace, tasks: int) -> SearchOptions:
     """How to search, from the options.
 
     Raises:
-        UsageError: the options do not fit together, or there is no such device.
+        UsageError: the options do not fit together, or the machine has no such device.
     """
     found = SearchOptions(
         args.engine, args.symmetry, states=args.max_states, seconds=args.max_seconds, memory_bytes=args.max_memory,
         searches=processes(args, tasks), cores=args.cores, device=args.device, spill=args.spill,
     )  # fmt: skip
     if args.device != CPU:
-        found.workers()  # it must be there
+        found.workers()  # fails here if the device is missing
     return found
 
 
 class Task(Protocol):
-    """A run to check, or a comparison to make. `cost` is compared with those of other tasks."""
+    """A run to check, or a comparison to make. `cost` is compared with the costs of other tasks."""
 
     @property
     def name(self) -> str: ...
@@ -174,16 +170,16 @@ class Task(Protocol):
 class Search:
     """A run to check, as a task. `pictures`: known violations are drawn too; the others always are."""
 
-    number: int  # in the report
+    number: int  # the run's number in the report
     name: str
     run: Run
     judge: Judge
     options: SearchOptions
     reporter: Reporter
     out: Path | None = None  # the directory for counterexamples
-    system: System | None = None  # that of the run
+    system: System | None = None  # the system of the run
     pictures: bool = True
-    ranks: Ranks | None = None  # that share it, each of which does this task alike
+    ranks: Ranks | None = None  # the ranks that share the search: each does this same task
 
     @property
     def cost(self) -> int:
@@ -206,9 +202,9 @@ class Search:
     def _edition(self) -> str:
         return self.run.edition.name if self.run.edition is not None else ""
 
-    def _answer(self, system: System, verdict: Verdict) -> Answer:
+    def _answer(self, system: System, verdict: Verdict) -> PropertyResult:
         prop, shown, judgement = verdict.property, verdict.run, self.judge(verdict, self.run)
-        found = Answer(
+        found = PropertyResult(
             prop.name, prop.form.value, prop.doc, verdict.status, judgement,
             known=tuple(map(known, self.run.findings.get(prop.name, ()))), reason=verdict.reason,
             steps=len(shown.path.steps) if shown is not None else None,
@@ -222,21 +218,21 @@ class Search:
         return found.shown(trace(system, shown), sequence_text(system, shown), files)
 
 
-def known(label: str) -> Known:
-    """A finding by its name; other words are those of an `--expect`."""
+def known(label: str) -> KnownDefect:
+    """The finding with this name; any other label comes from an `--expect`."""
     finding = registry.findings().get(label)
-    return Known(finding.number, finding.name) if finding is not None else Known(label)
+    return KnownDefect(finding.number, finding.name) if finding is not None else KnownDefect(label)
 
 
 class Terminated(BaseException):
-    """SIGTERM has come."""
+    """The process has received SIGTERM."""
 
 
 def carry_out(
     tasks: Sequence[Task], workers: Processes | Cluster, reporter: Reporter, started: float,
     landed: Callable[..., Checked | Compared] | None = None,
 ) -> Results:  # fmt: skip
-    """The results, in the order of the tasks; `landed` takes each from what another machine has sent."""
+    """The results, in the order of the tasks; `landed` unpacks what another machine has sent."""
     done: dict[int, Checked | Compared] = {}
     ended = ""
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)

@@ -1,6 +1,6 @@
-"""`trystate store serve` and `proxy`: a store's server in the foreground, and a proxy before one that records it.
+"""`trystate store serve` and `proxy`: a store's server in the foreground, or a proxy that records another server.
 
-Rule: an error that keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
+Rule: an error that prevents serving is printed in one line before it listens. From then on only a signal ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trystate.impl.store.server.driver import Driver
 from trystate.impl.store.server.driver import serve as drive
 from trystate.impl.store.server.embedding import PREFIX, allow_open_files
 from trystate.impl.store.server.log import Log, lines_to
-from trystate.impl.store.server.proxy import run
+from trystate.impl.store.server.proxy import Proxy
 from trystate.model.errors import UsageError
 
 from ..exits import Exit
@@ -38,10 +38,10 @@ from ..version import __version__
 def serve(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     if args.sync is not None and args.data is None:
-        raise UsageError("--sync says when the journal of --data DIR is synced: give --data too, or leave it out")
+        raise UsageError("--sync sets when the journal of --data DIR is synced: give --data too, or leave out --sync")
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
-    who = "for clients that know the secret" if secret else "for everybody who can reach it"
+    who = "for clients that have the secret" if secret else "for every client that can reach it"
     allow_open_files(limits.connections)
     with (
         logging() as log,
@@ -49,15 +49,15 @@ def serve(args: argparse.Namespace) -> int:
         listen(args.host, args.port) as listener,
         recording(args, "store serve", log) as recorder,
     ):
-        make = (
+        kind = (
             Driver if directory is None else partial(KeepingDriver, directory=directory, sync_seconds=args.sync or None)
         )
-        drive(listener, limits, secret, log, partial(started, listener, who), recorder, make)
+        drive(partial(kind, listener, limits, secret, log, recorder), partial(started, listener, who))
     return Exit.OK if directory is None or directory.contents.broken is None else Exit.FAILED
 
 
 def proxy(args: argparse.Namespace) -> int:
-    """Pass on, and record, until SIGINT or SIGTERM; returns the exit code."""
+    """Forward and record requests until SIGINT or SIGTERM; returns the exit code."""
     try:
         socket.getaddrinfo(args.to[0], args.to[1], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -66,12 +66,12 @@ def proxy(args: argparse.Namespace) -> int:
     who = f"for {peer_name(args.to)}"
     with listen(args.host, args.port) as listener, logging() as log, recording(args, "store proxy", log) as recorder:
         assert recorder is not None  # its option is required
-        run(listener, args.to, recorder, log, partial(started, listener, who))
+        drive(partial(Proxy, listener, args.to, recorder, log), partial(started, listener, who))
     return Exit.OK
 
 
 def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Say where it listens, and for whom; from now on a signal ends it."""
+    """Print where it listens, and for whom; from now on a signal ends it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
@@ -79,7 +79,7 @@ def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, 
 
 @contextlib.contextmanager
 def logging() -> Iterator[Log]:
-    """A log to stderr, which is written to its end."""
+    """A log to stderr; all its lines are written when the block ends."""
     log = Log(lines_to(sys.stderr, PREFIX))
     try:
         yield log
@@ -106,11 +106,15 @@ def keeping(path: str | None, limits: Limits, log: Log) -> Iterator[Directory | 
 
 @contextlib.contextmanager
 def recording(args: argparse.Namespace, by: str, log: Log) -> Iterator[Recorder | None]:
-    """The record that was asked for, if one was. Raises UsageError if it cannot be written, or an option has none."""
+    """The record, if --record was given.
+
+    Raises:
+        UsageError: the record cannot be written, or an option needs a record and --record is missing.
+    """
     if args.record is None:
         for option in ("keys", "values", "bytes", "files"):
             if getattr(args, f"record_{option}"):
-                raise UsageError(f"--record-{option} is for a record: name its file with --record FILE")
+                raise UsageError(f"--record-{option} needs a record: name its file with --record FILE")
         yield None
         return
     keys = Keys(args.record_keys or Keys.RENDEZVOUS.value)

@@ -28,7 +28,7 @@ def _serve(p: argparse.ArgumentParser) -> None:
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="the secret that clients must know; torch's own client knows none (default: all clients are served)",
+        help="the file of the secret that clients must have; torch's own client has none (default: serve all clients)",
     )
     p.add_argument(
         "--data",
@@ -42,7 +42,7 @@ def _serve(p: argparse.ArgumentParser) -> None:
         help="with --data: sync before each answer, or every S seconds (default: always)",
     )
     _record(p)
-    group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
+    group = p.add_argument_group("limits", "for each peer; a peer that exceeds one is disconnected and logged")
     for field in dataclasses.fields(Limits):
         seconds = field.name.endswith("_seconds")
         group.add_argument(
@@ -67,7 +67,9 @@ def _listening(p: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
     )
-    p.add_argument("--port", type=port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+    p.add_argument(
+        "--port", type=port, default=29500, metavar="N", help="the port; 0 for any free port (default: %(default)s)"
+    )
 
 
 def _host(text: str) -> str:
@@ -104,14 +106,14 @@ def _record(p: argparse.ArgumentParser, required: bool = False) -> None:
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in Keys],
-        help="which keys: those of rendezvous, with their states, or all (default: rendezvous)",
+        help="the keys to record: rendezvous keys, with their states, or all (default: rendezvous)",
     )
-    group.add_argument("--record-values", action="store_true", help="the values of other keys as well")
+    group.add_argument("--record-values", action="store_true", help="record the values of other keys too")
     group.add_argument(
         "--record-bytes",
         type=whole,
         metavar="N",
-        help=f"bytes of one file; then FILE.1 begins, and so on (default: {BYTES:,})",
+        help=f"bytes of one file before the next, FILE.1 and so on, begins (default: {BYTES:,})",
     )
     group.add_argument("--record-files", type=whole, metavar="N", help=f"keep the latest N files (default: {FILES})")
 

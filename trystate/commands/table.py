@@ -1,4 +1,4 @@
-"""`trystate table`: a decision table, or the transitions of a system; Markdown where there is no terminal."""
+"""`trystate table`: a decision table, or the transitions of a system; Markdown if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def table(args: argparse.Namespace) -> int:
 
 
 def _decisions(found: DecisionTable) -> Table:
-    """In the classic form, which is narrow enough: a line per condition and outcome, a column per rule."""
+    """The table in the classic form, which is narrow: a line per condition and outcome, a column per rule."""
     drawn = Table(title=found.name, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     drawn.caption = "the first column that matches decides · T true · F false · “·” does not matter"
     drawn.add_column("condition", overflow="fold")

@@ -1,4 +1,4 @@
-"""`trystate verify`: check a plan of systems, or what is asked for, and compare the models with the real torch.
+"""`trystate verify`: check a plan of systems, or the named systems, and compare the models with the real torch.
 
 Theory of operation. The command makes a list of tasks: a run to check, or a comparison to make. `processes.Processes`
 does them, the longest first; each gives a value of `report.results`, and the report has them in the order of the plan.
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
 
 How = Callable[[int], SearchOptions]  # how to search, by the number of tasks
 CONFORMANCE = "conformance with torch"
+COMPARED = (
+    "torch_rendezvous.conformance", "seed_rendezvous.conformance", "seed_store.conformance", "stores.cases",
+    "our_store.conformance", "our_rendezvous.operators", "our_rendezvous.deadlines", "our_rendezvous.hosting",
+    "simulator.conformance", "our_agent.conformance", "torch_agent.conformance", "our_autograd.conformance",
+)  # fmt: skip
 COMPARISON_COST = 400_000  # states that are checked in the time of a comparison, roughly
 
 
@@ -68,18 +74,18 @@ def verify_options(p: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="do searches and comparisons on a Ray cluster: local (of this machine, with --jobs), auto (the one that "
-        "runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT (default: in processes)",
+        help="run searches and comparisons on a Ray cluster: local (on this machine, with --jobs), auto (a cluster "
+        "that runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT (default: in processes)",
     )
     group.add_argument(
         "--spill",
         type=Path,
         metavar="DIR",
-        help="of one system: keep states that have no room in --max-memory in this directory, and the search; the same "
-        "command goes on with one that was stopped (default: in memory only)",
+        help="for one system: keep the search, and states that do not fit in --max-memory, in this directory; the same "
+        "command resumes a search that was stopped (default: in memory only)",
     )
     group = add_places(p)
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
+    group.add_argument("--html", type=Path, metavar="FILE", help="write the results as one page: see docs/page.md")
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -89,14 +95,14 @@ def verify(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     asked = _asked(args)
     if asked and args.all:
-        raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
+        raise UsageError("--all checks the whole plan: leave it out, or leave out the system and its options")
     if args.expect and not asked:
         first = args.expect[0]
-        raise UsageError(f"--expect {first} is of a system: name it, as in `trystate verify SYSTEM --expect {first}`")
+        raise UsageError(f"--expect {first} needs a system: name it, as in `trystate verify SYSTEM --expect {first}`")
     if args.spill is not None and len(args.systems) != 1:
-        raise UsageError(f"--spill {args.spill} is of one search: name one system")
+        raise UsageError(f"--spill {args.spill} needs one search: name one system")
     if args.ray is not None and (args.spill is not None or args.device != CPU):
-        raise UsageError(f"--ray {args.ray}: workers keep no states in files, and use no device; leave out the other")
+        raise UsageError(f"--ray {args.ray}: workers use no files and no device: leave out --spill and --device")
     places = Places(args.report, args.json, args.junit, args.html)
     reporter = Reporter()
     tasks = _tasks(args, partial(search_options, args), args.report, reporter)
@@ -117,7 +123,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def _torch(results: Results) -> str:
-    """Which findings the torch has that was compared, or "" if none was."""
+    """The findings of the torch that was compared, in words; "" if no torch was."""
     if torch_problem() is not None or not any(one.outcome for one in results.compared):
         return ""
     return findings_line(registry.findings().values())
@@ -127,7 +133,7 @@ def _torch(results: Results) -> str:
 
 
 def _asked(args: argparse.Namespace) -> bool:
-    """Are systems asked for, and not a plan?"""
+    """Whether systems are named or chosen by options; otherwise a plan is checked."""
     return bool(args.systems or chosen(args))
 
 
@@ -158,7 +164,7 @@ class Away:
 
 
 def away(args: argparse.Namespace) -> list[Away]:
-    """The tasks, made on a worker of a cluster: those that its node takes at a time share its cores and memory."""
+    """The tasks, made on a worker of a cluster: the tasks that its node runs at a time share its cores and memory."""
 
     def how(tasks: int) -> SearchOptions:
         return replace(search_options(args, tasks), searches=tasks_beside(args.cores or 1))
@@ -195,7 +201,7 @@ def asked_for(
     names: Sequence[str], args: argparse.Namespace, options: SearchOptions, out: Path | None, reporter: Reporter,
     ranks: Ranks | None = None,
 ) -> Iterator[Search]:  # fmt: skip
-    """The searches of the systems that are named, which `ranks` share."""
+    """The searches of the named systems; if `ranks` are given, they share each search."""
     for number, name in enumerate(names, 1):
         system = build(registry.system_class(name), args)
         run = next((run for run in registry.plan() if _describes(run, system)), None)
@@ -207,7 +213,7 @@ def asked_for(
 
 
 def _classes(args: argparse.Namespace) -> dict[str, type[System]]:
-    """The systems that were asked for, by the names that were given."""
+    """The classes that the command line names as module:Class, by these names."""
     return {name: registry.system_class(name) for name in args.systems if ":" in name}
 
 
@@ -226,17 +232,17 @@ def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
 
 
 def _expected(texts: Iterable[str]) -> dict[str, str]:
-    """What --expect has been given: property -> why."""
+    """The properties given with --expect -> their reasons."""
     return dict(text.partition("=")[::2] for text in texts)
 
 
 def _adopted(given: Mapping[str, str], verdict: Verdict, run: Run) -> Judgement:
-    """The judgement of a system outside of the plan: only what --expect has been given must be found."""
+    """The judgement of a system outside the plan: only violations given with --expect must be found."""
     return judge(verdict, run) if verdict.property.name in given else judge_adopted(verdict, run)
 
 
 def _describes(run: Run, system: System) -> bool:
-    """Is this system the run's very own?"""
+    """Whether this is the run's own system."""
     if (run.system, run.edition, set(run.faults)) != (system.family, system.edition, set(system.faults)):
         return False
     built = run.build()
@@ -280,30 +286,5 @@ def refinement_checks() -> tuple[Check, ...]:
 def conformance_checks() -> tuple[Check, ...]:
     """The comparisons with torch, of our own stores, our engine and our agent. Loads torch."""
     prepare_for_torch()
-    from trystate.property_tests.adapters.our_agent import conformance as agent
-    from trystate.property_tests.adapters.our_autograd import conformance as autograd
-    from trystate.property_tests.adapters.our_rendezvous import deadlines as our_calls
-    from trystate.property_tests.adapters.our_rendezvous import hosting as our_jobs
-    from trystate.property_tests.adapters.our_rendezvous import operators as operators
-    from trystate.property_tests.adapters.our_store import conformance as store_models
-    from trystate.property_tests.adapters.seed_rendezvous import conformance as seed_rendezvous
-    from trystate.property_tests.adapters.seed_store import conformance as seed_store
-    from trystate.property_tests.adapters.simulator import conformance as engine
-    from trystate.property_tests.adapters.stores import cases
-    from trystate.property_tests.adapters.torch_agent import conformance as torch_agent
-    from trystate.property_tests.adapters.torch_rendezvous import conformance as rendezvous
-
-    return (
-        *rendezvous.CHECKS,
-        *seed_rendezvous.CHECKS,
-        *seed_store.CHECKS,
-        *cases.CHECKS,
-        *store_models.CHECKS,
-        *operators.CHECKS,
-        *our_calls.CHECKS,
-        *our_jobs.CHECKS,
-        *engine.CHECKS,
-        *agent.CHECKS,
-        *torch_agent.CHECKS,
-        *autograd.CHECKS,
-    )
+    compared = (import_module(f"trystate.property_tests.adapters.{name}") for name in COMPARED)
+    return tuple(check for each in compared for check in each.CHECKS)

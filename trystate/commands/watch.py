@@ -1,6 +1,6 @@
 """`trystate watch`: a running job on one screen, from its store or from a record that grows.
 
-Rule: it writes nothing to the store; it says nothing that it has not seen, and says so where something passed unseen.
+Rule: it writes nothing to the store. It reports only what it has seen, and reports where it may have missed something.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ STYLES = {"warning": "bold red", "over": "green", "unseen": "yellow", "change": 
 
 
 def watch_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
+    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, instead of a store")
     p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the endpoint of the job's nodes")
     p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
     p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
     p.add_argument(
         "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
     )
-    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
+    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="stop after S seconds (default: never)")
     group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
-    group.add_argument("--metrics", type=port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
+    group.add_argument("--metrics", type=port, metavar="PORT", help="serve metrics at http://HOST:PORT/metrics")
     group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST",
                        help="listen on this address (default: %(default)s)")  # fmt: skip
     group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
@@ -81,14 +81,14 @@ def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
     try:
         from trystate.impl.rendezvous.errors import RendezvousSettingsError  # noqa: F401  # needs torch
         from trystate.monitor.sources import polled, tailed
-        from trystate.monitor.watch import Terms, Watch
+        from trystate.monitor.watch import Times, Watch
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
-    terms = Terms(args.keep_alive_interval, args.keep_alive_interval * args.keep_alive_max_attempt, args.last_call,
-                  args.join_timeout)  # fmt: skip
+    window = args.keep_alive_interval * args.keep_alive_max_attempt
+    terms = Times(args.keep_alive_interval, window, args.last_call, args.join_timeout)
     if args.file is not None:
         if args.rdzv_endpoint is not None:
-            raise UsageError("a FILE and --rdzv-endpoint: watch one of them")
+            raise UsageError("a FILE and --rdzv-endpoint are both given: watch one of them")
         return tailed(args.file, args.rdzv_id), Watch(args.rdzv_id or "", str(args.file), terms)
     if args.rdzv_endpoint is None or args.rdzv_id is None:
         raise UsageError("nothing to watch: give --rdzv-endpoint and --rdzv-id, or the FILE of a record")
@@ -98,7 +98,7 @@ def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
 
 
 def _reached(looks: Iterator[Look]) -> Iterator[Look]:
-    """The looks; a store that is not reached at first, and an endpoint that is none, are errors of one line."""
+    """The looks. A store that cannot be reached at first, or an invalid endpoint, is an error of one line."""
     from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 
     try:
@@ -147,7 +147,7 @@ def _lines(console: Console) -> Callable[[list[Notice], str], None]:
 
 
 def _screen(console: Console, seen: Watch, stack: ExitStack) -> Callable[[list[Notice], str], None]:
-    """One screen, drawn anew at each look."""
+    """One screen, redrawn at each look."""
     live = stack.enter_context(Live(console=console, screen=False, auto_refresh=False))
     offset = time.time() - time.monotonic()
     drawn = 0.0

@@ -28,7 +28,7 @@ JSON, MARKDOWN = "report.json", "report.md"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a report is written: a directory, and more files if they are asked for."""
+    """Where a report is written: a directory, and further files that options name."""
 
     out: Path
     json: Path | None = None
@@ -36,7 +36,7 @@ class Places:
     html: Path | None = None
 
     def prepare(self) -> None:
-        """Make the directory, remove the report that is there, and try every place.
+        """Make the directory, remove an existing report, and try every place.
 
         Raises:
             UsageError: a file or folder cannot be written.
@@ -78,7 +78,7 @@ def draw(
 ) -> list[str]:
     """Write a counterexample in every form, or only as text; returns the files, relative to `out`.
 
-    Without Graphviz there is no picture: see `problem`.
+    Without Graphviz no picture is written: see `problem`.
 
     Raises:
         UsageError: a file or folder cannot be written.

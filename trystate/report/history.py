@@ -13,12 +13,12 @@ SHOWN_MAX = 20
 
 
 def wrongs(histories: Histories) -> int:
-    """How many wrong answers there are, also of those that were not kept."""
+    """The number of wrong answers, including the ones that were not kept."""
     return sum(count for name, count in histories.counts.items() if name.startswith("wrong: "))
 
 
 def text(histories: Histories) -> Iterator[str]:
-    """How many operations of each kind were checked, and each wrong answer."""
+    """The number of checked operations of each kind, and each wrong answer."""
     counts = {name: n for name, n in sorted(histories.counts.items()) if not name.startswith("wrong: ")}
     left = counts.pop("left out", 0)
     told = ", ".join(f"{n} {name}" for name, n in counts.items())
@@ -31,7 +31,7 @@ def text(histories: Histories) -> Iterator[str]:
     for why in histories.undecided:
         yield f"  not decided: {why}"
     if not histories.wrong:
-        yield "  each answer is that of a store, and no wait or watch was left alone"
+        yield "  each answer is correct for a store, and no wait or watch was left unanswered"
 
 
 def as_data(histories: Histories) -> dict[str, Any]:

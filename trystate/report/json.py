@@ -21,6 +21,7 @@ files[]       everything that was written, relative to the report directory
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from typing import Any
 
 import trystate
@@ -28,7 +29,7 @@ from trystate.model.checker.story import tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import System
 
-from .results import Answer, Checked, Compared, Results
+from .results import Checked, Compared, PropertyResult, Results
 
 
 def results_json(results: Results) -> dict[str, Any]:
@@ -41,43 +42,22 @@ def results_json(results: Results) -> dict[str, Any]:
         "interrupted": results.interrupted,
         "left": list(results.left),
         "runs": [_run(c) for c in results.checked],
-        "gaps": [
-            {
-                "system": g.system,
-                "edition": g.edition,
-                "never_fired": list(g.never_fired),
-                "unreached": list(map(list, g.unreached)),
-            }
-            for g in results.gaps
-        ],
+        "gaps": list(map(asdict, results.gaps)),
         "conformance": [_compared(c) for c in results.compared],
         "files": sorted(path for c in results.checked for a in c.answers for path in a.files),
     }
 
 
 def _run(c: Checked) -> dict[str, Any]:
-    return {
-        "number": c.number,
-        "label": c.label,
-        "system": c.system,
-        "edition": c.edition,
-        "sizes": dict(c.sizes),
-        "faults": dict(c.faults),
-        "max_faults": c.max_faults,
-        "engine": c.engine,
-        "choice": c.choice,
-        "states": c.states,
-        "edges": c.edges,
-        "depth": c.depth,
+    own = (field.name for field in fields(c) if field.name not in ("answers", "coverage", "covered_with"))
+    return {name: getattr(c, name) for name in own} | {
         "seconds": round(c.seconds, 3),
         "bytes_per_state": round(c.bytes_per_state, 1),
-        "complete": c.complete,
-        "stopped": c.stopped,
         "properties": [_property(a) for a in c.answers],
     }
 
 
-def _property(answer: Answer) -> dict[str, Any]:
+def _property(answer: PropertyResult) -> dict[str, Any]:
     return {
         "name": answer.name,
         "form": answer.form,

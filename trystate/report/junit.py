@@ -1,6 +1,6 @@
 """The results of `verify` as JUnit XML: a suite per run, a test case per property; coverage, conformance.
 
-A property that was not decided is an error, so that a continuous integration server does not take it for a pass.
+A property that was not decided is an error: a continuous integration server must not take it for a pass.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from trystate.diagrams.markdown import prose
+from trystate.diagrams.markdown import prose, table_of
 
 from .results import Checked, Compared, Results
 from .summary import problem_lines
@@ -20,19 +19,14 @@ def results_markdown(results: Results) -> str:
     if results.left:
         parts.append("## Not done\n\n" + "".join(f"- {prose(name)}\n" for name in results.left))
     rows = ([str(c.number), prose(c.label), c.engine, f"{c.states:,}", prose(c.summary())] for c in results.checked)
-    parts.append("## Runs\n\n" + _table(("#", "system", "engine", "states", "verdicts"), rows))
+    parts.append("## Runs\n\n" + table_of(("#", "system", "engine", "states", "verdicts"), rows))
     shown = [_counterexamples(c) for c in results.checked]
     if any(shown):
         parts.append("## Counterexamples\n\n" + "\n".join(text for text in shown if text))
     if results.compared:
         compared = map(_compared, results.compared)
-        parts.append("## Conformance\n\n" + _table(("check", "compared", "disagreements"), compared))
+        parts.append("## Conformance\n\n" + table_of(("check", "compared", "disagreements"), compared))
     return "\n".join(parts)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _counterexamples(c: Checked) -> str:

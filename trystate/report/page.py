@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from trystate.page.html import build
 
 from .. import registry
 from ..outputs import write_text
+from ..version import installed
 from ..walking import Walk
 from .walks import first_cells, of_verdict, ours_beside, walks_beside
 
@@ -45,7 +45,7 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
         shown=[*(_examples(names) if whole else ()), *walks],
         findings=[f for f in findings if whole or f.number in labels],
         messages=[*MESSAGES.values()],
-        torch=installed_torch(),
+        torch=installed("torch"),
         summary=report["summary"],
         comparisons=report["conformance"],
         version=trystate.__version__,
@@ -70,17 +70,9 @@ def of_system(system: System, given: str, verdict: Verdict | None = None, walk: 
         view="#/trace/0" if shown else "",
         choices=[choice],
         shown=shown,
-        torch=installed_torch(),
+        torch=installed("torch"),
         version=trystate.__version__,
     )
-
-
-def installed_torch() -> str:
-    """The version of the installed torch, or ""."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
 
 
 def write_page(path: Path, shown: Contents, option: str) -> None:
@@ -95,8 +87,8 @@ def write_page(path: Path, shown: Contents, option: str) -> None:
 def _choice(run: Mapping[str, Any], known: Mapping[str, tuple[type[System], str]]) -> Choice:
     if run["system"] not in known:
         raise UsageError(
-            f"the report has a system {run['system']!r} that trystate has not: "
-            "let trystate verify module:Class --html FILE write its page"
+            f"the report has a system {run['system']!r} that trystate does not have: "
+            "write its page with trystate verify module:Class --html FILE"
         )
     cls, name = known[run["system"]]
     edition = next((e for e in cls.Edition or () if e.name == run["edition"]), None)

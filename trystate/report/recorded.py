@@ -10,7 +10,7 @@ from trystate.model.language import Kind
 from trystate.monitor.rendezvous.editions import RAN
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.judging import Problem
-from trystate.monitor.rendezvous.known import Event, Runs
+from trystate.monitor.rendezvous.known import Runs, TakenStep
 from trystate.monitor.rendezvous.telling import TOLD
 
 ROWS_MAX = 40
@@ -30,13 +30,13 @@ def picture(follower: Follower) -> str:
     return story_dot(Story(follower.stepper.system, shown, (), steps, None, "store"), title + below)
 
 
-def _members(follower: Follower, events: list[Event]) -> list[str]:
+def _members(follower: Follower, events: list[TakenStep]) -> list[str]:
     """The lifelines: the nodes that act, in the order of the ranks."""
     acting = {str(event.node) for event in events if event.node is not None}
     return [str(peer) for peer in follower.roster.peers if str(peer) in acting]
 
 
-def _steps(follower: Follower, events: list[Event], names: list[str]) -> Iterator[Step]:
+def _steps(follower: Follower, events: list[TakenStep], names: list[str]) -> Iterator[Step]:
     ran: dict[tuple[float, str], Runs] = {(r.time, str(r.node)): r for r in follower.runs}
     transitions = follower.stepper.transitions
     broken = {_row(events, problem): problem for problem in follower.problems if problem.harm}
@@ -56,6 +56,6 @@ def _steps(follower: Follower, events: list[Event], names: list[str]) -> Iterato
         yield Step(number, event.step, kind, TOLD.get(event.step, ""), actor, tuple(changes), note)
 
 
-def _row(events: list[Event], problem: Problem) -> int:
+def _row(events: list[TakenStep], problem: Problem) -> int:
     """The number of the last step before a problem shows."""
     return max((number for number, event in enumerate(events, 1) if event.time <= problem.time), default=1)

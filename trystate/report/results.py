@@ -18,7 +18,7 @@ from ..exits import Exit
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDefect:
     """A known defect: `number` and `name` of a finding, or the words of an `expect=`."""
 
     number: str
@@ -39,11 +39,11 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PropertyResult:
     """The verdict on one property of one run.
 
-    `steps` counts the steps of its counterexample, or of the witness of a `sometimes`; None if there is none. `trace`
-    (as in report.json) and `text` tell a counterexample; `files` show it: relative to the report's folder.
+    `steps` counts the steps of its counterexample, or of the witness of a `sometimes`; None if it has neither. `trace`
+    (as in report.json) and `text` contain a counterexample; `files`, relative to the report's folder, show it.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Answer:
     doc: str
     status: Status
     judgement: Judgement
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownDefect, ...] = ()
     reason: str = ""
     steps: int | None = None
     trace: Mapping[str, Any] | None = None
     text: str = ""
     files: tuple[str, ...] = ()
 
-    def shown(self, trace: Mapping[str, Any], text: str, files: Iterable[str]) -> Answer:
-        """The answer with what shows it."""
+    def shown(self, trace: Mapping[str, Any], text: str, files: Iterable[str]) -> PropertyResult:
+        """The answer, with the files that show it."""
         return replace(self, trace=trace, text=text, files=tuple(files))
 
     @property
@@ -92,7 +92,7 @@ class Answer:
 class Checked:
     """One run, and the verdict on each of its properties."""
 
-    number: int  # in the report
+    number: int  # the run's number in the report
     label: str
     system: str
     edition: str
@@ -108,15 +108,15 @@ class Checked:
     bytes_per_state: float
     complete: bool
     stopped: str
-    answers: tuple[Answer, ...]
+    answers: tuple[PropertyResult, ...]
     coverage: Coverage
     covered_with: str  # the system in whose coverage it counts
 
     @property
-    def problems(self) -> list[Answer]:
+    def problems(self) -> list[PropertyResult]:
         return [a for a in self.answers if not a.judgement.is_expected]
 
-    def having(self, judgement: Judgement) -> list[Answer]:
+    def having(self, judgement: Judgement) -> list[PropertyResult]:
         return [a for a in self.answers if a.judgement is judgement]
 
     def summary(self) -> str:
@@ -131,7 +131,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def counted(judgements: Mapping[Judgement, int], known: str = "") -> list[str]:
-    """How many there are of each, in words; `known` says as what the known violations are known."""
+    """The count of each, in words; `known` names what the known violations are known as."""
     words = {
         Judgement.HOLDS: "hold",
         Judgement.KNOWN: f"violated (known: {known})",
@@ -151,7 +151,7 @@ def natural(label: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One comparison; without an outcome, `skipped` says what it lacks, or `stopped` which limit ended it."""
+    """One comparison; without an outcome, `skipped` names what it lacks, or `stopped` the limit that ended it."""
 
     name: str
     outcome: Outcome | None = None
@@ -160,12 +160,12 @@ class Compared:
 
     @property
     def nothing_because(self) -> str:
-        """Why there is no outcome, in a line."""
+        """The reason for a missing outcome, in a line."""
         return f"not decided: {self.stopped}" if self.stopped else f"skipped: {self.skipped}"
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Where the two differ; to have compared nothing is a disagreement too."""
+        """The differences of the two; to have compared nothing is a disagreement too."""
         if self.outcome is None:
             return ()
         return self.outcome.disagreements + ("nothing was compared",) * (not self.outcome.compared)
@@ -188,7 +188,7 @@ class Gap:
         ]
 
 
-LOSS = "a loss"  # of workers, in place of a signal
+LOSS = "a loss"  # the loss of workers, instead of a signal
 ENDED = {"SIGTERM": Exit.TERMINATED, LOSS: Exit.INCOMPLETE}
 
 

@@ -15,53 +15,50 @@ from trystate.model.checker.expectations import Judgement
 from trystate.model.errors import UnavailableError
 
 from ..exits import Exit
-from .results import Checked, Compared, Known, Results, natural
+from .results import Checked, Compared, KnownDefect, Results, natural
 
-PLAIN_WIDTH = 200  # columns where there is no terminal to measure: a log is read by scrolling
+PLAIN_WIDTH = 200  # columns without a terminal to measure: a log is read by scrolling
 WIDE = 140  # columns in which a run fits on one line
 
 _COLOURS = {Exit.OK: "green", Exit.INCOMPLETE: "yellow"}
 
 
 def stdout_console() -> Console:
-    """A console that never breaks lines for a terminal that is not there."""
+    """A console that breaks no lines if the output is not a terminal."""
     console = Console(highlight=False, markup=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def print_results(results: Results, out: Path, *, asked: bool, torch: str) -> None:
-    """The tables, everything that is not as expected, and where the report is.
+    """The tables, everything unexpected, and the place of the report.
 
     Args:
         results: of the command.
         out: the report's folder.
-        asked: the systems were named on the command line: each violation is told at once.
-        torch: which findings the torch has that was compared, or "".
+        `asked`: the systems were named on the command line: each violation is printed at once.
+        torch: the findings of the torch that was compared, as text, or "".
     """
     console = stdout_console()
     console.print(_runs(results.checked, console.width))
     if results.compared:
         console.print(_compared(results.compared))
-    for line in known_lines(results):
-        console.print(Text(line), soft_wrap=True)
-    for line in problem_lines(results):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for text in _counterexamples(results, out, asked):
-        console.print(Text(text), soft_wrap=True)
-    if torch:
-        console.print(Text(torch), soft_wrap=True)
+    said = [Text(line) for line in known_lines(results)]
+    said += [Text(line, style="red") for line in problem_lines(results)]
+    said += [Text(text) for text in _counterexamples(results, out, asked)]
+    said += [Text(torch)] if torch else []
     if any(a.files for c in results.checked for a in c.answers):
         try:
             renderer_name()
         except UnavailableError as error:
-            console.print(Text(f"no pictures: {error}", style="yellow"), soft_wrap=True)
-    console.print(Text(results.verdict(), style=_COLOURS.get(results.exit, "red")), soft_wrap=True)
-    console.print(Text(f"report: {out}"), soft_wrap=True)
+            said.append(Text(f"no pictures: {error}", style="yellow"))
+    said += [Text(results.verdict(), style=_COLOURS.get(results.exit, "red")), Text(f"report: {out}")]
+    for text in said:
+        console.print(text, soft_wrap=True)
 
 
 def known_lines(results: Results) -> list[str]:
     """One line for each known defect that was found, and which properties it violates."""
-    found: dict[Known, dict[str, None]] = {}
+    found: dict[KnownDefect, dict[str, None]] = {}
     for checked in results.checked:
         for answer in checked.having(Judgement.KNOWN):
             for known in answer.known:
@@ -81,13 +78,13 @@ def problem_lines(results: Results) -> list[str]:
 
 
 def _counterexamples(results: Results, out: Path, asked: bool) -> Iterator[str]:
-    """The violations that nobody knew, and of systems that were asked for all of them, step by step."""
+    """The new violations, and all violations of systems that the command line names, step by step."""
     for checked in results.checked:
         for answer in checked.answers:
             if answer.text and (answer.judgement is Judgement.NEW or (asked and answer.judgement is Judgement.KNOWN)):
                 picture = next((f for f in answer.files if f.endswith(".svg")), answer.files[0] if answer.files else "")
                 shown = f"picture: {out / picture}\n" if picture else ""
-                verdict = "" if answer.judgement is Judgement.NEW else f"{answer.verdict}\n"  # told above
+                verdict = "" if answer.judgement is Judgement.NEW else f"{answer.verdict}\n"  # printed above
                 yield f"\n{answer.name}: {answer.doc}\n{verdict}\n{answer.text.rstrip()}\n{shown}"
 
 

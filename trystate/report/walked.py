@@ -1,10 +1,10 @@
 """A recorded rendezvous as a walk for the page's player.
 
-*Theory of operation.* A follower knows which steps are certain, and the state after them when the record leaves one
-alone. `Watched` keeps that state each time. At the end the steps are taken again, one after the other, in the model for
-the nodes of the record. Where the state that was kept is another (time has passed, which has no line; a value that came
-past the recorder), the walk says so: after that step these cells have these values. A page shows a step that the model
-does not take from there, but that the record has, beside those that it takes.
+*Theory of operation.* A follower has the steps that are certain, and the state after them whenever the record leaves
+only one state possible. `Watched` keeps that state each time. At the end the steps are taken again, one after the
+other, in the model for the nodes of the record. The kept state may differ: time has passed, which has no line, or a
+value bypassed the recorder. Then the walk lists the cells that have other values after that step. If the record has a
+step that the model does not take from there, the page shows it next to the steps that the model takes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from trystate.model.errors import UsageError
 from trystate.monitor.rendezvous.editions import EDITIONS, build
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.judging import Problem
-from trystate.monitor.rendezvous.known import Event
+from trystate.monitor.rendezvous.known import TakenStep
 from trystate.monitor.rendezvous.shared_state import NodeName
 from trystate.monitor.rendezvous.states import rearranged
 from trystate.monitor.rendezvous.stepping import Bytes, Stepper, Values
 from trystate.page.contents import Choice, Contents, Shown
 
-from .page import installed_torch
+from ..version import installed
 
 NODES_MAX = 16  # lanes beyond cannot be read; a state has some fields for each pair of nodes
-WALKS_MAX = 8  # of one record: one for each problem
-STATES_MAX = 20_000  # that are kept, of a rendezvous
-TIMES = 200  # so often each fault may happen: a record has no bound
+WALKS_MAX = 8  # walks of one record: one for each problem
+STATES_MAX = 20_000  # states kept for a rendezvous
+TIMES = 200  # bound on each fault: a record itself has none
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A state that was certain, after so many certain steps. `peers` names the nodes in its order."""
+class CertainState:
+    """A state that was certain after `steps` certain steps. `peers` names the nodes in its order."""
 
     steps: int
     stepper: Stepper
@@ -46,7 +46,7 @@ class Watched:
     """Keeps the certain states of one follower. Call `look` after each line."""
 
     def __init__(self) -> None:
-        self.known: list[Known] = []
+        self.known: list[CertainState] = []
 
     def look(self, follower: Follower) -> None:
         if len(follower.states) != 1 or len(self.known) >= STATES_MAX:
@@ -56,7 +56,7 @@ class Watched:
             return
         steps = follower.dropped + len(follower.events)
         peers = tuple(peer.who for peer in follower.roster.peers)
-        self.known.append(Known(steps, follower.stepper, state, peers))
+        self.known.append(CertainState(steps, follower.stepper, state, peers))
 
 
 def walked(follower: Follower, watched: Watched) -> Contents:
@@ -67,11 +67,11 @@ def walked(follower: Follower, watched: Watched) -> Contents:
     """
     names = _names(follower, watched)
     if len(names) > NODES_MAX:
-        raise UsageError(f"--html: the record has {len(names)} nodes, and a page shows at most {NODES_MAX}")
+        raise UsageError(f"--html: the record has {len(names)} nodes, a page at most {NODES_MAX}: use --diagram")
     if follower.dropped:
-        raise UsageError(f"--html: the record has more steps than are kept: {follower.dropped} were let go")
+        raise UsageError(f"--html: the record has {follower.dropped} more steps than are kept: use --diagram")
     if not names:
-        raise UsageError("--html: the record has no node of a rendezvous to show: leave it out")
+        raise UsageError("--html: the record has no node of a rendezvous to show: leave out --html")
     walk = _Walk(follower, watched, names)
     walk.take_all()
     harm = [problem for problem in follower.problems if problem.harm]
@@ -97,7 +97,7 @@ def walked(follower: Follower, watched: Watched) -> Contents:
     ]
     findings = {p.finding.number: p.finding for p in harm if p.finding is not None}
     return Contents(
-        heading=f"rendezvous {follower.run}, recorded", view="#/trace/0", shown=shown, torch=installed_torch(),
+        heading=f"rendezvous {follower.run}, recorded", view="#/trace/0", shown=shown, torch=installed("torch"),
         findings=[*findings.values()],
     )  # fmt: skip
 
@@ -134,12 +134,12 @@ class _Walk:
         self.base = self.state  # the state of the page after the last step, before `set`
         self.steps: list[str] = []
         self.notes: list[str] = []
-        self.times: list[float] = []  # of the steps
+        self.times: list[float] = []  # the time of each step
         self.set: dict[int, dict[str, int]] = {}
-        self._seen = 0  # events; those that are no step of the model, such as silence, only change the state
+        self._seen = 0  # events read; an event that is not a step of the model, such as silence, only changes the state
 
     def step_at(self, time: float) -> int:
-        """The number of the last step by then."""
+        """The number of the last step at that time."""
         return sum(at <= time for at in self.times)
 
     def take_all(self) -> None:
@@ -152,8 +152,8 @@ class _Walk:
             self._take(event)
         self._close()
 
-    def _kept(self, known: Known) -> Bytes:
-        """A state that was kept, for all nodes of the record; faults are counted here, and not there."""
+    def _kept(self, known: CertainState) -> Bytes:
+        """A kept state, extended to all nodes of the record; the walk counts the faults, the kept state does not."""
         places = {who: k for k, who in enumerate(known.peers)}
         sources = [places.get(who) for who in self.names]
         found = list(rearranged(known.state, known.stepper, self.stepper, sources))
@@ -163,7 +163,7 @@ class _Walk:
         absent: Values = {("crashed", (k,)): 1 for k, source in enumerate(sources) if source is None}
         return self.stepper.put(tuple(found), absent)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: TakenStep) -> None:
         self._seen += 1
         transition = self.stepper.transitions.get(event.step)
         if transition is None or len(transition.params) > 1:
@@ -173,7 +173,7 @@ class _Walk:
             return
         indices = (node,) if transition.params and node is not None else ()
         label = event.step + (f"({indices[0]})" if indices else "")
-        if node is not None and self.stepper.get(self.state, "crashed", node):  # it was not there before
+        if node is not None and self.stepper.get(self.state, "crashed", node):  # absent before its first step
             self.state = self.stepper.put(self.state, {("crashed", (node,)): 0})
         self._close()
         after = self.stepper.step(event.step, self.stepper.at(self.state, *indices))
@@ -185,7 +185,7 @@ class _Walk:
             self.set[len(self.steps)] = {}
 
     def _close(self) -> None:
-        """Say what the record shows beside the last step."""
+        """Note what the record shows besides the last step."""
         changed = dict(self._differences())
         if changed:
             self.set.setdefault(len(self.steps), {}).update(changed)

@@ -1,4 +1,4 @@
-"""The walks and systems that a page has beside those of its report.
+"""The walks and systems that a page has in addition to its report.
 
 A report has the cheapest runs that show each finding. A reader also wants each property that a finding breaks on torch,
 in its smallest run, and the same steps in our edition. The first needs short searches, the second none.
@@ -21,7 +21,7 @@ from trystate.search.machine import decide
 from .. import registry
 
 OURS = "TRYSTATE"
-STATES_MAX = 1_000  # of a run that is searched for a walk: a moment
+STATES_MAX = 1_000  # states of a run that is searched for a walk: this takes a moment
 
 
 def ours_beside(broken: Iterable[Choice]) -> Iterator[Choice]:
@@ -43,7 +43,7 @@ def ours_beside(broken: Iterable[Choice]) -> Iterator[Choice]:
 
 
 def walks_beside(report: Mapping[str, Any], names: Mapping[type[System], str]) -> Iterator[Shown]:
-    """Counterexamples on torch that the report lacks: for a finding and a property, that of the smallest planned run.
+    """Counterexamples on torch that the report lacks: for a finding and a property, from the smallest planned run.
 
     report: as `report.json` has it.
     names: of the systems, as the command line has them.

@@ -1,22 +1,25 @@
 """Sorted keys in files, and a directory of such files from which a search is resumed.
 
 *Theory of operation.* A file has the keys of packed states (`model/checker/explicit/packing`), sorted and without
-repetitions, in blocks: each block is read on its own. In a block each word is the difference to that of the key before;
-the differences are cut into planes (all lowest bytes, all second bytes, ...), planes of zeros are dropped, and the
-others are deflated. Sets of states are dense: the reachable states of a protocol take 0.1 to 0.6 bytes each, where a
-word takes 8, and a block is read at 8 ns a key. An index stands at the end.
+repetitions, in blocks. Each block is read on its own. In a block each word is the difference to the word of the key
+before. The differences are cut into planes (all lowest bytes, all second bytes, ...), planes of zeros are dropped, and
+the others are deflated. Sets of states are dense: the reachable states of a protocol take 0.1 to 0.6 bytes each, where
+a word takes 8, and a block is read at 8 ns a key. The index comes last.
 
     MAGIC | block, block, ... | index: offset, bytes, keys, checksum and first key of each block | its place, MAGIC
 
 `Directory` has the files of one search, and the manifest: a fingerprint of the search, the content that the caller
-saves, and size and digest of each file. A manifest takes the place of the one before it in one step, after everything
-that it names is on the disk: a process may be killed, or the power may fail, at any time. Files that it does not name
-are removed when the directory is opened, and after each `save`, unless a `KeysFile` still uses them.
+saves, and size and digest of each file. A manifest replaces the previous one atomically, after everything that it
+names is on the disk: a process may be killed, or the power may fail, at any time. Files that it does not name are
+removed when the directory is opened, and after each `save`, unless a `KeysFile` still uses them.
 
-Four things can go wrong. The directory is of another search, or of another process, or of something else (`UsageError`:
-it is left as it was). A file is not as it was written: sizes and the index are compared when it is opened
-(`UsageError`), a block when it is read (`StorageFailed`). The disk is full, or fails (`StorageFailed`: the manifest
-that is there stays good). A process is killed: its lock is gone with it.
+Failures:
+
+- The directory is of another search, in use by another process, or has other files: `UsageError`; it is left as it was.
+- A file is damaged. Sizes and the index are compared when it is opened (`UsageError`), a block when it is read
+  (`StorageFailed`).
+- The disk is full, or fails: `StorageFailed`; the present manifest stays valid.
+- A process is killed: the kernel releases its lock.
 """
 
 from __future__ import annotations
@@ -44,16 +47,16 @@ from trystate.model.errors import TrystateError, UsageError
 
 MAGIC = b"trystate keys 1\n"
 MANIFEST, NEW, LOCK = "checkpoint.json", "checkpoint.new", "lock"
-MANIFEST_BYTES_MAX = 1 << 28  # a line for each level: no search has so many
+MANIFEST_BYTES_MAX = 1 << 28  # a line for each level: no search comes near this
 NAME = re.compile(r"\d{1,15}\.keys")
-NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # of file systems without locks
-LEVEL = 1  # of deflate: level 3 saves a quarter of the bytes, and takes twice as long
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # if a file system has no locks
+LEVEL = 1  # deflate's level: level 3 saves a quarter of the bytes and takes twice as long
 
 _OPEN: set[str] = set()  # directories of this process: the kernel's lock keeps out others only
 
 
 class Entry(NamedTuple):
-    """A file as the manifest names it: the digest is that of its index, which has the checksums of its blocks."""
+    """A file as the manifest names it: `digest` is the digest of its index, which has the checksums of its blocks."""
 
     name: str
     bytes: int
@@ -63,7 +66,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class KeysFile:
-    """A file of keys that is there, and whole: its blocks begin with the keys `firsts`, and end before `ends`."""
+    """A complete file of keys: its blocks begin with the keys `firsts` and end before `ends`."""
 
     path: str
     entry: Entry
@@ -139,7 +142,7 @@ def _decoded(data: bytes, count: int, dtype: np.dtype[Any]) -> Keys:
 
 
 def write(path: str, blocks: Iterable[Keys], dtype: Any, disk: Disk) -> KeysFile:
-    """Write sorted keys, and sync the file; what was begun is removed where that fails.
+    """Write sorted keys and sync the file; an incomplete file is removed if that fails.
 
     Args:
         path: the new file.
@@ -175,7 +178,7 @@ def _discard(disk: Disk, fd: int, path: str) -> None:
 def _failed(what: str, path: str, error: OSError) -> str:
     return (
         f"stopped as {path} could not be {what} ({error.strerror or error}): make room on the disk, or mend it; the "
-        "same command then goes on from the last checkpoint"
+        "same command then continues from the last checkpoint"
     )
 
 
@@ -203,7 +206,7 @@ def read(path: str, entry: Entry, dtype: Any, disk: Disk) -> KeysFile:
     """The file that a manifest names.
 
     Raises:
-        UsageError: it is not there, or it is another one, or not whole.
+        UsageError: it is missing, another file, or not complete.
         StorageFailed: it cannot be read.
     """
     tail = 8 + len(MAGIC)
@@ -234,7 +237,7 @@ class Lock:
     """Keeps other searches out of a directory until `close`.
 
     Raises:
-        UsageError: another search is there, or the file system has no locks.
+        UsageError: another search uses the directory, or the file system has no locks.
         OSError: its file cannot be made.
     """
 
@@ -259,30 +262,30 @@ class Lock:
             os.close(fd)
             if error.errno in NO_LOCKS:
                 raise UsageError(
-                    f"{path}: its file system has no locks ({error.strerror}), so that two searches could write "
-                    "there: give a directory of another one"
+                    f"{path}: its file system has no locks ({error.strerror}), so two searches could write "
+                    "there: give a directory on another file system"
                 ) from error
             raise
         self._fd = fd
         _OPEN.add(path)
 
     def close(self) -> None:
-        """Let another search have the directory."""
+        """Release the directory for other searches."""
         _OPEN.discard(self._path)
         os.close(self._fd)
 
 
 class Directory:
-    """The files of one search, open until `close`. A new directory is made; one that is there is locked, and checked.
+    """The files of one search, open until `close`. A missing directory is made; an existing one is locked and checked.
 
     Args:
         path: the directory.
-        fingerprint: of the search, part by part, in words: a directory of another one is refused.
+        fingerprint: describes the search, part by part; a directory of another search is refused.
         disk: with which to read and write.
 
     Raises:
-        UsageError: it is of another search, in use, no directory, not whole, or something else is in it; or it cannot
-            be made, read or written.
+        UsageError: it is of another search, in use, not a directory, damaged, or has other files; or it cannot be
+            made, read or written.
     """
 
     def __init__(self, path: str, fingerprint: Mapping[str, str], disk: Disk | None = None) -> None:
@@ -291,7 +294,7 @@ class Directory:
         self._disk = disk or Disk()
         self._lock: Lock | None = None
         self.saved: Any = None  # the content of the manifest, if there is one
-        self.entries: dict[str, Entry] = {}  # of the files that it names
+        self.entries: dict[str, Entry] = {}  # the files that it names
         self._in_use: WeakValueDictionary[str, KeysFile] = WeakValueDictionary()
         try:
             self._refuse_others()
@@ -311,13 +314,13 @@ class Directory:
             raise
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Release the directory for other processes."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def write(self, blocks: Iterable[Keys], dtype: Any) -> KeysFile:
-        """A new file; a `save` that does not name it removes it, if it is in use no more.
+        """A new file; a `save` that does not name it removes it, unless it is still in use.
 
         Raises:
             StorageFailed: the disk is full, or fails.
@@ -339,14 +342,14 @@ class Directory:
         return file
 
     def save(self, content: Any, files: Iterable[Entry]) -> None:
-        """Put the content and these files in the place of the last ones, and remove the files that are left over.
+        """Write a manifest with this content and these files, and remove files that are neither named nor in use.
 
         Args:
             content: values for JSON.
-            files: of this directory, which `write` or `open` gave.
+            files: files of this directory, as returned by `write` or `open`.
 
         Raises:
-            StorageFailed: the disk is full, or fails; the last manifest is good.
+            StorageFailed: the disk is full, or fails; the previous manifest is still valid.
         """
         entries = {entry.name: entry for entry in files}
         body = {"fingerprint": self._fingerprint, "files": list(entries.values()), "content": content}
@@ -368,17 +371,17 @@ class Directory:
         self._clean()
 
     def _refuse_others(self) -> None:
-        """Make the directory if there is none; refuse one that has something else."""
+        """Make the directory if it does not exist; refuse a directory that has anything else."""
         if not os.path.lexists(self.path):
             self._disk.make_directory(self.path)
             return
         if not os.path.isdir(self.path):
-            raise UsageError(f"{self.path} is no directory: give one that is empty, or does not exist yet")
+            raise UsageError(f"{self.path} is not a directory: give one that is empty, or does not exist yet")
         names = set(self._disk.names(self.path))
         others = sorted(name for name in names - {MANIFEST, NEW, LOCK} if not NAME.fullmatch(name))
         if MANIFEST not in names and others:
             raise UsageError(
-                f"{self.path} has no checkpoint of a search, and is not empty ({others[0]!r} is there); it was left as "
+                f"{self.path} has no checkpoint of a search, but is not empty (it has {others[0]!r}); it was left as "
                 "it was: give an empty directory, or one that does not exist yet"
             )
 
@@ -398,13 +401,13 @@ class Directory:
         for part, value in self._fingerprint.items():
             if found.get(part) != value:
                 raise UsageError(
-                    f"{self.path} has a search of another {part} ({found.get(part)}, and not {value}); it was left as "
-                    "it was: give another directory, or remove this one"
+                    f"{self.path} has a search with another {part} ({found.get(part)} instead of {value}); it was left "
+                    "as it was: give another directory, or remove this one"
                 )
         self.saved, self.entries = content, {entry.name: entry for entry in entries}
 
     def _clean(self) -> None:
-        """Remove the files that the manifest does not name, and that are not in use."""
+        """Remove the files that the manifest does not name and that are not in use."""
         for name in self._disk.names(self.path):
             needed = name in self.entries or name in self._in_use or not NAME.fullmatch(name)
             if name == NEW or not needed:

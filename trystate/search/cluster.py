@@ -1,15 +1,19 @@
-"""Carries out tasks on a Ray cluster, and gives each result as soon as it is there.
+"""Carries out tasks on a Ray cluster and yields each result as soon as it has arrived.
 
-Theory of operation. A task here is one of a list that each worker makes again, by a function that can be pickled: only
-the number of a task goes out, and its result comes back. Ray puts tasks on nodes with free CPUs. It is not asked to run
-a lost task again by itself, so that losses are counted here. Five things can go wrong. A task raises: the exception is
-raised here, with the traceback of there as a note. A worker or its node is lost: the task is given to another, up to
-`RUNS_MAX` times, then `WorkerLost`. A worker has another release, or another list: `UsageError`, since its result would
-be one of something else. The cluster cannot be reached, or has no CPUs for a while: an error, in time. The caller
-leaves early, or is interrupted: the connection is closed, and Ray ends the tasks of a caller that is gone.
+Theory of operation. A task is an entry of a list that each worker makes again, with a function that can be pickled.
+Only the number of a task is sent out, and its result comes back. Ray puts tasks on nodes with free CPUs. Ray's own
+retries are off, because losses are counted here.
 
-Ray is loaded when a cluster is entered. A cluster of this machine alone (`local`) listens on 127.0.0.1, and ends with
-the block. Statistics of use are never sent.
+Failures:
+
+- A task raises: the exception is raised here, with the worker's traceback as a note.
+- A worker or its node is lost: another worker gets the task, up to `RUNS_MAX` times; then `WorkerLost`.
+- A worker has another release, or another list: `UsageError`, because its result would belong to another task.
+- The cluster cannot be reached, or has no CPUs for a while: an error after a limited time.
+- The caller leaves early, or is interrupted: the connection is closed, and Ray ends the tasks of a lost caller.
+
+Ray is loaded when a cluster is entered. A cluster of this machine alone (`local`) listens on 127.0.0.1 and ends with
+the block. Usage statistics are never sent.
 """
 
 from __future__ import annotations
@@ -28,26 +32,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from importlib import metadata
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Protocol
 
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
+from trystate.version import installed
 
 from .processes import done
 
 ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
-PROBE_SECONDS = 5.0  # for a host to accept a connection
-CONNECT_SECONDS = 45.0  # for a cluster to answer; Ray itself ends a process that has tried for 60 s
-CLOSE_SECONDS = 20.0  # for a cluster to be left, or ended
-FETCH_SECONDS = 60.0  # for a result, which is a few megabytes at most
+PROBE_SECONDS = 5.0  # limit for a host to accept a connection
+CONNECT_SECONDS = 45.0  # limit for a cluster to answer; Ray itself ends a process that has tried for 60 s
+CLOSE_SECONDS = 20.0  # limit for leaving or ending a cluster
+FETCH_SECONDS = 60.0  # limit for fetching a result, which is a few megabytes at most
 LOOK_SECONDS = 1.0  # between two looks whether there are workers, and for signals
-HEAD_SECONDS = 2 * FETCH_SECONDS  # for anything else
+HEAD_SECONDS = 2 * FETCH_SECONDS  # limit for any other answer of the head
 IDLE_SECONDS = 60.0  # without a node that could take a task
-RUNS_MAX = 4  # of a task, if each but the last is lost: as Ray itself does it by default
+RUNS_MAX = 4  # runs of a task, if each but the last is lost: Ray's own default
 GIVEN_MAX = 256  # tasks that are in Ray's hands: more than workers, few enough to stay in order
-OBJECTS_BYTES = 100 << 20  # for results in shared memory, of a local cluster; Ray's minimum is 75 MiB
+OBJECTS_BYTES = 100 << 20  # shared memory for the results in a local cluster; Ray's minimum is 75 MiB
 LOST = (  # the names of Ray's exceptions for a task that another worker may do
     "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError", "ObjectLostError",
     "ObjectFetchTimedOutError", "GetTimeoutError",
@@ -55,7 +59,7 @@ LOST = (  # the names of Ray's exceptions for a task that another worker may do
 
 
 class WorkerLost(LimitReached):
-    """A task was lost with its worker again and again, or no worker is left, or the head is gone."""
+    """A task was lost with its worker `RUNS_MAX` times, or no worker is left, or the head has ended."""
 
 
 class NamedTask(Protocol):
@@ -79,7 +83,7 @@ class Cluster:
         jobs: how many tasks at a time, with `local`.
 
     Raises:
-        UsageError: the address is none, or nothing answers there.
+        UsageError: the address is invalid, or nothing answers there.
         UnavailableError: Ray is not installed, or the cluster does not answer in time.
     """
 
@@ -107,8 +111,8 @@ class Cluster:
         except BaseException:
             self._open.close()
             raise
-        with contextlib.suppress(ValueError):  # in another thread than the main one, which hears no signals
-            # Ray's handler of SIGTERM calls the one that was there, and aborts the process three seconds later.
+        with contextlib.suppress(ValueError):  # only the main thread may set handlers
+            # Ray's handler of SIGTERM calls the previous handler, and aborts the process three seconds later.
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         self._work = self._ray.remote(num_cpus=self._cores, max_retries=0)(_work)
         return self
@@ -140,7 +144,7 @@ class Cluster:
                     if losses[number] >= RUNS_MAX:
                         raise WorkerLost(
                             f"{self._names[number]} was lost with its worker {RUNS_MAX} times, the last time: "
-                            f"{_first_line(lost)}; if it is for its memory, give --max-memory, or --cores for fewer "
+                            f"{_first_line(lost)}; if it ran out of memory, give --max-memory, or --cores for fewer "
                             "tasks at a time"
                         ) from None
                     left.append(number)
@@ -211,7 +215,7 @@ class Cluster:
 
 
 def tasks_beside(cores: int) -> int:
-    """In a task: how many tasks of so many cores its node takes at a time."""
+    """Called in a task: the number of tasks, of `cores` cores each, that its node runs at a time."""
     ray: Any = importlib.import_module("ray")
     here = ray.get_runtime_context().get_node_id()
     return max(1, *(_slots(node, cores) for node in ray.nodes() if node["NodeID"] == here), 1)
@@ -224,11 +228,7 @@ def _slots(node: dict[str, Any], cores: int) -> int:
 @cache
 def releases() -> str:
     """The releases that results depend on: of trystate and of torch."""
-    try:
-        torch = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        torch = "none"
-    return f"trystate {metadata.version('trystate')}, torch {torch}"
+    return f"trystate {installed('trystate')}, torch {installed('torch') or 'none'}"
 
 
 def _work(make: bytes, number: int, name: str, theirs: str) -> tuple[Any, Exception | None]:
@@ -236,11 +236,11 @@ def _work(make: bytes, number: int, name: str, theirs: str) -> tuple[Any, Except
 
     def task() -> Any:
         if releases() != theirs:
-            raise UsageError(f"{socket.gethostname()} has {releases()}, and the caller {theirs}: install one release")
+            raise UsageError(f"{socket.gethostname()} has {releases()}, but the caller {theirs}: install one release")
         tasks = _made(make)
         mine = tasks[number].name if number < len(tasks) else "nothing"
         if mine != name:
-            raise UsageError(f"task {number} is {mine} on {socket.gethostname()}, and {name} here: install one release")
+            raise UsageError(f"task {number} is {mine} on {socket.gethostname()}, but {name} here: install one release")
         return tasks[number]()
 
     return done(task)
@@ -253,12 +253,12 @@ def _made(make: bytes) -> Sequence[NamedTask]:
 
 
 def _check(address: str) -> None:
-    """Raises UsageError: the address is none, or nothing answers there; Ray would try for a minute."""
+    """Raises UsageError if the address is invalid or nothing answers there; Ray would try for a minute."""
     if address in ("local", "auto"):
         return
     given = ADDRESS.fullmatch(address)
     if given is None or not 0 < int(given["port"]) < 1 << 16:
-        raise UsageError(f"--ray {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
+        raise UsageError(f"--ray {address} is not an address: give local, auto, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((given["host"].strip("[]"), int(given["port"])), PROBE_SECONDS).close()
     except OSError as error:
@@ -272,7 +272,7 @@ def _loaded(address: str) -> Any:
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     os.environ.setdefault(
         "RAY_gcs_rpc_server_reconnect_timeout_s", "3600"
-    )  # before Ray ends a caller whose head is gone
+    )  # Ray ends a caller this long after its head has ended
     if address == "local":
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on each system: its processes listen on 127.0.0.1
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -4,22 +4,24 @@
 for the interpreter's lock between them. Ranges of sorted arrays are sorted, searched and merged by threads: these are a
 few long loops, in which NumPy lets go of that lock, and the arrays need not move.
 
-The processes are forked when the first large level begins: each has a copy of the engine, and of what is compiled. A
-chunk and its successors cross in slots of memory that is shared, `SLOTS` for each process; numbers and finds cross a
-pipe. Chunk k goes to process k modulo their number. Other threads of the caller are not copied, and what they have
-locked stays locked in a process: so it prints nothing, logs nothing and collects no garbage.
+The processes are forked when the first large level begins: each has a copy of the engine and of the compiled code. A
+chunk and its successors cross in slots of shared memory, `SLOTS` for each process; numbers and finds cross a pipe.
+Chunk k goes to process k modulo their number. A fork does not copy the caller's other threads, but a lock that such a
+thread holds stays locked in the process. So a process prints nothing, logs nothing and collects no garbage.
 
-Four things can go wrong. Processes or threads cannot be had: the caller's thread does everything. A piece raises: the
-first in the order of the pieces reaches the caller. A process is lost: `WorkerLost`. The caller leaves early: the
-processes are killed, and the pieces that a thread has begun are waited for. A process whose caller is gone reads the
-end of its pipe, and ends.
+Failures:
+
+- Processes or threads cannot be created: the caller's thread does everything.
+- A piece raises: the first exception in the order of the pieces reaches the caller.
+- A process is lost: `WorkerLost`.
+- The caller leaves early: the processes are killed, and the pieces that a thread has begun are waited for.
+- The caller has ended: a process reads the end of its pipe and ends.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -41,16 +43,17 @@ from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.workers import Expand, Expansion, Learn, Piece, Result, WorkerLost, Workers
 from trystate.model.errors import UsageError
 
+from .processes import JOIN_SECONDS, sendable
+
 CORES_MAX = 64  # each process has a chunk of successors in memory
 SLOTS = 3  # chunks that a process has, or has done: it need not wait while the caller compares successors with the set
-SLOT_BYTES = 1 << 22  # or more, so that a chunk fits; successors that do not fit cross the pipe
-ANSWER_SECONDS = 600.0  # for a chunk, which takes milliseconds: longer, and the process is stopped or out of memory
+SLOT_BYTES = 1 << 22  # at least; a chunk always fits. Successors that do not fit cross the pipe
+ANSWER_SECONDS = 600.0  # limit for a chunk, which takes milliseconds: beyond it the process hangs or is out of memory
 STOPS = (signal.SIGINT, signal.SIGTERM)
-JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
 
 
 @dataclass(slots=True)
-class _Process:
+class _WorkerProcess:
     """A process, the pipe to it, and the memory shared with it."""
 
     process: BaseProcess
@@ -59,10 +62,10 @@ class _Process:
 
 
 class Cores(Workers):
-    """So many processes and threads for one search.
+    """The processes and threads of one search.
 
     Args:
-        cores: how many of each, at least 1, which is the caller's thread alone; at most `CORES_MAX` are used.
+        cores: number of each, at least 1 (the caller's thread alone); at most `CORES_MAX` are used.
 
     Raises:
         UsageError: fewer.
@@ -74,7 +77,7 @@ class Cores(Workers):
         self._cores = min(cores, CORES_MAX)
         self._begun = False
         self._slot_bytes = SLOT_BYTES
-        self._processes: list[_Process] = []
+        self._processes: list[_WorkerProcess] = []
         self._pool: ThreadPoolExecutor | None = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -122,10 +125,10 @@ class Cores(Workers):
             target=_work, args=(expand, learn, theirs, memory, self._slot_bytes, inherited), daemon=True, name="explore"
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: see above
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork with other threads warns: see above
             process.start()
         theirs.close()
-        self._processes.append(_Process(process, ours, memory))
+        self._processes.append(_WorkerProcess(process, ours, memory))
 
     def _kill(self) -> None:
         for one in self._processes:
@@ -154,10 +157,10 @@ class Cores(Workers):
                     given += 1
                 yield self._taken(taken)
         finally:
-            if given and taken + 1 < given:  # nobody will ask for the others
+            if given and taken + 1 < given:  # the caller has left: the other pieces are not needed
                 self._kill()
 
-    def _place(self, number: int) -> tuple[_Process, int]:
+    def _place(self, number: int) -> tuple[_WorkerProcess, int]:
         """The process that has the chunk, and where its slot begins."""
         count = len(self._processes)
         return self._processes[number % count], number // count % SLOTS * self._slot_bytes
@@ -192,7 +195,7 @@ class Cores(Workers):
             return replace(answer, after=np.frombuffer(one.memory, answer.after.dtype, in_slot, start).copy())
         return answer
 
-    def _lost(self, one: _Process) -> WorkerLost:
+    def _lost(self, one: _WorkerProcess) -> WorkerLost:
         one.process.join(JOIN_SECONDS)
         return WorkerLost(
             f"stopped as a process of the search ended with {one.process.exitcode}: if the kernel killed it for its "
@@ -236,7 +239,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the caller decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.disable()
-    for other in inherited:  # as long as it is open here too, no process sees the end of that pipe
+    for other in inherited:  # while it is open here too, no process sees the end of that pipe
         other.close()
     try:
         while True:
@@ -255,18 +258,9 @@ def _work(
         os._exit(0)
 
 
-def _sendable(error: Exception) -> Exception:
-    """The exception with the traceback of here as a note, or one that says the same, if it cannot be pickled."""
-    error.add_note(f"in a process of the search:\n{traceback.format_exc()}")
-    try:
-        pickle.dumps(error)
-    except Exception:
-        return RuntimeError("\n".join((repr(error), *error.__notes__)))
-    return error
-
-
 def _answer(expand: Expand, level: int, chunk: Keys) -> Expansion | Exception:
     try:
         return expand(level, chunk)
     except Exception as error:
-        return _sendable(error)
+        error.add_note(f"in a process of the search:\n{traceback.format_exc()}")
+        return sendable(error)

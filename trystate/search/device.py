@@ -1,17 +1,19 @@
 """A search whose large levels are torch tensors, on a GPU.
 
 *Theory of operation.* The search begins on the processor, where a small level costs the least. A level of `LEVEL_MIN`
-states moves it to the device: the same engine goes on with the same generated steps (`TensorLayout`), and the levels,
-the set of states seen and the watches are evaluated there. Nothing returns from there but numbers, the finds of the
-watches, and the levels that are asked for: paths and liveness are the work of the processor, after the search.
+states moves it to the device. The same engine continues with the same generated steps (`TensorLayout`): the levels,
+the set of states seen and the watches are evaluated there. Only numbers, the finds of the watches and the requested
+levels return from there. The processor computes paths and liveness after the search.
 
 Keys are int64 tensors, one row a state: torch sorts and compares no other integers of 64 bits everywhere. They are
-ordered as NumPy orders them, and a find is the one that smaller chunks would give (`watch_evaluation`), so that counts,
+ordered as NumPy orders them, and a find is the one that smaller chunks would give (`watch_evaluation`). So counts,
 verdicts and runs do not depend on where a search runs.
 
-Three things can go wrong. The device has no memory left: the search stops as at any limit, and keeps what it has found.
-A step computes beyond int64, which tensors cannot: it is evaluated by NumPy, on the processor. torch or the device is
-missing: this is said before the search (`machine.SearchOptions`).
+Failures:
+
+- The device has no memory left: the search stops as at any limit and keeps what it has found.
+- A step computes beyond int64, which tensors cannot: NumPy evaluates it on the processor.
+- torch or the device is missing: this is an error before the search (`machine.SearchOptions`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import torch
 
 from trystate.model.checker.explicit.arrays import NUMPY, Arrays, built, leaves_int64
 from trystate.model.checker.explicit.fused import fuse
-from trystate.model.checker.explicit.packing import CHUNK, Layout, Layouts, Together
+from trystate.model.checker.explicit.packing import CHUNK, FusedSteps, Layout, Layouts
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.watch_evaluation import Watching
 from trystate.model.checker.explicit.workers import Workers
@@ -37,7 +39,7 @@ from trystate.model.errors import UsageError
 from trystate.model.language.fields import Cell
 
 from . import kernels
-from .machine import CPU, SHARE, available_bytes
+from .memory import SHARE, available_bytes
 
 Tensor = Any  # where the engine has an array of NumPy
 Tensors = tuple[Tensor, ...]
@@ -47,8 +49,8 @@ CHUNK_SHARE = 1 << 10  # the part of the memory that is a chunk; its successors,
 CHUNK_MAX = 1 << 23  # states: with 255 successors each there are as many as torch sorts
 SORT_MAX = (1 << 31) - 1  # keys
 RUN_MAX = 1 << 29  # keys: a sort takes five times their memory
-CROWDED_SHARE = 0.4  # of the memory: levels stay on the device up to there
-DEVICES = f"{CPU} (NumPy), cuda, cuda:N, or {TORCH_CPU} (the code of cuda on the processor)"
+CROWDED_SHARE = 0.4  # share of the memory up to which levels stay on the device
+DEVICES = f"cpu (NumPy), cuda, cuda:N, or {TORCH_CPU} (the code of cuda on the processor)"
 
 
 class Device(Workers):
@@ -59,7 +61,7 @@ class Device(Workers):
         memory_bytes: how much of its memory the search takes; without it three quarters of what is free.
 
     Raises:
-        UsageError: there is no such device.
+        UsageError: the machine has no such device.
     """
 
     def __init__(self, name: str, memory_bytes: int | None = None) -> None:
@@ -98,7 +100,7 @@ class Device(Workers):
 
     @property
     def crowded(self) -> bool:
-        """Is more memory taken than levels may stay in, and has the processor's memory room for them?"""
+        """Whether levels exceed their share of the device's memory, and the processor's memory has room for them."""
         if not self._measured:
             return False
         taken = torch.cuda.memory_allocated(self.device) - self._base
@@ -109,7 +111,7 @@ def named(name: str) -> torch.device:
     """The device of this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the machine has no device of this name.
     """
     if name == TORCH_CPU:
         return torch.device("cpu")
@@ -197,10 +199,10 @@ class TensorLayout(Layout):
         holds = torch.stack([mask.any() for mask in masks]).tolist() if masks else []
         return [int(mask.nonzero()[0]) if some else None for mask, some in zip(masks, holds, strict=True)]
 
-    def together(self, columns: Tensors, steps: Sequence[Step], watching: Watching) -> Together | None:
+    def fused(self, columns: Tensors, steps: Sequence[Step], watching: Watching) -> FusedSteps | None:
         if self._on.compile is None:
             return None
-        met = sum(step.met for step in steps)
+        met = sum(step.activated for step in steps)
         if met != self._met:
             fused = fuse(self, steps, watching)
             self._kernels = None if fused is None else kernels.Kernels(fused, self._on.compile)
@@ -210,7 +212,7 @@ class TensorLayout(Layout):
         fused = self._kernels.fused
         counted = self._kernels.counted(columns)
         watching.busy((counted.busy & (1 << k)) != 0 for k in range(len(watching.idle_of)))
-        return Together(counted.edges, counted.written(), fused.open(counted.marks, watching.found), fused.taken)
+        return FusedSteps(counted.edges, counted.written(), fused.open(counted.marks, watching.found), fused.taken)
 
     # ---- keys
 
@@ -237,7 +239,7 @@ class TensorLayout(Layout):
         return tuple(self._ordered(keys[:, j], back=True) for j in range(self.words))
 
     def _ordered(self, column: Tensor, back: bool = False) -> Tensor:
-        """A word as the int64 whose order is that of NumPy's keys: of three words or more the lower half comes first.
+        """A word as an int64 with the order of NumPy's keys: with three or more words the lower half comes first.
 
         A half is compared as a number without a sign.
         """

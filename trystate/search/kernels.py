@@ -1,8 +1,8 @@
 """Kernels compiled for a CUDA device when a search needs them, and run over tensors.
 
 *Theory of operation.* NVRTC, which is part of every torch for CUDA, compiles a source to machine code; the driver loads
-and starts it, on torch's stream. Both are called through ctypes: torch's own functions for this are private, and ask
-for CUDA's headers. Where NVRTC cannot be loaded there are no kernels, and a search does without them.
+and starts it, on torch's stream. Both are called through ctypes: torch's own functions for this are private and need
+CUDA's headers. If NVRTC cannot be loaded, a search runs without kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trystate.model.checker.explicit.fused import Fused
 
 Launch = Callable[..., None]  # (number of states, tensors and None, in the order of the parameters)
 Compile = Callable[[Sequence[str]], list[Launch]]  # the kernel `steps` of each source
-THREADS = 256  # of a block
+THREADS = 256  # threads of a block
 BLOCKS_MAX = 1 << 16
 COMPILERS = 8  # threads
 
@@ -102,7 +102,7 @@ class Kernels:
 class Counted:
     """The states of a chunk, whose successors are counted, and not yet written.
 
-    `marks` are those of `Fused`, `edges` the number of steps; `busy` has a bit for each group of steps.
+    `marks` are the marks of `Fused`, `edges` is the number of steps; `busy` has a bit for each group of steps.
     """
 
     def __init__(self, launches: Sequence[Launch], columns: Sequence[Any], marks: int) -> None:

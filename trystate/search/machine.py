@@ -1,19 +1,17 @@
-"""The search of a system on this machine: its options, and the memory and the cores that the machine leaves for it.
+"""The search of a system on this machine: its options, and its share of the machine's memory and cores.
 
-Theory of operation. The checker is pure: it knows one worker, and gets its limits. `searched` makes what a search has
-of this machine from a `SearchOptions` (cores or a device, a share of the memory, files), and gives it to the checker.
-`check`, which users call, `decide` and every command that searches go through it. Only this module reads how much
-memory there is, and how many cores.
+Theory of operation. The checker is pure: it has one worker and gets its limits. From a `SearchOptions`, `searched`
+makes the machine's part of a search (cores or a device, a share of the memory, files) and passes it to the checker.
+`check`, which users call, `decide` and every command that searches go through it.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import resource
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trystate.model.checker import check as checker
@@ -23,28 +21,25 @@ from trystate.model.checker.verdicts import Report, Verdict
 from trystate.model.errors import UnavailableError, UsageError, unknown
 from trystate.model.language import System
 
+from .memory import SHARE, available_bytes
+
 if TYPE_CHECKING:
     from trystate.model.checker.explicit.ranks import Ranks
+    from trystate.model.checker.explicit.storage import Storage
     from trystate.model.checker.explicit.workers import Workers
 
-SHARE = 0.75  # of the available memory: an engine counts the states that it holds, and few temporaries
 MEMORY_BYTES_MIN = 64 << 20
 LIMITS = Limits()
 CPU = "cpu"  # the device of a search with NumPy
-
-# Files of a control group, version 2 and 1: its limit, its use, and the part of that which the kernel frees on demand.
-CGROUPS = (
-    ("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """How this machine searches a system; made once, and passed on.
 
-    `memory_bytes`: without it three quarters of what the machine or the device has left. So many `searches` at a time
-    share that memory, and the cores. `cores`: those of each. `spill`: the directory of states without room in memory.
+    `memory_bytes`: by default three quarters of the free memory of the machine or the device. `searches`: the number of
+    searches that share that memory and the cores at a time. `cores`: the cores of each search. `spill`: the directory
+    for states that do not fit in memory.
 
     Raises:
         UsageError: a directory and a device are given.
@@ -67,10 +62,10 @@ class SearchOptions:
             )
 
     def workers(self) -> tuple[Workers, Limits]:
-        """Those that share a search, and where it stops.
+        """The workers that share a search, and its limits.
 
         Raises:
-            UsageError: there is no such device, or the engine has no use for it.
+            UsageError: the machine has no such device, or the engine cannot use it.
             UnavailableError: torch is not installed.
         """
         if self.device == CPU:
@@ -99,15 +94,31 @@ def searched(
     expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """The one way from a system to its report: what the machine has for the search, and `model/checker/check`."""
-    from .spill import spilling  # loads numpy
-
     workers, limits = options.workers()
-    with spilling(options.spill, limits, ranks) as storage:
+    with _storage(options.spill, limits, ranks) as storage:
         return checker.check(
             system, engine=options.engine, symmetry=options.symmetry, limits=limits, on_progress=on_progress,
             expect=expect, properties=properties, workers=workers if ranks is None else None, storage=storage,
             ranks=ranks,
         )  # fmt: skip
+
+
+def _storage(
+    path: str | os.PathLike[str] | None, limits: Limits, ranks: Ranks | None = None
+) -> AbstractContextManager[Storage | None]:
+    """The storage of a search with these limits in the directory `path`, or a rank's part of it; None without a path.
+
+    Raises:
+        UsageError: the limit of memory is too small; as `rank_storage.opened`.
+    """
+    if path is None:
+        return nullcontext()
+    from .rank_storage import opened  # loads numpy
+    from .spill import Spill, bytes_for_states
+
+    if ranks is not None:
+        return opened(path, ranks, limits)
+    return Spill(os.fspath(path), bytes_for_states(path, limits))
 
 
 def check(
@@ -117,13 +128,13 @@ def check(
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
-    `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
-    decide (without it all); so many `cores` share a large search (without it all that this process may use), or a
-    `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit. States that have no room in memory are
-    kept in the directory `spill`, from which the same search goes on if it is stopped.
+    `expect` maps each property that is known to be violated to the reason, in a few words. `properties` names the
+    properties to decide (default: all). `cores` is the number of cores that share a large search (default: all that
+    this process may use). Or a `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit. States that
+    do not fit in memory are kept in the directory `spill`; the same search resumes from there if it is stopped.
 
     Raises:
-        DeclarationError, UsageError, UnavailableError: as `model/checker/check` says.
+        DeclarationError, UsageError, UnavailableError: for the reasons that `model/checker/check` lists.
         UsageError: the directory is of another search, in use, or damaged; or a device is given as well.
     """
     own = limits or Limits()
@@ -135,7 +146,7 @@ def check(
 
 
 def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdict:
-    """The verdict on one property, without asking any other.
+    """The verdict on one property alone.
 
     Raises:
         UsageError: the system has no such property.
@@ -147,60 +158,10 @@ def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdic
 
 
 def machine_limits(searches: int = 1) -> Limits:
-    """The default limits: three quarters of the memory that this process can still get, shared by so many searches."""
+    """The default limits: three quarters of the memory that this process can still get, divided by `searches`."""
     return Limits(memory_bytes=max(MEMORY_BYTES_MIN, int(SHARE * available_bytes()) // searches))
 
 
 def available_cores() -> int:
-    """How many cores this process may use; where the system does not say, all that the machine has."""
+    """The number of cores that this process may use; all of the machine's, if the system does not report it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def available_bytes(root: Path = Path("/")) -> int:
-    """The memory that this process can still get: the least left by the machine, its control groups and RLIMIT_AS.
-
-    `root` has the folders `proc` and `sys`. Without them the answer is all memory of the machine.
-    """
-    return max(0, min([*_of_the_machine(root), *_of_control_groups(root), *_of_the_process()]))
-
-
-def _of_the_machine(root: Path) -> Iterator[int]:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) << 10
-            return
-    yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _of_control_groups(root: Path) -> Iterator[int]:
-    """The memory left in each group that this process is in, and in the groups above, whose limits hold as well."""
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        for controller, mount, *names in CGROUPS:
-            if controller not in controllers.split(","):
-                continue
-            inside = Path(path.strip("/"))
-            for group in (inside, *inside.parents):
-                yield from _left(root / mount / group, *names)
-
-
-def _left(group: Path, limit: str, used: str, given_back: str) -> Iterator[int]:
-    limits, uses = _lines(group / limit), _lines(group / used)
-    if limits and uses and limits[0] != "max":
-        cached = sum(int(line.split()[1]) for line in _lines(group / "memory.stat") if line.split()[0] == given_back)
-        yield int(limits[0]) - int(uses[0]) + cached
-
-
-def _of_the_process() -> Iterator[int]:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    held = _lines(Path("/proc/self/statm"))
-    if limit != resource.RLIM_INFINITY and held:
-        yield limit - int(held[0].split()[0]) * resource.getpagesize()
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a file; none if there is no such file, or it may not be read."""
-    try:
-        return path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []

@@ -1,7 +1,7 @@
 """The small plan of `trystate verify`: from the whole plan, the cheapest runs that show what is known.
 
 Rule: nothing is chosen by hand. The costs are the numbers of states that the whole plan found (states.json, written by
-docs/generate.py), so that the choice is the same on every machine.
+docs/generate.py): the choice is the same on every machine.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
-"""Carries out tasks in several processes, and gives each result as soon as it is there.
+"""Carries out tasks in several processes and yields each result as soon as it has arrived.
 
 Theory of operation. A task is a function without arguments whose result can be pickled. The processes are forked at the
-start, so that each has the whole list of tasks: only the number of a task, and its result, cross a pipe. A process does
-one task after the other, until its pipe is closed. Three things can go wrong. A task raises: the exception is raised
-here, with the traceback of there as a note. A process ends without a result (it was killed, for its memory or by hand):
-`ProcessLost`. The caller leaves early, or is interrupted: the processes are killed.
+start, and each has the whole list of tasks: only the number of a task and its result cross a pipe. A process does one
+task after the other until its pipe is closed.
 
-Ctrl-C reaches every process of a terminal's group; the ones here ignore it, and leave it to the caller. A process whose
-caller is killed is killed with it.
+Failures:
+
+- A task raises: the exception is raised here, with the traceback of its process as a note.
+- A process ends without a result (it was killed, for its memory or by hand): `ProcessLost`.
+- The caller leaves early, or is interrupted: the processes are killed.
+
+Ctrl-C reaches every process of a terminal's group. The processes here ignore it and leave it to the caller. A process
+whose caller is killed is killed with it.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from trystate.impl.host.parent_death import die_with_parent
 from trystate.model.errors import LimitReached
 
 Task = Callable[[], Any]
-JOIN_SECONDS = 5.0  # for a process that was killed: the kernel may be busy giving its memory back
+JOIN_SECONDS = 5.0  # limit for a killed process to end: the kernel may be busy freeing its memory
 
 
 class ProcessLost(LimitReached):
@@ -123,7 +127,7 @@ def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connect
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(caller)
-    for other in inherited:  # as long as it is open here too, nobody sees the end of that pipe
+    for other in inherited:  # while it is open here too, no process sees the end of that pipe
         other.close()
     try:
         while True:
@@ -138,11 +142,11 @@ def done(task: Task) -> tuple[Any, Exception | None]:
         return task(), None
     except Exception as error:
         error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
-        return None, _sendable(error)
+        return None, sendable(error)
 
 
-def _sendable(error: Exception) -> Exception:
-    """The exception, or one that says the same, if it does not survive being pickled."""
+def sendable(error: Exception) -> Exception:
+    """The exception, or one with the same text if it does not survive being pickled."""
     try:
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error

@@ -1,13 +1,13 @@
 """The checkpoint of a search on several ranks: a directory that all hosts share, with a part for each rank.
 
-*Theory of operation.* Each rank keeps its states, as `spill` does, in a directory of its own:
+*Theory of operation.* Each rank keeps its states, as `spill` does, in its own directory:
 
     DIR/of-4/0 ... DIR/of-4/3    the parts of four ranks
     DIR/ranks.json               how many ranks the checkpoint is of
 
 The file names one group of parts, once all ranks have saved theirs: parts that it does not name are left over, and are
-removed. A group of the same size goes on with its parts. A group of another size writes new parts beside them,
-redistributes the states, and saves; then the first rank writes the file again, and each rank removes the parts that it
+removed. A group of the same size continues with its parts. A group of another size writes new parts next to them,
+redistributes the states and saves. Then the first rank writes the file again, and each rank removes the parts that it
 has read. A process may be killed at any time between.
 
 Where ranks were killed while they saved, some parts have a level more than others: the search resumes from the last
@@ -40,7 +40,7 @@ FOLDER = re.compile(r"of-\d{1,4}")
 class RankSpill(Spill, PartStorage):
     """The part of one rank of a checkpoint in the directory `root`, as `opened` makes it.
 
-    `lock` is that of the directory as a whole, which the first rank holds for all.
+    `lock` is the lock of the whole directory, which the first rank holds for all.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ def opened(root: str | os.PathLike[str], ranks: Ranks, limits: Limits) -> RankSp
     """The part of this rank. Every rank calls it, with the same directory.
 
     Raises:
-        UsageError: on every rank: it is no directory, has something else, cannot be written, or is not the same one on
-            all hosts; or the limit of memory is too small.
+        UsageError: on every rank. `root` is not a directory, has other files, cannot be written, or is not the same
+            directory on all hosts; or the limit of memory is too small.
     """
     path = os.path.realpath(root)
     token, problem, lock = uuid.uuid4().hex, "", None
@@ -148,20 +148,20 @@ def _part(root: str, count: int, rank: int) -> str:
 
 
 def _prepared(path: str, token: str) -> Lock:
-    """Make the directory, or look at the one that is there, and keep others out of it.
+    """Make the directory, or check the existing one, and lock it.
 
     Raises:
         UsageError: it cannot be used.
     """
     try:
         if not os.path.isdir(path):
-            os.mkdir(path)  # one alone: a path that was mistyped makes none
+            os.mkdir(path)  # only one level: a mistyped path makes no folders
         known = (GROUP, NEW, TOKEN, LOCK)
         others = [name for name in os.listdir(path) if not FOLDER.fullmatch(name) and name not in known]
         if others:
             raise UsageError(
-                f"--checkpoint {path} is no checkpoint of ranks, and not empty ({min(others)!r} is there); it was left "
-                "as it was: give an empty directory, or one that does not exist yet"
+                f"--checkpoint {path} is not a checkpoint of ranks, and not empty (it has {min(others)!r}); it was "
+                "left as it was: give an empty directory, or one that does not exist yet"
             )
         lock = Lock(path)
         try:
@@ -184,7 +184,7 @@ def _token(path: str) -> str:
 
 
 def _group(root: str) -> int:
-    """How many ranks the checkpoint is of; 0 if there is none.
+    """The number of ranks of the checkpoint; 0 if the directory has no checkpoint.
 
     Raises:
         UsageError: the file is damaged, or cannot be read.

@@ -3,8 +3,8 @@
 *Theory of operation.* The launcher gives each process its rank and an address in the environment; from these the
 process group is made, with gloo, which needs no GPU. A note is JSON in a frame of fixed size, and a longer one takes a
 second collective; states are words, which gloo takes as int64, in pieces. No rank sends code or pickles. Each
-collective has the timeout of the group: a rank that is gone is noticed at once where its machine closes its
-connections, and else when the timeout is over; both are `RankLost`.
+collective has the timeout of the group. A lost rank is noticed at once if its machine closes its connections, and
+otherwise when the timeout is over. Both raise `RankLost`.
 
 A signal sets a flag, which the search reads once a round. The launcher gets the signal too, and kills its processes
 half a minute later; a second signal makes no difference.
@@ -30,20 +30,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trystate import __version__
 from trystate.model.checker.explicit.packing import Keys
 from trystate.model.checker.explicit.ranks import RANKS_MAX, RankLost, Ranks
 from trystate.model.errors import UnavailableError, UsageError
+from trystate.version import __version__
 
-INCOMPLETE = 3  # the exit code of the command: that of `Exit`
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # in the environment
+INCOMPLETE = 3  # the exit code of the command: `Exit.INCOMPLETE`
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # variables of the environment
 FRAME = 1 << 10  # bytes of each rank's note that are sent at once; a longer one is sent whole afterwards
 NOTE_BYTES_MAX = 1 << 28
-PIECE_KEYS = 1 << 20  # of all ranks together, in memory at a time
+PIECE_KEYS = 1 << 20  # keys of all ranks together that are in memory at a time
 TIMEOUT_SECONDS = 300.0  # the longest step of a rank that the others wait for is a merge of its states: seconds
-TIMEOUT_SECONDS_MAX = 1e6  # twelve days: a rank that is gone is to be noticed
-EXIT_SECONDS = 20  # for a process that has lost a rank
-MEET_SECONDS = 0.02  # between two looks at the store, before the ranks know each other
+TIMEOUT_SECONDS_MAX = 1e6  # twelve days: a lost rank must be noticed some time
+EXIT_SECONDS = 20  # limit for the exit of a process that has lost a rank
+MEET_SECONDS = 0.02  # polling interval of the store until the ranks are connected
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -58,7 +58,7 @@ class TorchRanks(Ranks):
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
         self._seconds = seconds
         self.stopped_by = ""  # the name of the signal that came first
-        self.sent_bytes = 0  # of states
+        self.sent_bytes = 0  # bytes of states sent
 
     def stop_reason(self) -> str:
         return f"stopped by {self.stopped_by}" if self.stopped_by else ""
@@ -119,7 +119,7 @@ class TorchRanks(Ranks):
             yield
         except RuntimeError as error:
             raise RankLost(
-                f"rank {self.rank} of {self.count} has lost another rank, which is gone or gave no answer for "
+                f"rank {self.rank} of {self.count} has lost another rank, which has ended or did not answer for "
                 f"{self._seconds:g} s ({_first_line(error)})"
             ) from None
 
@@ -129,7 +129,7 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     """The group of the processes that a launcher has started, while the block runs.
 
     Args:
-        seconds: that a rank waits for the others, at each step.
+        seconds: the longest wait of a rank for the others, at each step.
 
     Raises:
         UsageError: no launcher has started this process, or too many processes; or too many seconds.
@@ -139,7 +139,7 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
     missing = [name for name in NEEDED if not os.environ.get(name)]
     if missing:
         raise UsageError(
-            f"the environment has no {', '.join(missing)}: start this command on several ranks, as "
+            f"the environment has no {', '.join(missing)}: start this command on several ranks, such as "
             "`torchrun --nproc-per-node 2 -m trystate search SYSTEM`, or search in one process with `trystate verify`"
         )
     count = _number("WORLD_SIZE", 1, RANKS_MAX)
@@ -178,19 +178,19 @@ def _number(name: str, low: int, high: int) -> int:
     """The value of a variable that the launcher has put into the environment.
 
     Raises:
-        UsageError: it is no number from `low` to `high`.
+        UsageError: it is not a number from `low` to `high`.
     """
     text = os.environ[name]
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
-        raise UsageError(f"{name} is {text!r} in the environment, where a launcher puts {low} to {high:,}")
+        raise UsageError(f"{name} is {text!r} in the environment; a launcher sets {low} to {high:,}")
     return int(text)
 
 
 def ranks_of_this_host() -> int:
-    """How many ranks share the memory of this host, as the launcher says.
+    """The number of ranks that share the memory of this host, from the launcher's environment.
 
     Raises:
-        UsageError: it says something else.
+        UsageError: the variable has an invalid value.
     """
     return _number("LOCAL_WORLD_SIZE", 1, RANKS_MAX) if os.environ.get("LOCAL_WORLD_SIZE") else 1
 
@@ -208,10 +208,10 @@ def _meet(seconds: float) -> None:
 
 
 def _within(seconds: float, do: Callable[[], None]) -> None:
-    """Do it in so many seconds: gloo waits without a limit for a rank that has gone before it was connected.
+    """Run `do` for at most `seconds`: gloo waits without a limit for a rank that ended before it was connected.
 
     Raises:
-        RuntimeError: it has failed, or takes longer; then a thread of its own still waits.
+        RuntimeError: `do` has failed, or takes longer; then its own thread still waits.
     """
     failed: list[Exception] = []
 
@@ -228,7 +228,7 @@ def _within(seconds: float, do: Callable[[], None]) -> None:
         raise RuntimeError(_first_line(failed[0])) from failed[0]
     if thread.is_alive():
         atexit.register(_leave, thread)
-        raise RuntimeError("not all of them are connected")
+        raise RuntimeError("not all ranks are connected")
 
 
 def _leave(waiting: threading.Thread) -> None:
@@ -242,8 +242,8 @@ def _leave(waiting: threading.Thread) -> None:
 def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
     """A prefix for the keys of these processes, which no earlier ones have used.
 
-    torchrun starts its processes again with the same store, which has the addresses of those that are gone. Each rank
-    writes a name of its own; the first rank collects them until all have seen theirs in one collection.
+    torchrun starts its processes again with the same store, which still has the addresses of the earlier processes.
+    Each rank writes its own name; the first rank collects them until all ranks have seen theirs in one collection.
 
     Raises:
         RuntimeError: not all ranks came in time.
@@ -270,7 +270,7 @@ def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
                     break
         time.sleep(MEET_SECONDS)
     else:
-        raise RuntimeError("some ranks did not come")
+        raise RuntimeError("some ranks did not start")
     return f"{place}/{uuid.uuid5(uuid.NAMESPACE_OID, names)}"
 
 
@@ -279,8 +279,8 @@ def _refuse_others(ranks: Ranks) -> None:
     for rank, theirs in enumerate(ranks.told(mine)):
         if theirs != mine:
             raise UsageError(
-                f"rank {rank} is {', '.join(theirs)}, and rank {ranks.rank} is {', '.join(mine)}: install one release "
-                "on all hosts, of one kind"
+                f"rank {rank} is {', '.join(theirs)}, but rank {ranks.rank} is {', '.join(mine)}: install one release "
+                "on all hosts, and use hosts of one byte order"
             )
 
 

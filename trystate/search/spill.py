@@ -1,9 +1,9 @@
-"""Keeps the states of a search in a directory, so that it needs little memory, and goes on after it was stopped.
+"""Keeps the states of a search in a directory: the search needs little memory, and resumes after it was stopped.
 
-*Theory of operation.* `Spill` is the storage of one search at a time (`model/checker/explicit/storage`), on the files
-of `checkpoint`. A file has one run, or a few small levels one after the other. A search saves every `SAVE_SECONDS`, and
-when it ends for any reason; a search that is killed loses the work since its last save. The directory is locked from
-the beginning of the search until `close`.
+*Theory of operation.* `Spill` implements `Storage` (`model/checker/explicit/storage`) with the files of `checkpoint`.
+It serves one search at a time. A file has one run, or a few small levels one after the other. A search saves every
+`SAVE_SECONDS`, and when it ends for any reason. A search that is killed loses the work since its last save. The
+directory is locked from the beginning of the search until `close`.
 """
 
 from __future__ import annotations
@@ -11,45 +11,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from trystate import __version__
 from trystate.impl.host.disk import Disk
 from trystate.model.checker.explicit.packing import Keys, Layout
-from trystate.model.checker.explicit.ranks import Ranks
 from trystate.model.checker.explicit.storage import Run, Saved, Storage
 from trystate.model.checker.explicit.watch_evaluation import Find
 from trystate.model.checker.kernel import Limits, Move, WatchKey, WatchKind
 from trystate.model.errors import UsageError
+from trystate.version import __version__
 
 from .checkpoint import Directory, Entry, KeysFile
 
-SAVE_SECONDS = 20.0  # of work that may be lost, and a level more
+SAVE_SECONDS = 20.0  # a killed search loses at most this much work, and a level more
 PROGRAM_BYTES = 256 << 20  # resident without any state: this program, a compiled system, the successors of some chunks
 MEMORY_BYTES_MIN = 2 * PROGRAM_BYTES
 
 
-def spilling(
-    path: str | os.PathLike[str] | None, limits: Limits, ranks: Ranks | None = None
-) -> AbstractContextManager[Storage | None]:
-    """The storage of a search with these limits in the directory `path`, or a rank's part of it; None without a path.
-
-    Raises:
-        UsageError: the limit of memory is too small; as `rank_storage.opened`.
-    """
-    if path is None:
-        return nullcontext()
-    if ranks is not None:
-        from .rank_storage import opened
-
-        return opened(path, ranks, limits)
-    return Spill(os.fspath(path), bytes_for_states(path, limits))
-
-
 def bytes_for_states(path: str | os.PathLike[str], limits: Limits) -> int:
-    """The memory that a search with these limits has for states, where it keeps others in `path`.
+    """The memory that a search with these limits has for states if it keeps others in `path`.
 
     Raises:
         UsageError: the limit of memory is too small.
@@ -74,7 +55,7 @@ class FileRun(Run):
 
 
 class Spill(Storage):
-    """A storage in the directory `path`, which is made if there is none.
+    """A storage in the directory `path`, which is made if it does not exist.
 
     Args:
         path: on a disk that has room: for the states of protocols, about a byte each.
@@ -96,7 +77,7 @@ class Spill(Storage):
         self.close()
 
     def close(self) -> None:
-        """Let another search have the directory."""
+        """Release the directory for other searches."""
         if self._directory is not None:
             self._directory.close()
             self._directory = None

@@ -1,7 +1,8 @@
-"""Tokens of clients at a barrier, so that a client counts once though it comes again on another connection.
+"""Tokens of clients at a barrier. With its token a client that arrives again on another connection counts once.
 
-Rule: a token is random, and of one call. If that call raised, the server may hold the token on a connection that it
-takes for alive, so the next call at the same barrier has it, and the server moves it. No two calls have one at a time.
+Rule: a token is random and belongs to one call. If that call raised, the server may still hold the token on a
+connection that it considers alive. The next call at the same barrier therefore uses the same token, and the server
+moves it to the new connection. Two calls never use one token at the same time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 from ..wire import TOKEN_BYTES
 
-LEFT_MAX = 1024  # beyond it a call that raised counts until the server finds its connection dead
+LEFT_MAX = 1024  # most tokens; then the oldest is dropped, and its call counts while its connection lives
 
 
 class BarrierTokens:
@@ -26,11 +27,11 @@ class BarrierTokens:
 
     @contextmanager
     def held(self, name: bytes) -> Iterator[bytes]:
-        """The token of one call at the barrier of that name."""
+        """The token of one call at the barrier `name`."""
         token = self._left_at(name) or secrets.token_bytes(TOKEN_BYTES)
         try:
             yield token
-        except BaseException:  # also where nothing was asked: the token may be of an earlier call
+        except BaseException:  # also if nothing was sent: the token may come from an earlier call
             with self._lock:
                 self._left.append((name, token))
             raise

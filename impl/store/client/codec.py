@@ -1,8 +1,8 @@
 """The client's half of the protocol: requests as bytes, replies as generators. Owns no socket, no clock, no lock.
 
-Rule: a reply is a generator that yields how many bytes it needs next, is sent exactly those, and returns the result;
-every length that the server announces is checked before it is asked for. Names are wire names: a user's key travels
-as "/" and the key, the worker counter `init/` bare.
+Rule: a reply is a generator. It yields the number of bytes it needs next, receives exactly those bytes, and returns the
+result. Every length that the server announces is checked before those bytes are requested. Names are wire names: a
+user's key is sent with "/" before it, the worker counter `init/` without.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...host.secret import NONCE_BYTES, client_proof
+from ..contents.watching import Changed
 from ..operations import Field, Request, Result
 from ..wire import I64, IDENTITY_BYTES, KEPT, MAGIC, PROBE_KEY, SECRET, U32, U64, VERSION, blob, blobs, counted
 
@@ -21,18 +22,18 @@ T = TypeVar("T")
 Reply = Generator[int, bytes, T]
 
 PING_NONCE = 0x54525953
-# A peer that is no store announces lengths like 1.3 TB (pytorch issue 129367); torch's legacy server has no limit.
+# A peer that is not a store announces lengths like 1.3 TB (pytorch issue 129367). torch's legacy server has no limit.
 BLOB_BYTES_MAX = 1 << 30
 BLOBS_MAX = 1 << 26
-PROOF_BYTES = 32  # of HMAC-SHA256
-TEXT_BYTES_MAX = 1 << 16  # of a refusal, which may quote some of a request
+PROOF_BYTES = 32  # the size of an HMAC-SHA256
+TEXT_BYTES_MAX = 1 << 16  # the text of a refusal, which may quote a part of the request
 
 _OP_SIZE = struct.Struct("<BQ")
 _OP_ONE_KEY = struct.Struct("<BQQ")
 
 
 class Garbled(Exception):
-    """The peer's bytes are no reply of this protocol."""
+    """The peer's bytes are not a reply of this protocol."""
 
 
 class Refusal(Exception):
@@ -43,32 +44,23 @@ class Refusal(Exception):
         self.status, self.text = status, text
 
 
-class Terms(NamedTuple):
-    """The answer to HELLO, from a server that knows the extensions."""
+class ServerTerms(NamedTuple):
+    """The answer to HELLO from a server that has the extensions."""
 
     secret_required: bool
     nonce: bytes
     key_bytes: int
     value_bytes: int
     keys_in_request: int
-    identity: bytes  # of its contents
-    kept: bool = False  # across restarts of the server
-
-
-class Told(NamedTuple):
-    """A watched key's change, as it came."""
-
-    change: Change
-    name: bytes
-    old: bytes | None
-    new: bytes | None
+    identity: bytes  # identifies the server's contents
+    kept: bool = False  # the contents are kept across restarts of the server
 
 
 def undecoded(data: bytes) -> None:
-    """The decoder of a reply that is never small."""
+    """The decoder of a reply that is never small: it decodes nothing."""
 
 
-# Requests. `op` is a Query or an Extension: where both know an operation, its body is the same.
+# Requests. `op` is a Query or an Extension. If both have an operation, its body is the same.
 
 
 def bare(op: int) -> bytes:
@@ -89,9 +81,9 @@ def many(op: int, names: Sequence[bytes]) -> bytes:
 
 
 def encoder(request: Request) -> Callable[[Sequence[Any]], bytes]:
-    """How to write a request; the fields are those of its body, maybe with more behind them."""
+    """A function that encodes a request from the fields of its body. Further fields are ignored."""
     head, packs = bare(request.number), [_PACK[field] for field in request.body]
-    if len(packs) == 2:  # as often: sooner done than by a loop
+    if len(packs) == 2:  # the common case, faster without a loop
         first, second = packs
         return lambda fields: head + first(fields[0]) + second(fields[1])
     return lambda fields: head + b"".join([pack(value) for pack, value in zip(packs, fields, strict=False)])
@@ -131,15 +123,15 @@ def number() -> Reply[int]:
 def a_blob(most: int = BLOB_BYTES_MAX) -> Reply[bytes]:
     size = int.from_bytes((yield 8), "little")
     if size > most:
-        raise Garbled(f"it announced a value of {size} bytes; more than {most} are not believed")
+        raise Garbled(f"it announced a value of {size} bytes, but the limit is {most}")
     return (yield size) if size else b""
 
 
 def exactly(size: int) -> Reply[bytes]:
-    """A blob of just so many bytes, from a peer that has proved nothing yet."""
+    """A blob of exactly `size` bytes, from a peer that has not proved the secret yet."""
     data = yield from a_blob(size)
     if len(data) != size:
-        raise Garbled(f"it sent {len(data)} bytes where {size} are due")
+        raise Garbled(f"it sent {len(data)} bytes instead of {size}")
     return data
 
 
@@ -157,12 +149,12 @@ def some_blobs(count: int) -> Reply[list[bytes]]:
 def counted_blobs() -> Reply[list[bytes]]:
     count = yield from number()
     if not 0 <= count <= BLOBS_MAX:
-        raise Garbled(f"it announced {count} keys; more than {BLOBS_MAX} are not believed")
+        raise Garbled(f"it announced {count} keys, but the limit is {BLOBS_MAX}")
     return (yield from some_blobs(count))
 
 
 def popped() -> Reply[bytes | None]:
-    """QUEUE_POP: the queue's length before it, then the value if there was one."""
+    """QUEUE_POP: the queue's length before the pop, then the value if the queue was not empty."""
     return (yield from a_blob()) if (yield from number()) > 0 else None
 
 
@@ -175,19 +167,19 @@ def pong() -> Reply[None]:
 def ready() -> Reply[bool]:
     answer = yield from byte()
     if answer > 1:
-        raise Garbled(f"it answered {answer} where 0 or 1 is due")
+        raise Garbled(f"it answered {answer} instead of 0 or 1")
     return answer == 0
 
 
 def ready_blobs(count: int) -> Reply[list[bytes] | None]:
-    """CHECK and MULTI_GET in one write: the values, if all keys are there."""
+    """CHECK and MULTI_GET in one write: the values, if all keys are present."""
     there = yield from ready()
-    values = yield from some_blobs(count)
+    values = yield from some_blobs(count)  # missing keys have empty values, which are read to stay in step
     return values if there else None
 
 
 def greeted() -> Reply[bool]:
-    """Whether the server knows the extensions."""
+    """Whether the server has the extensions."""
     yield from pong()
     return (yield from ready())
 
@@ -203,7 +195,7 @@ def accepted() -> Reply[None]:
 
 
 def refused(status: int) -> Reply[None]:
-    """Read the rest of an answer whose status is not OK: raises Refusal with the server's text."""
+    """Read the rest of an answer whose status is not OK. Raises Refusal with the server's text."""
     if status == Status.TIMED_OUT:
         raise Refusal(Status.TIMED_OUT, "")
     try:
@@ -239,7 +231,7 @@ def in_time(answer: Callable[[], Reply[T]]) -> Callable[[], Reply[T | None]]:
 
 
 def done() -> Reply[Literal[True]]:
-    """The result of what has none: that it happened."""
+    """The result of an operation that returns nothing: True, once it was done."""
     yield from ()
     return True
 
@@ -249,39 +241,34 @@ def flag() -> Reply[bool]:
 
 
 def optional_blob() -> Reply[bytes | None]:
-    """u8 whether there is one, then the blob (empty if not)."""
+    """A u8 that is 0 if the blob is absent, then the blob (empty if absent)."""
     there = yield from flag()
     data = yield from a_blob()
     return data if there else None
 
 
-def terms() -> Reply[Terms]:
+def terms() -> Reply[ServerTerms]:
     yield from accepted()
     flags = yield from byte()
     nonce = yield from exactly(NONCE_BYTES)
     key_bytes, value_bytes, keys = struct.unpack("<QQQ", (yield 24))
     identity = yield from exactly(IDENTITY_BYTES)
-    return Terms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, bool(flags & KEPT))
+    return ServerTerms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, bool(flags & KEPT))
 
 
-def told() -> Reply[Told]:
+def told() -> Reply[Changed]:
     """Read the rest of a message with the status EVENT."""
     change = yield from byte()
     name = yield from a_blob()
     old = yield from optional_blob()
     new = yield from optional_blob()
     try:
-        return Told(Change(change), name, old, new)
+        return Changed(name, Change(change), old, new)
     except ValueError:
         raise Garbled(f"it sent an event of the unknown kind {change}") from None
 
 
-def values_in_time(count: int) -> Callable[[], Reply[list[bytes] | None]]:
-    """How to read the values that our server answers with to a request that waits for so many keys."""
-    return in_time(lambda: some_blobs(count))
-
-
-# How to read a result as torch's server sends it; as ours does, after a status; and if it may also be late.
+# Readers of a result: as torch's server sends it; as our server does, after a status; and with a possible time-out.
 RESULTS: dict[Result, Callable[[], Reply[Any]]] = {
     Result.NOTHING: done,
     Result.READY: ready,
@@ -296,8 +283,8 @@ GRANTED = {result: granted(read) for result, read in RESULTS.items()}
 IN_TIME = {result: in_time(read) for result, read in RESULTS.items()}
 
 
-# The usual small replies at first sight: the result, or None for the generator to read them in full. A generator
-# takes 2 us, a fifth of the whole round trip to a server on the same machine; one of these takes 0.3 us.
+# Direct decoders of the usual small replies. Each returns the result, or None if the generator has to read the reply.
+# A generator takes 2 us, a fifth of the whole round trip to a server on the same machine. One of these takes 0.3 us.
 
 
 def decode_done(data: bytes) -> Literal[True] | None:
@@ -323,12 +310,12 @@ def decode_blob(data: bytes) -> bytes | None:
 
 
 def decode_blobs(data: bytes) -> list[bytes] | None:
-    """Of a request about one key."""
+    """The values of a request about one key."""
     value = decode_blob(data)
     return None if value is None else [value]
 
 
-# By the form of a result that our server sends after its status.
+# The decoder for each form of a result that our server sends after its status.
 DECODERS: dict[Result, Callable[[bytes], Any]] = {
     Result.NOTHING: decode_done,
     Result.FLAG: decode_flag,

@@ -1,10 +1,10 @@
 """One connection of a client: a socket on which one request at a time is sent and its reply is read.
 
-Theory of operation. One thread at a time uses a connection; `hang_up` alone is for any thread. A request is sent, and
-its reply is read by a generator of `codec` that asks for bytes until the reply is whole (`read`). A connection is *in
-step* when no byte is left over then: only then may another request follow.
+Theory of operation. One thread at a time uses a connection. Only `hang_up` may be called by any thread. After a request
+is sent, a generator of `codec` requests bytes until the reply is complete (`read`). A connection is *in step* if no
+byte is left over then. Only then may another request follow.
 
-Rule: nothing here waits longer than it is told; any error leaves the connection unusable, except a `Refusal`,
+Rule: no method waits longer than its arguments allow. Any error leaves the connection unusable, except a `Refusal`,
 after which it is in step.
 """
 
@@ -26,9 +26,9 @@ from .codec import CANCEL_WAIT, Reply, byte, undecoded
 T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16
 RECEIVE_BYTES_MAX = 1 << 20
-FIRST_POLL_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
-SMALL_REQUEST_BYTES = 1 << 12  # always fits into the socket's buffer: nothing else is in there
-LONGEST_SECONDS = 2_000_000.0  # of it: poll(2) takes an int of ms, and more would wrap around
+FIRST_POLL_MS = 10  # an answer is expected within this time; a shorter timeout is not kept more exactly
+SMALL_REQUEST_BYTES = 1 << 12  # always fits into the socket's buffer, which is empty before a request
+LONGEST_SECONDS = 2_000_000.0  # the longest timeout of the socket: poll(2) takes an int of ms, and more would wrap
 
 
 class HungUp(Exception):
@@ -50,7 +50,8 @@ class Connection:
             self._socket.settimeout(_allowed(seconds))
             self._socket.connect(where)
             if self._socket.getsockname() == self._socket.getpeername():
-                # TCP connects a socket to itself if the port that it is given is the one where nobody listens.
+                # No process listens on the port, and the kernel chose the same port for this socket. TCP then connects
+                # the socket to itself.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -59,12 +60,12 @@ class Connection:
             raise
         self._buffer, self._at = b"", 0
         self._seconds = -1.0  # the socket's timeout: changing it costs a system call
-        # For who writes and reads past the socket's object, which would wait before either (see `fast_path`).
+        # Direct reads and writes use it: the socket's object would wait before each of them (see `fast_path`).
         self.fd = self._socket.fileno()
         if self.CAN_POLL:
             poll = select.poll()
             poll.register(self.fd, select.POLLIN)
-            self.answered: Callable[[int], object] = poll.poll  # within so many ms
+            self.answered: Callable[[int], object] = poll.poll  # the argument is in ms
 
     def ask(
         self,
@@ -73,14 +74,14 @@ class Connection:
         seconds: float,
         decode: Callable[[bytes], T | None] = undecoded,
     ) -> T:
-        """Send, and return the whole reply, a byte at least, within so many seconds; `decode` may know it at sight.
+        """Send a request and return its whole reply within `seconds`. `decode` may decode a small reply directly.
 
         Raises TimeoutError, HungUp, Garbled, Refusal, OSError.
         """
         deadline = monotonic() + seconds
         data = None
         if self.CAN_POLL and len(request) <= SMALL_REQUEST_BYTES and seconds > 0:
-            # Past the socket's object, which would wait before the write as well: a system call less.
+            # Not with the socket's object, which would also wait before the write. This saves a system call.
             sent = os.write(self.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
                 self.send(request[sent:], seconds)
@@ -102,9 +103,9 @@ class Connection:
         return self.read(reply(), deadline)
 
     def ask_or_cancel(self, request: bytes, seconds: float, grace_seconds: float) -> bool:
-        """Send a WAIT or BARRIER of torch's protocol; whether it was satisfied in time, else it is withdrawn.
+        """Send a WAIT or BARRIER of torch's protocol. Returns whether it was satisfied in time; else it is withdrawn.
 
-        With no time at all it is withdrawn in the same write. `grace_seconds`: for the answer to that.
+        If `seconds` is 0 it is withdrawn in the same write. `grace_seconds` is the time for the answer to that.
         """
         if not seconds:
             cancelled = self.ask(request + CANCEL_WAIT, byte, grace_seconds)
@@ -114,12 +115,14 @@ class Connection:
                 return True
             except TimeoutError:
                 cancelled = self.ask(CANCEL_WAIT, byte, grace_seconds)
-        if not cancelled:  # TCPStore.cpp: it was satisfied meanwhile, and the answer to the cancellation follows
+        if not cancelled:
+            # TCPStore.cpp: the wait was satisfied before CANCEL_WAIT arrived. This byte was the answer to the wait, and
+            # the answer to the cancellation follows.
             self.read(byte(), monotonic() + grace_seconds)
         return not cancelled
 
     def finish(self, data: bytes | None, reply: Callable[[], Reply[T]], seconds: float) -> T:
-        """The rest of a reply that begins with `data`; b"" is the end of the stream."""
+        """Read the rest of a reply that begins with `data`; b"" is the end of the stream."""
         if data == b"":
             raise HungUp
         self._buffer, self._at = data or b"", 0
@@ -130,7 +133,7 @@ class Connection:
         self._socket.sendall(request)
 
     def read(self, reply: Reply[T], deadline: float | None) -> T:
-        """The next reply; without a deadline each piece of it may take as long as the last `ask` or `send` said."""
+        """Read the next reply. Without a deadline each piece may take as long as the last `ask` or `send` allowed."""
         try:
             need = next(reply)
             while True:
@@ -147,21 +150,21 @@ class Connection:
 
     @property
     def in_step(self) -> bool:
-        """Whether nothing is left over that nobody asked for."""
+        """Whether no unread byte is left over after the last reply."""
         return self._at == len(self._buffer)
 
     @property
     def stale(self) -> bool:
-        """Whether the peer of an idle connection is gone, as far as this host knows."""
+        """Whether the peer of an idle connection has closed it, as far as this host can see."""
         return self.CAN_POLL and bool(self.answered(0))
 
     def hang_up(self) -> None:
-        """Wake whoever is blocked on it, in any thread."""
+        """Wake a thread that is blocked on the connection. Any thread may call this."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # without a socket there was none to be had
+        with contextlib.suppress(AttributeError):  # the constructor could not make a socket
             self.close()
 
     def close(self) -> None:
@@ -169,7 +172,7 @@ class Connection:
         self._socket.close()
 
     def _fetch(self, need: int, deadline: float | None) -> bytes:
-        """The next bytes, of which too few are here."""
+        """The next `need` bytes, if the buffer has fewer."""
         whole = bytearray(memoryview(self._buffer)[self._at :])
         while len(whole) < need:
             if deadline is not None:
@@ -182,14 +185,14 @@ class Connection:
         return bytes(memoryview(whole)[:need])
 
     def _receive(self, size: int, deadline: float | None) -> bytes:
-        """The bytes that have arrived, as soon as there are any."""
+        """The bytes that have arrived. Waits until at least one has."""
         while True:
             try:
                 return self._socket.recv(size)
             except TimeoutError:
                 if deadline is None:
                     raise
-                self._allow(deadline - monotonic())  # more than LONGEST_SECONDS are waited for in pieces
+                self._allow(deadline - monotonic())  # a wait of more than LONGEST_SECONDS is done in pieces
 
     def _allow(self, seconds: float) -> None:
         if seconds <= 0:

@@ -1,17 +1,16 @@
-"""Short ways for a training job's commonest operations, on an idle connection to a server of ours that answers at once.
+"""Fast paths for the most common operations of a job, on an idle connection to our server that answers at once.
 
-Most methods are compiled from the specification of their operation (`_fast_path`), once, when this is imported; `get`
-has a timeout and `check` a list, and are written out.
+Most methods are compiled from the specification of their operation (`_fast_path`), once, when this module is imported.
+`get` has a timeout and `check` takes a list, so these two are written by hand.
 
-Rule: each method is only a shorter path to its namesake in `Store`, and calls that one for any unusual case before
-anything is sent: no idle connection, a wrong or large argument, torch's server. An unusual case afterwards is finished
-by the connection and the client as always.
+Rule: each method is only a shorter path to the method of the same name in `Store`. It calls that method for any unusual
+case before anything is sent: no idle connection, a wrong or large argument, torch's server. If a case turns out unusual
+later, the connection and the client finish it as usual.
 
-On one machine torch's client and server take hardly longer for a round trip than Python does for one write and one
-read, so there are no frames to spare here. There are three system calls, where a socket with a timeout makes four. The
-kernel's own timeout (SO_RCVTIMEO) would save one more, but it begins anew with each signal, so that a frozen server
-could hold a caller for ever. There is no clock, no generator, no lock; the store's timeout is read only by who needs
-it.
+On one machine a round trip of torch's client and server takes hardly longer than one write and one read in Python, so
+every Python call counts here. This makes three system calls; a socket with a timeout makes four. The kernel's own
+timeout (SO_RCVTIMEO) would save one more, but it starts again at each signal, so a frozen server could hold a caller
+forever. This uses no clock, no generator and no lock, and reads the store's timeout only if the operation needs it.
 """
 
 from __future__ import annotations
@@ -38,16 +37,17 @@ from ..operations import Add, Append, CompareSet, DeleteKey, Field, Get, Operati
 from ..wire import I64, U64
 from . import codec
 from .calls import answer_seconds, server_ms
-from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, Call, Client, Kind
+from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, CallText, Client, Kind
 from .codec import Reply
 from .connection import FIRST_POLL_MS, SMALL_REQUEST_BYTES, Connection
 
 T = TypeVar("T")
 
-AGAIN_SECONDS = FIRST_POLL_MS / 1000  # a read that lost its server sooner is asked again, if the store is kept
-REPLY_BYTES = 4096  # read at first; to get a larger buffer takes longer
+# If the connection is lost within this time, a read is repeated (only if the server keeps its store).
+AGAIN_SECONDS = FIRST_POLL_MS / 1000
+REPLY_BYTES = 4096  # the size of the first read; to allocate a larger buffer takes longer
 
-_CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.do`
+_CHECK = bytes([Query.CHECK]) + U64.pack(1)  # `ExtendedCalls.do` gives the reason for torch's request
 _GET = struct.Struct("<BqQ")
 
 _VALUE = codec.in_time(codec.a_blob)
@@ -69,13 +69,13 @@ _NO_CONNECTIONS: deque[Connection] = deque()
 
 
 class FastPaths(Store):
-    """The fast paths; a subclass calls `_use_fast_paths` when it knows its server."""
+    """The fast paths. A subclass calls `_use_fast_paths` after it has connected to its server."""
 
     _client: Client
     _idle = _NO_CONNECTIONS  # without a connection there is no fast path
     _kept = False  # the server's store is kept across its restarts
-    _request_bytes_max = 0  # of a request that is within every limit, and is sent at once
-    _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout, and how a request with it begins
+    _request_bytes_max = 0  # the largest request that is within every limit and is sent at once
+    _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout and the first bytes of a request with it
 
     def _use_fast_paths(self) -> None:
         terms = self._client.terms
@@ -84,7 +84,7 @@ class FastPaths(Store):
             self._request_bytes_max = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
 
     def _timeout_seconds(self, operation: str) -> float:
-        """The store's timeout in seconds, as C++ or Python has set it last."""
+        """The store's timeout in seconds, last set by C++ or Python."""
         raise NotImplementedError
 
     def get(self, key: str) -> bytes:
@@ -96,7 +96,7 @@ class FastPaths(Store):
         began = monotonic() if self._kept else 0.0
         try:
             value = self._ask("get", head, key, b"", codec.decode_blob, _VALUE)
-        except ConnectionLost:
+        except ConnectionLost:  # a server whose store is kept is waited for, in the rest of the time
             if not self._client.comes_back(deadline := began + self._timeout_seconds("get")):
                 raise
             values = self._await(Get([key.encode()]), max(deadline - monotonic(), 0.001))
@@ -120,7 +120,7 @@ class FastPaths(Store):
         decode: Callable[[bytes], T | None],
         reply: Callable[[], Reply[T]],
     ) -> T | Literal[_Unsent.UNSENT]:
-        """Send `head`, a key and `tail`, and return the reply, which `decode` may know at sight."""
+        """Send `head`, a key and `tail`, and return the reply. `decode` may decode a small reply directly."""
         try:
             name = key.encode()
             request = head + _pack_name_size(len(name) + 1, 0x2F) + name + tail
@@ -132,7 +132,7 @@ class FastPaths(Store):
         client, data, result = self._client, None, None
         if self._kept and connection.stale:
             client.give(connection)
-            return UNSENT  # the long way connects anew
+            return UNSENT  # the method of `Store` connects again
         began = monotonic() if self._kept else 0.0
         try:
             sent = _write(connection.fd, request)
@@ -146,7 +146,7 @@ class FastPaths(Store):
                 within = answer_seconds(seconds) if operation == "get" else seconds or LOOK_SECONDS
                 result = connection.finish(data, reply, within if data else within - FIRST_POLL_MS / 1000)
         except BaseException as error:
-            call = Call(operation, (b"/" + name,), self._within(), operation not in _READS)
+            call = CallText(operation, (b"/" + name,), self._within(), operation not in _READS)
             raised = client.after(connection, call, error)
             if (
                 self._kept
@@ -154,23 +154,25 @@ class FastPaths(Store):
                 and isinstance(raised, ConnectionLost)
                 and monotonic() - began < AGAIN_SECONDS
             ):
-                return UNSENT  # it takes no longer than it may
+                # A server whose store is kept was restarted while it was idle. Hardly any time has passed, so the
+                # method of `Store` may repeat the read with the whole timeout.
+                return UNSENT
             raise raised from None
         if not usual:
             client.give(connection)
             return result
-        # Past the `try`: from here on the connection is another thread's, and no exception (Ctrl-C) may close it.
+        # After the `try`: from here on another thread may use the connection. An exception (Ctrl-C) must not close it.
         client.idle.append(connection)
         if client.closed or client.wanting or len(client.idle) > IDLE_CONNECTIONS_MAX:
             client.tidy()
         return result
 
     def _within(self) -> float:
-        """`_timeout_seconds`, when it is too late to refuse a negative one, which C++ may have set: then none."""
+        """The store's timeout in seconds. A negative one (C++ may set it) counts as 0: the request is sent already."""
         return min(max(_timeout(self).total_seconds(), 0.0), threading.TIMEOUT_MAX)
 
 
-# The fast paths that follow from a specification: a key, then values or a number; a reply that is known at sight.
+# The fast paths that follow from a specification: a key, then values or a number, and a reply with a direct decoder.
 COMPILED: tuple[type[Operation[Any]], ...] = (Set, Append, Add, CompareSet, DeleteKey, QueuePush, QueueLen)
 
 _SOURCE = """

@@ -1,6 +1,6 @@
-"""Starting up: the server that a master brings along, and counting until all workers are there.
+"""The start of a TCPStore: a master starts its server, and the workers are counted until all have connected.
 
-Rule: the constructor's timeout covers all of it; nothing is left running when it fails.
+Rule: the constructor's timeout covers all of this. After a failure no process and no thread is left running.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ..tcp_server import TCPStoreServer
 from ..wire import COUNTER_KEY
 from . import codec
 from .calls import GRACE_SECONDS
-from .client import Call, Client, Kind
+from .client import CallText, Client, Kind
 from .codec import Garbled
 from .connection import Connection, HungUp
 
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 EVERYWHERE = ("0.0.0.0", "::")
-POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.1  # torch's own master asks every 10 ms
+POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.1  # torch's own master polls every 10 ms
 
 
 @dataclass(frozen=True, slots=True)
 class MasterOptions:
-    """The server that a master wants. `bind_host` and `limits`: None for whatever there is."""
+    """The server that a master wants. `None` for `bind_host` or `limits` accepts any."""
 
     host: str
     port: int
@@ -50,17 +50,17 @@ class MasterOptions:
 @dataclass(slots=True)
 class _Shared:
     server: TCPStoreServer
-    options: MasterOptions  # of whoever started it
+    options: MasterOptions  # the options of the master that started it
     users: int
 
 
 _shared: dict[int, _Shared] = {}
-_lock = threading.Lock()  # of the table
-_starting = threading.Lock()  # of a server that others may share: held for as long as it takes to start
+_lock = threading.Lock()  # guards `_shared`
+_starting = threading.Lock()  # held while a server starts that others may share
 
 
 def _in_child() -> None:
-    """Threads that had the locks stayed in the parent."""
+    """Make new locks in the child: the threads that may hold the old ones stayed in the parent."""
     global _lock, _starting
     _lock, _starting = threading.Lock(), threading.Lock()
 
@@ -69,17 +69,20 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def agent_serves(port: int) -> bool:
-    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
+    """Whether the agent of this worker serves on the port.
+
+    torch considers any port the agent's. On another port the job then has no server.
+    """
     return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
 
 
 def begun(
     options: MasterOptions, listen_fd: int | None, shared: bool, deadline: float, seconds: float
 ) -> Master | None:
-    """A master's hold on its server; None if the agent of this worker has the port, and serves there.
+    """A master's hold on its server; None if the agent of this worker has the port and serves there.
 
-    Many scripts make `TCPStore(MASTER_ADDR, MASTER_PORT, world_size, rank == 0)`: under an agent rank 0 finds the port
-    taken by the agent's server, and is a client of it, as with torch's.
+    Many scripts make `TCPStore(MASTER_ADDR, MASTER_PORT, world_size, rank == 0)`. Under an agent rank 0 then finds the
+    port in use by the agent's server and becomes a client of it, as with torch's TCPStore.
     """
     try:
         return Master(options, listen_fd, shared, deadline, seconds)
@@ -90,17 +93,17 @@ def begun(
 
 
 class Master:
-    """A master's hold on its server: its own, or with `multi_tenant` one that this process already has on the port."""
+    """A master's hold on its server: its own server or, with `multi_tenant`, the server of this process on the port."""
 
     def __init__(
         self, options: MasterOptions, listen_fd: int | None, shared: bool, deadline: float, seconds: float
     ) -> None:
-        """Raises AddressRefused, UsageError for another server than is wanted, StoreTimeout that says `seconds`."""
+        """Raises AddressRefused, UsageError (the server has other options), or StoreTimeout, which names `seconds`."""
         if not shared:
             self._held: _Shared | None = _start(options, listen_fd, deadline, seconds)
         elif not _starting.acquire(timeout=max(deadline - monotonic(), 0)):
-            raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s another master of this process still starts its "
-                               "server; raise the timeout")  # fmt: skip
+            raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s another master of this process is still starting "
+                               "its server; raise the timeout")  # fmt: skip
         else:
             try:
                 self._held = _found(options) or _start(options, listen_fd, deadline, seconds)
@@ -112,7 +115,7 @@ class Master:
         self.port = self._held.server.port
 
     def close(self) -> None:
-        """Let go of the server; the last one ends it."""
+        """Release the server. The last release closes it."""
         with _lock:
             held, self._held = self._held, None
             if held is None:
@@ -143,30 +146,30 @@ def _start(options: MasterOptions, listen_fd: int | None, deadline: float, secon
 
 
 def _found(options: MasterOptions) -> _Shared | None:
-    """A server to share, with one user more. Raises UsageError if it is another one than is wanted."""
+    """A server to share, with one more user. Raises UsageError if the server has other options than are wanted."""
     with _lock:
         found = _shared.get(options.port)
         if found is None or not found.server.running:
             return None
         has = found.options
         here = f"the server that this process has on port {options.port}"
-        # A caller that names no bind_host only wants to be served at its host.
+        # A caller without a bind_host only needs a server that listens at its host.
         if options.bound != has.bound and (options.bind_host is not None or has.bound not in EVERYWHERE):
-            raise UsageError(f"{here} listens on {has.bound}, not on {options.bound}; name one address, or take "
+            raise UsageError(f"{here} listens on {has.bound}, not on {options.bound}; give the same address, or "
                              "another port")  # fmt: skip
         if options.limits is not None and options.limits != (has.limits or Limits()):
-            raise UsageError(f"{here} has {has.limits or Limits()}, not {options.limits}; give the same, or take "
+            raise UsageError(f"{here} has {has.limits or Limits()}, not {options.limits}; give the same limits, or "
                              "another port")  # fmt: skip
         if options.secret != has.secret:
             named = {True: "no secret", False: "a secret"}
-            raise UsageError(f"{here} has {named[has.secret is None]}, and {named[options.secret is None]} was given "
-                             "that is not the same; give the same, or take another port")  # fmt: skip
+            raise UsageError(f"{here} has {named[has.secret is None]}, but {named[options.secret is None]} was given, "
+                             "and the two differ; give the same secret, or another port")  # fmt: skip
         found.users += 1
         return found
 
 
 def count_in(client: Client, world_size: int, is_master: bool, deadline: float, seconds: float) -> None:
-    """Add this worker to those who are there; the master waits for all. Raises StoreTimeout, ConnectionLost."""
+    """Count this worker in; the master also waits for all workers. Raises StoreTimeout or ConnectionLost."""
     if client.kind is not Kind.EXTENDED:
         here = _add(client, 1, deadline, seconds)
         pause = POLL_SECONDS
@@ -179,11 +182,12 @@ def count_in(client: Client, world_size: int, is_master: bool, deadline: float, 
     if not is_master:
         _add(client, 1, deadline, seconds)
         return
-    # Watched first: from then on no worker's arrival, nor one's own, goes unheard.
+    # The watch comes first. From then on the master sees the arrival of every worker, its own included.
     connection = client.dedicated(_call(seconds), _left(deadline))
     try:
         connection.ask(codec.keyed(Extension.WATCH, COUNTER_KEY), codec.accepted, _left(deadline))
         here = _add(client, 1, deadline, seconds)
+        # With a timeout of 0 the master does not wait for the others.
         while here < world_size:
             _check_time(client, here, world_size, deadline if seconds else 0.0, seconds)
             here = max(here, _heard(connection, deadline, here))
@@ -196,16 +200,16 @@ def count_in(client: Client, world_size: int, is_master: bool, deadline: float, 
 
 
 def _left(deadline: float) -> float:
-    """For the next round trip; a grace for one that begins as the time ends, so that it is known how many came."""
+    """The time for the next round trip. One that starts as the time ends gets a grace, to report how many arrived."""
     return max(deadline - monotonic(), GRACE_SECONDS)
 
 
-def _call(seconds: float, writes: bool = False) -> Call:
-    return Call("wait_for_workers", (), seconds, writes)
+def _call(seconds: float, writes: bool = False) -> CallText:
+    return CallText("wait_for_workers", (), seconds, writes)
 
 
 def _add(client: Client, amount: int, deadline: float, seconds: float) -> int:
-    """Add to the number of workers; the sum."""
+    """Add to the number of workers, and return the sum."""
     spec = Add.SPEC
     request = spec.ours if client.kind is Kind.EXTENDED else spec.torch
     assert request is not None
@@ -215,18 +219,18 @@ def _add(client: Client, amount: int, deadline: float, seconds: float) -> int:
 
 
 def _heard(connection: Connection, deadline: float, here: int) -> int:
-    """The count after the next arrival; the same as before when the time is over."""
+    """The count after the next arrival; the same count as before if the time is over."""
     try:
         status = connection.read(codec.byte(), deadline)
     except TimeoutError:
         return here
     if status != Status.EVENT:
-        raise Garbled("it sent no event where one is due")
+        raise Garbled("it sent another message than an event")
     return int(connection.read(codec.told(), deadline).new or b"0")
 
 
 def _check_time(client: Client, here: int, world_size: int, deadline: float, seconds: float) -> None:
     if monotonic() >= deadline:
         raise StoreTimeout(f"Timed out after {rounded(seconds)} seconds waiting for clients. {here}/{world_size} "
-                           f"clients joined. ({client.where}) See why the others did not start, whether they reach "
+                           f"clients joined. ({client.where}) See whether the others started, whether they reach "
                            "this address, and whether world_size is right.")  # fmt: skip

@@ -1,8 +1,8 @@
-"""The operations on torch's servers, which know no deadlines, no acknowledgements and no refusals.
+"""The operations on torch's servers, which have no deadlines, no acknowledgements and no refusals.
 
-Rule: an operation that torch's server does in pieces is asked for in one write wherever that makes it one step: CHECK
-and GET, so that no value is returned that nobody set; SET and PING, so that a set that returns has happened. Waiting is
-checked again each second, since these servers do not wake everybody whom they should.
+Rule: an operation that torch's server does in several requests is sent in one write if that makes it one step. CHECK
+and GET are one write, so no value is returned that was never set. SET and PING are one write, so a set that returns
+has happened. A wait checks its keys again each second, since these servers do not wake every waiter that they should.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from ..operations import (
 )
 from . import codec
 from .calls import GRACE_SECONDS
-from .client import LOOK_SECONDS, Call, Client, Kind
+from .client import LOOK_SECONDS, CallText, Client, Kind
 from .connection import Connection
 
 T = TypeVar("T")
 
 BLANKS = b" \t\n\v\f\r"  # skipped by std::stoll
 
-# A compare_set that creates a key wakes nobody on the legacy server; a queue's push may wake the wrong one on libuv.
+# A compare_set that creates a key wakes no waiter on the legacy server. A push may wake the wrong waiter on libuv.
 RECHECK_SECONDS = 1.0
-# After a wait that ended at once for nothing: a value beside the queue that is waited for.
+# The pause after a WAIT that returned at once without a result: the key has a value, but its queue is empty.
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.005, 0.2
 
 
 class TorchCalls:
-    """torch's libuv or legacy server."""
+    """The operations on torch's libuv or legacy server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def do(self, operation: Operation[T], seconds: float) -> T:
-        spec, call = operation.SPEC, Call.of(operation, seconds)
+        spec, call = operation.SPEC, CallText.of(operation, seconds)
         if spec.torch is None:
             raise self._unsupported(spec.name, "do this: torch's protocol has no request for it")
         if isinstance(operation, QueuePush | QueueLen):
             self._need_queues(spec.name)
         request, within = _ENCODERS[type(operation)](operation.fields), seconds or LOOK_SECONDS
-        if spec.torch.result is Result.NOTHING:  # not answered, and the ping behind it is
+        if spec.torch.result is Result.NOTHING:  # the request has no answer, but the ping after it has
             return self._client.ask(call, request + codec.PING, codec.pong, within)  # type: ignore[return-value]
         try:
             result: Any = self._client.ask(call, request, codec.RESULTS[spec.torch.result], within)
@@ -72,15 +72,15 @@ class TorchCalls:
                 result = [name for name in result if name.startswith(prefix)]
         return result  # type: ignore[no-any-return]
 
-    def _look_for_a_number(self, name: bytes, call: Call) -> None:
-        """These servers hang up when the value is no number: raise NotANumber if it can still be read, and is none."""
+    def _look_for_a_number(self, name: bytes, call: CallText) -> None:
+        """Raise NotANumber if the value can be read and is not a number: these servers then hang up on an ADD."""
         try:
             values = self._get(Get([name]), 0.0)
-        except (ConnectionLost, StoreError):  # or it was closed: what became of the addition is as unknown as before
+        except (ConnectionLost, StoreError):  # the server is lost or this store is closed: the outcome stays unknown
             return
         if values is not None and not values[0].lstrip(BLANKS).lstrip(b"+-")[:1].isdigit():
             raise NotANumber(
-                f"{call}: the value is {values[0]!r:.60}, no number ({self._client.where}); set one first"
+                f"{call}: the value is {values[0]!r:.60}, not a number ({self._client.where}); set a number first"
             ) from None
 
     def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
@@ -97,13 +97,14 @@ class TorchCalls:
         return result  # type: ignore[no-any-return]
 
     def _get(self, get: Get, seconds: float) -> list[bytes] | None:
-        names, call = get.names, Call.of(get, seconds)
+        names, call = get.names, CallText.of(get, seconds)
         check, read = codec.many(Query.CHECK, names), codec.many(Query.MULTI_GET, names)
 
         def ask(connection: Connection, within: float) -> list[bytes] | None:
             if self._client.kind is not Kind.LEGACY:
                 return connection.ask(check + read, lambda: codec.ready_blobs(len(names)), within)
-            # It hangs up when asked for a missing key; its reply to none has no byte at all.
+            # The legacy server hangs up on a missing key, so CHECK has to succeed first. For an empty list of keys its
+            # reply has no byte, so no request is sent.
             deadline = monotonic() + within
             if not connection.ask(check, codec.ready, within):
                 return None
@@ -112,27 +113,28 @@ class TorchCalls:
         return self._until(lambda within: self._client.perform(call, lambda connection: ask(connection, within)), call)
 
     def _wait(self, wait: Wait, seconds: float) -> bool:
-        request, call = codec.many(Query.CHECK, wait.names), Call.of(wait, seconds)
+        request, call = codec.many(Query.CHECK, wait.names), CallText.of(wait, seconds)
         return bool(self._until(lambda within: self._client.ask(call, request, codec.ready, within) or None, call))
 
     def _pop(self, pop: QueuePop, seconds: float, timeout: float) -> bytes | None:
         self._need_queues(pop.SPEC.name)
-        request, call = codec.keyed(Query.QUEUE_POP, pop.key), Call.of(pop, seconds or timeout)
+        request, call = codec.keyed(Query.QUEUE_POP, pop.key), CallText.of(pop, seconds or timeout)
 
         def look(within: float) -> bytes | None:
             return self._client.ask(call, request, codec.popped, within)
 
+        # `queue_pop(block=False)` looks once; its answer may take the store's timeout.
         return self._until(look, call) if seconds else look(timeout or LOOK_SECONDS)
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
         request = _ENCODERS[Barrier](barrier.fields)
         grace = GRACE_SECONDS if seconds else LOOK_SECONDS
         return self._client.perform(
-            Call.of(barrier, seconds), lambda connection: connection.ask_or_cancel(request, seconds, grace)
+            CallText.of(barrier, seconds), lambda connection: connection.ask_or_cancel(request, seconds, grace)
         )
 
-    def _until(self, look: Callable[[float], T | None], call: Call) -> T | None:
-        """Look, and wait for the names between two looks, until there is a result or the time is over."""
+    def _until(self, look: Callable[[float], T | None], call: CallText) -> T | None:
+        """Look until there is a result or the time is over, and wait for the keys between two looks."""
         seconds = call.seconds
         deadline = monotonic() + seconds
         pause = PAUSE_SECONDS
@@ -147,8 +149,8 @@ class TorchCalls:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    def _woken(self, call: Call) -> bool:
-        """Wait until it is time to look again; for the answer to that a server has what is left of the seconds."""
+    def _woken(self, call: CallText) -> bool:
+        """Wait until the keys may be present or RECHECK_SECONDS are over. The answer may take the rest of the time."""
         request, pause = codec.many(Query.WAIT, call.names), min(call.seconds, RECHECK_SECONDS)
         grace = call.seconds - pause + GRACE_SECONDS
         return self._client.perform(call, lambda connection: connection.ask_or_cancel(request, pause, grace))

@@ -1,11 +1,12 @@
-"""Barriers by arrival: released exactly when as many have arrived as the first of them said, each once.
+"""Barriers that count arrivals: a barrier is released exactly when `world_size` callers have arrived, each once.
 
-Theory of operation. The first arrival at a key begins a barrier, and fixes its `world_size`. A later arrival with
-another one is refused, and changes nothing. The last arrival removes the barrier, and calls `released` of all in the
-order in which they came. An arrival whose time is over, or whose connection is gone, is withdrawn. Called under the
-lock of the store, or on the server's one thread.
+Theory of operation. The first arrival at a key creates a barrier and fixes its `world_size`. A later arrival with
+another `world_size` is refused and changes nothing. The last arrival removes the barrier and calls `released` of all
+arrivals in their order. An arrival is withdrawn when its time is over or its connection has ended. The methods are
+called under the lock of the store, or on the server's only thread.
 
-Rule: a barrier is in the table while somebody has arrived and not all have; released or left by all, it is fresh.
+Rule: a barrier is in the table while at least one caller has arrived and not all have. After its release, or after all
+arrivals were withdrawn, the next arrival creates a new one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .contents import Refused
 
 
 class Arrival(ABC):
-    """One participant's place in a barrier, known by its token if it may come again, else by this object."""
+    """One participant's arrival at a barrier, identified by its token if it may arrive again, else by this object."""
 
     __slots__ = ("key", "token")
 
@@ -29,7 +30,7 @@ class Arrival(ABC):
 
     @abstractmethod
     def released(self) -> None:
-        """All have arrived; the arrival is in no table any more."""
+        """All have arrived. The arrival is in no table any more."""
 
 
 class Barrier:
@@ -39,11 +40,11 @@ class Barrier:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self.arrivals: dict[bytes | Arrival, Arrival] = {}  # by token
+        self.arrivals: dict[bytes | Arrival, Arrival] = {}  # token -> arrival
 
 
 class Barriers:
-    """The barriers that are incomplete. They are no keys: no other request sees or moves them."""
+    """The barriers that are incomplete. They are not keys: no other request sees or changes them."""
 
     __slots__ = ("table",)
 
@@ -51,22 +52,22 @@ class Barriers:
         self.table: dict[bytes, Barrier] = {}
 
     def arrived_with(self, key: bytes, token: bytes) -> Arrival | None:
-        """The arrival of a token that is not released yet."""
+        """The unreleased arrival with a token; None if no such arrival exists."""
         barrier = self.table.get(key)
         return barrier.arrivals.get(token) if barrier is not None else None
 
     def arrive(self, arrival: Arrival, world_size: int) -> None:
-        """Count an arrival, and release all if it was the last. Raises `Refused` if `world_size` disagrees."""
+        """Count an arrival, and release all arrivals if it is the last. Raises `Refused` if `world_size` differs."""
         key = arrival.key
         if world_size < 1:
-            reason = f"the barrier {shown(key)} is of {world_size}: give the number of those who will arrive"
+            reason = f"the barrier {shown(key)} has world_size {world_size}: give the number of callers, at least 1"
             raise Refused(Status.WRONG_WORLD, reason)
         barrier = self.table.get(key)
         if barrier is None:
             barrier = self.table[key] = Barrier(world_size)
         elif barrier.world_size != world_size:
             reason = (
-                f"the barrier {shown(key)} is of {barrier.world_size}, as its first arrival said, not of {world_size}: "
+                f"the barrier {shown(key)} has world_size {barrier.world_size} by its first arrival, not {world_size}: "
                 "give the same world_size everywhere, or another key"
             )
             raise Refused(Status.WRONG_WORLD, reason)

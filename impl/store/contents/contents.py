@@ -1,17 +1,17 @@
 """The meaning of requests: values, queues, and the effect of each operation on them.
 
-Theory of operation. A key is absent, or has a value, or a queue with elements, or both; an empty queue is none. A
-method changes the tables in one step, with the counts that limits are asked of, and then tells `watching` of the change
-of a value, and `waiting` of a key that has come or gone. A waiter that is satisfied may change the tables
-again (it pops an element), so the change and its counts are complete before. `reserve` takes an element out of its
-queue for a client that is to fetch it; `put_back` returns it to its place by its serial.
+Theory of operation. A key is absent or has a value, a queue with elements, or both. An empty queue is deleted. A method
+changes the tables and the counts for the limits in one step. Then it reports a changed value to `watching`, and a key
+that appeared or vanished to `waiting`. A waiter that is satisfied may change the tables again (it pops an element), so
+the change and its counts are complete before that. `reserve` takes an element out of its queue for a client that will
+fetch it. `put_back` returns the element to its place by its serial.
 
-Callers: the server's one thread (server/service.py, `Operation.apply`), threads under the lock of a store in memory
+Callers: the server's only thread (server/service.py, `Operation.apply`), threads under the lock of a store in memory
 (memory.py), and each process that reads a store's file (file/replica.py), where the same operations in the same order
 have to give the same contents. No I/O, no clock, no lock.
 
-Rule: a refused operation raises `Refused` and has changed nothing. Three things are refused: the store would be over a
-limit (TOO_LARGE), a value is no number (NOT_A_NUMBER), and a sum leaves int64 (OVERFLOW).
+Rule: a refused operation raises `Refused` and has changed nothing. An operation is refused if the store would exceed a
+limit (TOO_LARGE), a value is not a number (NOT_A_NUMBER), or a sum leaves int64 (OVERFLOW).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CREATED, UPDATED, DELETED, APPENDED = Change.CREATED, Change.UPDATED, Change.DEL
 
 
 class Refused(TrystateError):
-    """An operation cannot be done; `status` says why to a program, the text to a person."""
+    """An operation is refused. `status` is the reason for programs, the text is the reason for people."""
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(text)
@@ -61,12 +61,12 @@ class Contents:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.values: dict[bytes, bytes] = {}
-        self.queues: dict[bytes, deque[bytes]] = {}  # none of them is empty
-        self.bytes_held = 0  # of keys, values and elements
-        self.items_held = 0  # in all queues
+        self.queues: dict[bytes, deque[bytes]] = {}  # an empty queue is deleted
+        self.bytes_held = 0  # the bytes of keys, values and elements
+        self.items_held = 0  # the elements of all queues
         self.sum, self.sum_text = 0, b"0"  # the result of the last add(), and its text as stored
-        self.reservations = 0  # so far: the serial of the last
-        self.returned: dict[bytes, list[int]] = {}  # the serials of those at the front of a queue that came back
+        self.reservations = 0  # the serial of the last reservation
+        self.returned: dict[bytes, list[int]] = {}  # queue -> the serials of the put-back elements at its front
         self.waiting = Waiting(self.values, self.queues)
         self.watching = Watching()
 
@@ -74,11 +74,11 @@ class Contents:
         return key in self.values or key in self.queues
 
     def all_present(self, keys: Sequence[bytes]) -> bool:
-        """Whether each of them is present."""
+        """Whether all keys are present."""
         return all(map(self.present, keys))
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:
-        """The keys that have a value and begin so, in no order."""
+        """The keys that have a value and begin with `prefix`, in no order."""
         return [key for key in self.values if key.startswith(prefix)] if prefix else list(self.values)
 
     def set(self, key: bytes, value: bytes) -> None:
@@ -95,29 +95,29 @@ class Contents:
             self.waiting.appeared(key)
 
     def add(self, key: bytes, delta: int) -> int:
-        """Add to a counter, which begins at 0; the sum."""
+        """Add to a counter, which starts at 0, and return the sum."""
         text = self.values.get(key)
         if text is None:
             total = delta
-        elif text is self.sum_text:  # nearly always, as in a barrier, where all add to one counter
+        elif text is self.sum_text:  # a frequent case: in a barrier all add to one counter
             total = self.sum + delta
-        elif len(text) < INT64_DIGITS and text.isdigit():  # nearly always, and sooner known than by a call
+        elif len(text) < INT64_DIGITS and text.isdigit():  # nearly always; this test is faster than the call below
             total = int(text) + delta
         else:
             total = number(key, text) + delta
         digits = b"%d" % total
         if len(digits) >= INT64_DIGITS and not INT64_MIN <= total <= INT64_MAX:
-            reason = f"{shown(key)} is {shown(text or b'0')}: adding {delta} leaves int64; nothing was changed"
+            reason = f"{shown(key)} is {shown(text or b'0')}: adding {delta} exceeds int64; nothing was changed"
             raise Refused(Status.OVERFLOW, reason)
         self.sum, self.sum_text = total, digits
         if text is not None and len(digits) == len(text) and key not in self.watching.watchers:
-            self.values[key] = digits  # nearly always: nothing to count, and nobody to tell
+            self.values[key] = digits  # nearly always: no count changes, and no watcher gets an event
         else:
             self.set(key, digits)
         return total
 
     def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
-        """Store `desired` if the value is `expected`, or if both are missing (b""); what torch answers to that."""
+        """Store `desired` if the value is `expected`, or if both are missing (b""). Returns the same value as torch."""
         value = self.values.get(key)
         if value is None and expected:
             return expected  # TCPStoreLibUvBackend.cpp: nothing is stored, and the key is still missing
@@ -125,7 +125,7 @@ class Contents:
             if value != expected:
                 return value
             if len(value) == len(desired) and key not in self.watching.watchers:
-                self.values[key] = desired  # nothing to count, and nobody to tell
+                self.values[key] = desired  # no count changes, and no watcher gets an event
                 return desired
         self.set(key, desired)
         return desired
@@ -136,7 +136,7 @@ class Contents:
             return self.set(key, value)
         new, limit = old + value, self.limits.value_bytes
         if len(new) > limit:
-            reason = f"{shown(key)} would have {len(new)} bytes > {limit}: use several keys, or raise value_bytes"
+            reason = f"{shown(key)} would have {len(new)} bytes, limit {limit}: use several keys, or raise value_bytes"
             raise Refused(Status.TOO_LARGE, reason)
         held = self.bytes_held + len(value)
         if held > self.limits.bytes_total:
@@ -147,7 +147,7 @@ class Contents:
             self.watching.changed(key, APPENDED, old, new)
 
     def multi_set(self, pairs: Sequence[bytes]) -> None:
-        """Set all or none, key and value in turn; waiters and watchers see all of them set."""
+        """Set all keys or none. `pairs` has keys and values in turn. Waiters and watchers see all of them set."""
         keys, values = pairs[::2], pairs[1::2]
         if len(keys) < 2:
             return self.set(keys[0], values[0]) if keys else None
@@ -176,13 +176,13 @@ class Contents:
 
     def _tell_of_many(self, keys: Sequence[bytes], values: Sequence[bytes], old: dict[bytes, bytes | None]) -> None:
         for key, value in zip(keys, values, strict=True):
-            if key in old:
+            if key in old:  # a key that is named twice changes twice: from its old value, then from its first
                 before = old[key]
                 self.watching.changed(key, CREATED if before is None else UPDATED, before, value)
                 old[key] = value
 
     def take(self, key: bytes) -> bytes | None:
-        """Delete; the value that was there."""
+        """Delete a key, and return its value."""
         old = self.values.pop(key, None)
         if old is not None:
             self.bytes_held -= len(key) + len(old)
@@ -193,15 +193,15 @@ class Contents:
         return old
 
     def delete(self, key: bytes) -> bool:
-        """Delete; whether a value was there."""
+        """Delete a key. Returns whether it had a value."""
         return self.take(key) is not None
 
     def count(self) -> int:
-        """How many keys have a value."""
+        """The number of keys that have a value."""
         return len(self.values)
 
     def push(self, key: bytes, element: bytes) -> int:
-        """Append to a queue; its length with the element, before whoever waits took it."""
+        """Append to a queue. Returns its length with the element, before a waiter takes the element."""
         limits, queue = self.limits, self.queues.get(key)
         held = self.bytes_held + len(element) + (len(key) if queue is None else 0)
         too_many = self.items_held >= limits.queue_items or (queue is None and len(self.queues) >= limits.keys_total)
@@ -218,7 +218,7 @@ class Contents:
         return length
 
     def reserve(self, key: bytes) -> tuple[int, bytes]:
-        """Take the first element of a queue that is not empty; with its serial, it may be put back."""
+        """Take the first element of a queue that is not empty. With its serial the element may be put back."""
         returned = self.returned.get(key)
         if returned is None:
             self.reservations += 1
@@ -228,9 +228,9 @@ class Contents:
         return serial, element
 
     def put_back(self, key: bytes, serial: int, element: bytes) -> None:
-        """Return what was reserved to its place, which no limit is asked for.
+        """Return a reserved element to its place in the queue. No limit applies to it.
 
-        Elements are reserved in their order: it stands behind those with lower serials, and before all others.
+        Elements are reserved in their order. The element goes behind those with lower serials and before all others.
         """
         serials = self.returned.setdefault(key, [])
         place = bisect(serials, serial)
@@ -246,10 +246,10 @@ class Contents:
             self.waiting.appeared(key)
 
     def may_change(self) -> None:
-        """Raise `Refused` if nothing may change now. Asked before a pop is answered."""
+        """Raise `Refused` if nothing may change now. Called before a pop is answered."""
 
     def fetched(self, key: bytes, serial: int) -> None:
-        """A reserved element was given to its client: it does not come back."""
+        """A reserved element was sent to its client and will not be put back."""
 
     def pop(self, key: bytes) -> bytes | None:
         """Take the first element of a queue."""
@@ -259,8 +259,10 @@ class Contents:
         element = queue.popleft()
         self.bytes_held -= len(element)
         self.items_held -= 1
-        if key in self.returned:
-            self._pop_serial(key)
+        if (serials := self.returned.get(key)) is not None:
+            del serials[0]
+            if not serials:
+                del self.returned[key]
         if not queue:
             del self.queues[key]
             self.bytes_held -= len(key)
@@ -268,21 +270,15 @@ class Contents:
                 self.waiting.vanished(key)
         return element
 
-    def _pop_serial(self, key: bytes) -> None:
-        serials = self.returned[key]
-        del serials[0]
-        if not serials:
-            del self.returned[key]
-
     def length(self, key: bytes) -> int:
-        """Of a queue."""
+        """The length of a queue."""
         return len(self.queues.get(key, ()))
 
     def _full(self, key: bytes, held: int) -> None:
         limits = self.limits
         reason = (
-            f"the store is full at {shown(key)}: {len(self.values)} values and {len(self.queues)} queues of "
-            f"{limits.keys_total} each, {self.items_held} of {limits.queue_items} queued elements, {held} bytes with "
-            f"this of {limits.bytes_total}: delete keys, or raise keys_total, queue_items or bytes_total"
+            f"the store is full at {shown(key)}: {len(self.values)} values and {len(self.queues)} queues, with a limit "
+            f"of {limits.keys_total} each, {self.items_held} of {limits.queue_items} queued elements, and {held} bytes "
+            f"of {limits.bytes_total}: delete keys, or raise keys_total, queue_items or bytes_total"
         )
         raise Refused(Status.TOO_LARGE, reason)

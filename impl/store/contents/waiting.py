@@ -1,13 +1,13 @@
 """Waits for keys. A wait is satisfied when all its keys are present together, and not one by one.
 
 Theory of operation. `begin` registers a wait that would not be satisfied now. Each change of a key calls `appeared` or
-`vanished`, which correct what the crowds of that key miss. A crowd that misses nothing is satisfied: each of its waits,
-in the order in which they came, until one of them takes the last element of the queue and the others miss it again.
-First come, first served holds among the crowds of one key as well. Called under the lock of the store, or on the
-server's one thread.
+`vanished`, which update the missing keys of the crowds of that key. If a crowd misses no key, its waits are satisfied
+in their order, until one of them takes the last element of the queue and the others miss it again. First come, first
+served also holds among the crowds of one key. The methods are called under the lock of the store, or on the server's
+only thread.
 
-Rule: waits for the same keys in the same sense are one crowd. A crowd is in the table under each key it names until it
-is empty, so the cost of a change depends on the crowds that name its key, and not on the number of waits in them.
+Rule: waits of one kind for the same keys form one crowd. A crowd is in the table under each of its keys until it is
+empty, so the cost of a change depends on the number of crowds that name its key, not on the number of their waits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 
 
 class Wait(ABC):
-    """One blocked request for keys that are present: that have a value, or a queue with an element.
+    """One blocked request. It waits until its keys are present: each has a value, or a queue with an element.
 
-    `takes`: it wants an element of the queue of its only key; `reads`: it wants values, which a queue is not.
+    `takes`: it takes an element from the queue of its only key. `reads`: it reads values, so a queue does not count.
     """
 
     __slots__ = ("keys",)
@@ -32,18 +32,18 @@ class Wait(ABC):
 
     @abstractmethod
     def satisfied(self) -> None:
-        """All keys are present, now; the wait is in no table any more."""
+        """All keys are present now. The wait is in no table any more."""
 
 
 class Crowd:
-    """The waits for the same keys, in the order in which they came, each with its number; and the keys they miss."""
+    """The waits for the same keys in their order, each with its number, and the keys that they miss."""
 
     __slots__ = ("keys", "missing", "reads", "takes", "waits")
 
     def __init__(self, like: Wait, missing: Iterable[bytes]) -> None:
         self.keys, self.takes, self.reads = like.keys, like.takes, like.reads
         self.missing = set(missing)
-        self.waits: OrderedDict[Wait, int] = OrderedDict()  # with their numbers, in order
+        self.waits: OrderedDict[Wait, int] = OrderedDict()  # wait -> its number, in order
 
     def first(self) -> int:
         """The number of the wait that came first."""
@@ -54,7 +54,7 @@ Kind = tuple[frozenset[bytes], bool, bool]  # common to the waits of one crowd
 
 
 class Waiting:
-    """The blocked waits of one store, first come first served at every key."""
+    """The blocked waits of one store. First come, first served holds at every key."""
 
     __slots__ = ("crowds", "keys_waited", "number", "queues", "values", "waits")
 
@@ -64,10 +64,10 @@ class Waiting:
         self.crowds: dict[Kind, Crowd] = {}
         self.waits: dict[bytes, dict[Crowd, None]] = {}
         self.keys_waited = 0
-        self.number = 0  # of the last wait
+        self.number = 0  # the number of the last wait
 
     def look(self, wait: Wait) -> bool:
-        """Whether a wait would be satisfied now; nothing is registered."""
+        """Whether a wait would be satisfied now. Nothing is registered."""
         return not self._missing(wait)
 
     def begin(self, wait: Wait) -> None:
@@ -83,7 +83,7 @@ class Waiting:
                     self.waits[key] = {crowd: None}
                 else:
                     there[crowd] = None
-        wait.keys = crowd.keys  # the copy of its own would be kept for nothing
+        wait.keys = crowd.keys  # one set for all waits of a crowd; the wait's own copy is dropped
         self.number += 1
         crowd.waits[wait] = self.number
         self.keys_waited += len(wait.keys)
@@ -111,7 +111,9 @@ class Waiting:
                 crowd.missing.discard(key)
                 if len(crowd.keys) == 1:
                     alone.append(crowd)
-                else:  # these take nothing, and are told before the first popper takes the element
+                else:
+                    # A wait for several keys takes no element. It is satisfied before a pop takes the only element and
+                    # the key vanishes again.
                     self._satisfy(crowd)
         if len(alone) == 1:
             self._satisfy(alone[0])
@@ -125,7 +127,7 @@ class Waiting:
                 crowd.missing.add(key)
 
     def look_again(self) -> None:
-        """Put right what an interrupted change has left: tables, and waits that should have been satisfied."""
+        """Repair the tables after an interrupted change, and satisfy the waits that should have been satisfied."""
         numbered = [(number, wait) for crowd in self.crowds.values() for wait, number in crowd.waits.items()]
         self.crowds.clear()
         self.waits.clear()
@@ -137,7 +139,7 @@ class Waiting:
                 self.begin(wait)
 
     def _satisfy(self, crowd: Crowd, most: int | None = None) -> None:
-        """Satisfy its waits in their order, as long as it misses nothing, and at most so many."""
+        """Satisfy the crowd's waits in order, at most `most` of them. Stop when a key is missing."""
         waits = crowd.waits
         while waits and not crowd.missing and most != 0:
             wait = next(iter(waits))

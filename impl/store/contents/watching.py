@@ -1,6 +1,6 @@
-"""The watchers of each key. Every change after a watch began is told once, in the order of the changes.
+"""The watchers of each key. A watcher receives every change after its watch began, once, in the order of the changes.
 
-Rule: a watcher is told the whole change: its kind, the old value and the new.
+Rule: a watcher receives the whole change: its kind, the old value and the new value.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from trystate.model.store.vocabulary import Change
 
 
 class Changed:
-    """One change of a watched key: one object for all its watchers, who may be thousands."""
+    """One change of a watched key. One object serves all watchers of the key, possibly thousands."""
 
     __slots__ = ("change", "key", "new", "old", "wire")
 
     def __init__(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
         self.key, self.change, self.old, self.new = key, change, old, new
-        self.wire: list[bytes] | None = None  # as a server sends it, made for the first of its watchers
+        self.wire: list[bytes] | None = None  # the message that a server sends, made for the first watcher
 
 
 class Watcher(Protocol):
-    """Something that is told."""
+    """An object that receives changes."""
 
     def changed(self, event: Changed) -> None:
-        """Called after the change; it must not change the store itself."""
+        """Called after the change. It must not change the store."""
 
 
 class Watching:
@@ -39,7 +39,7 @@ class Watching:
         self.watchers.setdefault(key, {})[watcher] = None
 
     def end(self, watcher: Watcher, key: bytes) -> None:
-        """Tell it no more; no matter whether it watched."""
+        """End a watch. Does nothing if the watcher did not watch the key."""
         there = self.watchers.get(key)
         if there is not None and watcher in there:
             del there[watcher]

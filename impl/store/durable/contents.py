@@ -1,16 +1,16 @@
 """The contents of a store that is kept: each change leaves a record, in the order of the changes.
 
-Theory of operation. `KeptContents` does what `Contents` does, and puts a record of each change into `pending`, from
-where the driver takes them (`take`). `appended` counts the records, `durable` those that a crash cannot undo; whoever
-would answer while the two differ waits (`driver`). A record says what became of the contents, and not what was asked:
-ADD and COMPARE_SET leave a SET, so that no limit and no earlier mistake is asked again when records are replayed.
+Theory of operation. `KeptContents` works like `Contents` and also puts a record of each change into `pending`. The
+driver takes the records from there. `appended` counts all records, `durable` the records that a crash cannot undo. No
+reply leaves while the two differ (`driver`). A record holds the result and not the request: ADD and COMPARE_SET leave a
+SET, so a replay of the records compares no limits and no expected values again.
 
-A queue is kept with the elements that are reserved for a client (`reserve`): such an element leaves the journal when
-it was fetched, and stands in its place after a restart that came before. A POP therefore says how many elements stand
-before its own.
+A queue is kept with the elements that are reserved for a client (`reserve`). Such an element leaves the journal when it
+is fetched. After a restart before that it is in its place again. A POP therefore records how many elements are before
+its own.
 
-Rule: a change is refused before it is made if its record may not fit into the file. Room for the record of a pop is
-taken with the push, so that an element that a waiter takes, or that a client fetches, is never refused.
+Rule: a change is refused before it is made if its record may not fit into the file. A push also takes the room for the
+record of the pop, so the pop of an element by a waiter or a client is never refused.
 
 Called on the driver's thread; no I/O.
 """
@@ -30,8 +30,8 @@ from ..limits import Limits
 from ..wire import I64, U64
 
 NONCE_BYTES = 16
-BARE_BYTES = HEAD.size + 1 + I64.size  # of a record without parts
-MARK_BYTES = BARE_BYTES + U64.size + NONCE_BYTES  # of SYNCED, which each batch of records begins with; perhaps each
+BARE_BYTES = HEAD.size + 1 + I64.size  # the size of a record without parts
+MARK_BYTES = BARE_BYTES + U64.size + NONCE_BYTES  # the size of SYNCED; each batch, maybe of one record, starts with it
 
 
 def room(*parts: bytes) -> int:
@@ -40,18 +40,18 @@ def room(*parts: bytes) -> int:
 
 
 class Unfit(Exception):
-    """A record does not fit the ones before it: it takes an element that is not there, or is of another kind."""
+    """A record does not fit the records before it: it takes a missing element, or is of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The contents at one moment, for a thread that writes them while they change."""
+    """The contents at one moment, for a thread that writes them while the contents change."""
 
     values: dict[bytes, bytes]
     queues: dict[bytes, list[bytes]]
 
     def records(self) -> Iterator[bytes]:
-        """The records that make these contents out of none."""
+        """The records that make these contents from an empty store."""
         for key, value in self.values.items():
             yield encode(Kind.SET, key, value)
         for key, elements in self.queues.items():
@@ -72,21 +72,21 @@ class KeptContents(Contents):
         self.pending: list[bytes] = []  # records that the driver has not taken
         self.appended = self.durable = 0
         self.free = 0  # bytes that further records may take in the file
-        self.prepaid = 0  # of them, bytes for the pops of the elements that are there
-        self.more: Callable[[int], None] = lambda size: None  # makes `free` at least that; raises Refused
-        self.since: list[bytes] | None = None  # the records since `freeze`, if somebody wants them
+        self.prepaid = 0  # bytes reserved for the pops of the present elements
+        self.more: Callable[[int], None] = lambda size: None  # makes `free` at least `size`; raises Refused
+        self.since: list[bytes] | None = None  # the records since `freeze`, while a snapshot needs them
         self.out: dict[bytes, list[tuple[int, bytes]]] = {}  # reserved elements, by their serials
-        self.quiet = False
-        self.broken: str | None = None  # why nothing may change any more
+        self.quiet = False  # True: the next pop leaves no record
+        self.broken: str | None = None  # the reason why nothing may change any more
 
     @property
     def dirty(self) -> bool:
-        """A crash could undo something that the contents say."""
+        """Whether a crash could undo a change of the contents."""
         return self.appended != self.durable
 
     @property
     def live_bytes(self) -> int:
-        """About how long a journal without history is."""
+        """The approximate size of a journal without history."""
         return self.bytes_held + BARE_BYTES * (len(self.values) + self.items_held)
 
     def take(self, key: bytes) -> bytes | None:
@@ -106,14 +106,14 @@ class KeptContents(Contents):
         known = self.appended
         self._need(room(key) + U64.size + 20)
         total = super().add(key, delta)
-        if self.appended == known:
+        if self.appended == known:  # else `Contents.add` has called `set`, which has recorded the change
             self._log(Kind.SET, key, self.values[key])
         return total
 
     def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
         value, known = self.values.get(key), self.appended
         if (value is None and expected) or (value is not None and value != expected):
-            return super().compare_set(key, expected, desired)  # which changes nothing
+            return super().compare_set(key, expected, desired)  # changes nothing
         self._need(room(key, desired))
         result = super().compare_set(key, expected, desired)
         if self.appended == known:
@@ -143,7 +143,7 @@ class KeptContents(Contents):
         self.prepaid += room(key)
         try:
             return super().push(key, element)
-        except BaseException:  # refused: nothing has changed
+        except BaseException:  # refused: nothing has changed, so the record is removed again
             self.appended -= 1
             self.prepaid -= room(key)
             self.free = free
@@ -167,7 +167,7 @@ class KeptContents(Contents):
 
     def reserve(self, key: bytes) -> tuple[int, bytes]:
         self.may_change()
-        self.quiet = True  # it has not left the queue for good
+        self.quiet = True  # the element has not left the queue for good; `fetched` records that
         try:
             reserved = super().reserve(key)
         finally:
@@ -210,21 +210,22 @@ class KeptContents(Contents):
         self.free -= len(record) + MARK_BYTES
 
     def freeze(self) -> Frozen:
-        """The contents of this moment; from now on `since` has the records of further changes."""
+        """The contents at this moment. From now on `since` collects the records of further changes."""
         self.since = []
         keys = dict.fromkeys((*self.queues, *self.out))
         return Frozen(dict(self.values), {key: self._elements(key) for key in keys})
 
     def _elements(self, key: bytes) -> list[bytes]:
-        """A queue with the elements that are reserved, each in its place."""
+        """A queue with its reserved elements, each in its place."""
         queue, returned = list(self.queues.get(key, ())), self.returned.get(key, ())
         front = sorted([*self.out.get(key, ()), *zip(returned, queue, strict=False)], key=lambda each: each[0])
         return [element for _, element in front] + queue[len(returned) :]
 
     def become(self, records: Iterable[Record]) -> None:
-        """Hold what the records say, and nothing else; nobody waits, watches, or has anything reserved. Raises Unfit.
+        """Replace the contents by the contents of the records. Raises Unfit.
 
-        No limit is asked for: a store that was started again with lower ones has what it had.
+        The caller makes sure that no client waits, watches, or has an element reserved. Limits are not compared: a
+        store that was restarted with lower limits keeps its contents.
         """
         self.values.clear()
         self.queues.clear()
@@ -255,11 +256,11 @@ class KeptContents(Contents):
             case Kind.POP:
                 queue = queues.get(parts[0], deque())
                 if not 0 <= record.number < len(queue):
-                    raise Unfit(f"it takes element {record.number} of a queue of {len(queue)}")
+                    raise Unfit(f"it takes element {record.number} of a queue with {len(queue)} elements")
                 del queue[record.number]
                 if not queue:
                     del queues[parts[0]]
             case Kind.HEADER | Kind.SNAPSHOT_END | Kind.SYNCED:
                 pass
             case _:
-                raise Unfit(f"a record {record.kind.name} is of a FileStore")
+                raise Unfit(f"a record {record.kind.name} belongs to a FileStore")

@@ -1,6 +1,6 @@
-"""A directory that a server keeps its store in: of one server at a time, of this version, and of nothing else.
+"""A directory in which a server keeps its store: used by one server at a time, of this version, and nothing else.
 
-Rule: a directory that is refused is as it was.
+Rule: a directory that is refused stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .journal import LOCK, MAGIC, NAME, NAMES, Journal, check_magic, recovered
 
 
 class Directory:
-    """An open directory: its journal, and the contents that this has."""
+    """An open directory: its journal and the contents of the journal."""
 
     def __init__(self, path: str, limits: Limits, log: Callable[[str], None], disk: Disk | None = None) -> None:
-        """Read it, or begin it. Raises FileRefused, whose text says what to do."""
+        """Read the directory or create its journal. Raises FileRefused, whose text names the remedy."""
         self.path = os.path.realpath(path)
         disk = disk or Disk()
         self.contents = KeptContents(limits)
@@ -40,31 +40,32 @@ class Directory:
 
     @property
     def summary(self) -> str:
-        """The contents in words: `3 values and 1 queued element, of 217 bytes`."""
+        """The contents in words: `kept there: 3 values and 1 queued element, 217 bytes`."""
         contents = self.contents
         elements = f"{contents.items_held} queued element{'s' * (contents.items_held != 1)}"
         return f"kept there: {len(contents.values)} values and {elements}, {contents.bytes_held} bytes"
 
     def close(self) -> None:
-        """Let another server have it."""
+        """Release the directory for another server."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def _check(path: str, disk: Disk) -> None:
-    """Make the directory if there is none; raise FileRefused if it is something else's."""
+    """Make the directory if it does not exist. Raises FileRefused if it holds anything else."""
     if not os.path.lexists(path):
         disk.make_directory(path)
         disk.sync_directory(os.path.dirname(path))
         return
     if not os.path.isdir(path):
-        raise FileRefused(f"--data {path} is no directory; give one that is empty, or does not exist yet")
+        raise FileRefused(f"--data {path} is not a directory; give an empty directory, or one that does not exist yet")
     names = disk.names(path)
     others = sorted(set(names) - NAMES)
+    # A server that ended while it created the directory leaves no journal, and only files of NAMES.
     if NAME not in names and others:
-        raise FileRefused(f"--data {path} has no journal of a store, and is not empty ({others[0]!r} is there); it was "
-                          "left as it is: give an empty directory, or one that does not exist yet")  # fmt: skip
+        raise FileRefused(f"--data {path} has no journal of a store and is not empty (it has {others[0]!r}); it was "
+                          "not changed: give an empty directory, or one that does not exist yet")  # fmt: skip
     if NAME in names:
         fd = disk.open(os.path.join(path, NAME))
         try:
@@ -74,7 +75,7 @@ def _check(path: str, disk: Disk) -> None:
 
 
 def _locked(path: str) -> int:
-    """The descriptor of the lock, which the kernel takes from a server that dies. Raises FileRefused."""
+    """The descriptor of the lock. The kernel releases the lock when the server dies. Raises FileRefused."""
     fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,6 +90,6 @@ def _locked(path: str) -> int:
     except OSError as error:
         os.close(fd)
         if error.errno in NO_LOCKS:
-            raise FileRefused(f"--data {path}: its file system has no locks ({error.strerror}), so that two servers "
-                              "could write there; give a directory on a local disk") from error  # fmt: skip
+            raise FileRefused(f"--data {path}: its file system has no locks ({error.strerror}), so two servers could "
+                              "write there; give a directory on a local disk") from error  # fmt: skip
         raise

@@ -1,35 +1,35 @@
-"""The driver of a server that keeps its store: no reply leaves that tells of what a crash could undo.
+"""The driver of a server that keeps its store: no reply leaves that depends on a change that a crash could undo.
 
-Theory of operation. The service does requests as always; its contents record each change (`contents`). When a reply is
-ready while `contents.dirty`, its connection joins `waiting`, and a *batch* begins with the next turn of the loop: all
-records that there are then. A thread writes and syncs it; the loop goes on with everybody's requests, whose records
-are for the next batch. So one sync serves all who came meanwhile. When it is done, the bytes that each connection had
-ready at the batch's beginning may leave (`covered`, then `free`), and if nothing changed meanwhile, all of them.
+Theory of operation. The service handles requests as usual, and its contents record each change (`contents`). When a
+reply is ready while `contents.dirty`, its connection joins `waiting`. A *batch* starts with the next turn of the loop.
+It takes all records that exist then. A thread writes and syncs it. Meanwhile the loop continues with the requests of
+all clients; their records go into the next batch. So one sync serves all requests that came meanwhile. After the sync
+the bytes that each connection had ready at the start of the batch may leave (`covered`, then `free`). If nothing
+changed meanwhile, all bytes may leave.
 
-The order of a connection's replies is that of its queue, from whose front bytes are taken. Reads wait too while
-somebody else's change is not durable: whether a read saw the change is not asked.
+The replies of a connection leave in the order of its queue, because bytes are taken from its front. Reads also wait
+while another client's change is not durable, even if the read did not see that change.
 
-With `sync_seconds` a batch is written by the loop and may be told of at once: it outlives the server, and not its
-machine. A thread syncs the file so often.
+With `sync_seconds` the loop writes a batch, and its replies leave at once. The batch then survives the end of the
+server, but not a crash of the machine. A thread syncs the file every `sync_seconds`.
 
-Three things can go wrong. The disk is full: changes are refused before they are made (`more`), and reads go on. Writing
-or syncing fails: nobody knows what is durable of the last batch, so all connections are closed, as in a restart, the
-contents become again what is known to be durable, and from then on only reads are served. That cannot be read either:
-the server ends.
+Failures:
+
+- The disk is full: changes are refused before they are made (`more`), and reads continue.
+- Writing or syncing fails: it is unknown which part of the last batch is durable. All connections are closed, as in a
+  restart. The contents return to the part that is known to be durable, and from then on only reads are served.
+- That part cannot be read either: the server ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..contents.contents import Refused
 from ..errors import FileRefused
-from ..limits import Limits
-from ..record.recorder import Recorder
 from ..server.driver import Connection, Driver
 from ..server.service import Service
 from ..server.unread import BULK_BYTES, PIECE_BYTES
@@ -40,14 +40,14 @@ END_POLL_SECONDS = 0.001
 
 
 class KeptConnection(Connection):
-    """A peer whose replies wait until the changes that they tell of are durable."""
+    """A peer whose replies wait until the changes before them are durable."""
 
     __slots__ = ("covered", "free")
     driver: KeepingDriver
 
     def __init__(self, driver: Driver, session: Any, sock: socket.socket) -> None:
         super().__init__(driver, session, sock)
-        self.covered = 0  # bytes of its queue that may leave when the batch under way is durable
+        self.covered = 0  # bytes of its queue that may leave when the current batch is durable
         self.free = 0  # bytes that may leave now
 
     def data_received(self, data: bytes) -> None:
@@ -93,31 +93,21 @@ class KeepingDriver(Driver):
 
     CONNECTION = KeptConnection
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        limits: Limits,
-        secret: bytes | None,
-        log: Callable[[str], None],
-        recorder: Recorder | None = None,
-        *,
-        directory: Directory,
-        sync_seconds: float | None = None,
-    ) -> None:
-        """`sync_seconds`: between two syncs; None: before each reply."""
+    def __init__(self, *arguments: Any, directory: Directory, sync_seconds: float | None = None) -> None:
+        """`arguments`: of `Driver`. `sync_seconds`: the time between two syncs; None syncs before each reply."""
         self.journal, self.contents = directory.journal, directory.contents
-        super().__init__(listener, limits, secret, log, recorder)
+        super().__init__(*arguments)
         self.sync_seconds = sync_seconds
         self.contents.more = self.more
-        self.failed = self.ended = False  # nothing is written any more
-        self.waiting: dict[KeptConnection, None] = {}  # they have replies that may not leave
-        self.covered: dict[KeptConnection, None] = {}  # those of them whose replies wait for the batch under way
+        self.failed = self.ended = False  # True: nothing is written any more
+        self.waiting: dict[KeptConnection, None] = {}  # connections with replies that may not leave
+        self.covered: dict[KeptConnection, None] = {}  # connections whose replies wait for the current batch
         self.batch: asyncio.Future[bool] | None = None
         self.batch_turn: asyncio.Handle | None = None
         self.sync_timer: asyncio.TimerHandle | None = None
         self.compacting = False
-        self.compacting_from = 0  # where the journal ended then
-        self.snapshot: File | None = None  # whole, and takes the journal's place with the next batch
+        self.compacting_from = 0  # the end of the journal at the start of the compaction
+        self.snapshot: File | None = None  # complete; it replaces the journal with the next batch
         self.syncs = ThreadPoolExecutor(1, "trystate journal")
         self.snapshots = ThreadPoolExecutor(1, "trystate snapshot")
 
@@ -127,21 +117,22 @@ class KeepingDriver(Driver):
     # Room on the disk.
 
     def more(self, size: int) -> None:
-        """Let further records take so many bytes. Raises `Refused`."""
+        """Reserve `size` bytes for further records. Raises `Refused`."""
         contents, journal = self.contents, self.journal
         contents.may_change()
+        # A snapshot that is being written, or waits for its batch, has taken its room already.
         beside = 0 if self.compacting or self.snapshot is not None else journal.snapshot_bytes(contents)
         try:
             contents.free += journal.reserve(size - contents.free, beside)
         except Refused:
-            if journal.has_history(contents):  # dropping it makes room
+            if journal.has_history(contents):  # a snapshot without the history makes room
                 self.loop.call_soon(self.compact)
             raise
 
     # Batches.
 
     def sync_soon(self) -> None:
-        """Begin a batch with the next turn of the loop, if none is under way."""
+        """Start a batch with the next turn of the loop, unless one is running."""
         if self.batch_turn is None and self.batch is None:
             self.batch_turn = self.loop.call_soon(self.begin_batch)
 
@@ -158,7 +149,7 @@ class KeepingDriver(Driver):
             session = connection.session
             connection.covered = session.size()
             if connection.covered >= BULK_BYTES:
-                self.service.unsent(session, session.unsent)  # it counts as unread, in memory
+                self.service.unsent(session, session.unsent)  # the waiting bytes count as unread, in memory
         self.covered, self.waiting = self.waiting, {}
         if self.sync_seconds is None or since is not None:
             self.batch = self.loop.run_in_executor(self.syncs, self.journal.commit, records, since)
@@ -178,11 +169,11 @@ class KeepingDriver(Driver):
         if error is not None:
             return self.fail(error)
         if not batch.result():
-            self.log(f"journal {self.journal.path}: not compacted: its disk has no room, or failed; make room there")
+            self.log(f"journal {self.journal.path}: not compacted: its disk is full or failed; make room there")
         self.durable(appended)
 
     def durable(self, appended: int) -> None:
-        """So many records are durable, or as good as that: tell those who waited for it."""
+        """Record that `appended` records count as durable, and send the replies that waited for them."""
         contents = self.contents
         contents.durable = appended
         contents.free = self.journal.free(contents)
@@ -200,7 +191,7 @@ class KeepingDriver(Driver):
             self.compact()
 
     def sync(self) -> None:
-        """Make durable what was told of already, and go on."""
+        """Sync the batches whose replies have left already."""
         self.sync_timer = None
         if not self.failed:
             done = self.loop.run_in_executor(self.syncs, self.journal.sync)
@@ -209,7 +200,7 @@ class KeepingDriver(Driver):
     # Compaction.
 
     def compact(self) -> None:
-        """Begin to write a snapshot, in a thread."""
+        """Start to write a snapshot in a thread."""
         if self.compacting or self.snapshot is not None or self.failed:
             return
         self.compacting, self.compacting_from = True, self.journal.file.end
@@ -225,7 +216,7 @@ class KeepingDriver(Driver):
             return self.sync_soon()
         self.contents.since = None
         if self.ended:
-            return None  # the next start removes it
+            return None  # the next start of a server removes the file
         if error is None:
             journal.give_up(writing.result())
         journal.compact_at = 2 * journal.file.end
@@ -234,7 +225,7 @@ class KeepingDriver(Driver):
         return None
 
     def _prepared(self, snapshot: File) -> bytes | None:
-        """The records that the snapshot lacks, if it can take the journal's place."""
+        """The records that the snapshot lacks; None if it cannot replace the journal."""
         self.snapshot, records = None, self.contents.since or []
         since, self.contents.since = b"".join(records), None
         try:
@@ -245,23 +236,23 @@ class KeepingDriver(Driver):
             return None
         return since
 
-    # Failure, and the end.
+    # Failure and end.
 
     def fail(self, error: BaseException) -> None:
-        """Writing has failed: be as after a restart, and refuse changes."""
+        """Return to the durable contents, as after a restart, and refuse changes: writing has failed."""
         if self.failed:
             return
         self.failed, contents = True, self.contents
         why = f"the journal {self.journal.path} cannot be written ({error})"
-        self.log(f"{why}; connections are closed, and only reads are served: mend the disk, and start the server again")
+        self.log(f"{why}; connections are closed, and only reads are served: repair the disk and restart the server")
         for session in list(self.service.sessions):
-            self.service.close(session, f"{why}; what it asked for last may not have happened", abort=True)
+            self.service.close(session, f"{why}; its last requests may not have happened", abort=True)
         self.waiting, self.covered = {}, {}
-        contents.broken = f"{why}; nothing was changed: start the server again when its disk is mended"
+        contents.broken = f"{why}; nothing was changed: repair the disk and restart the server"
         try:
             self.journal.reload(contents)
         except (OSError, FileRefused, Refused) as reason:
-            self.log(f"{reason}; the server ends")
+            self.log(f"{reason}; the server exits")
             self.give_up()
         contents.free = -1
         self.settle()

@@ -1,30 +1,33 @@
-"""The journal of a server: one file of records, made durable in batches, and replaced by a snapshot when it is long.
+"""The journal of a server: one file of records, made durable in batches and replaced by a snapshot when it is long.
 
     DIR/journal           a magic, HEADER with the identity of the store, [a snapshot, SNAPSHOT_END], batch ...
     batch                 SYNCED, then records as in a `FileStore`'s file (`file/records`), each with its checksums
-    DIR/journal.compact   a snapshot that is being written; it takes the journal's place, or is removed at the start
+    DIR/journal.compact   a snapshot that is being written; it replaces the journal, or is removed at the next start
     DIR/lock              locked by the server that uses the directory, with its pid
 
-Theory of operation. Each batch begins with how many bytes of the file were durable when it was written. So two kinds of
-bytes that do not read are told apart without a guess. Some later batch says that they were durable: the file is
-damaged, and the server does not start. No batch says so: they are of the last batch, and are cut off. It was under way
-when the server or its machine ended, and no client was told of it; or the disk has damaged it since, which nothing in
-the file tells apart. The mark has a random nonce of its file, so that no value that a user stores is taken for one.
+Theory of operation. Each batch starts with a mark: the number of bytes of the file that were durable when the batch was
+written. The marks separate two kinds of unreadable bytes. If a later mark covers the bytes, they were durable. Then the
+file is damaged, and the server does not start. If no mark covers the bytes, they belong to the last batch and are cut
+off. There are two possible causes, and the file does not show which: the server or its machine ended before the batch
+was durable, and no client has its replies; or the disk has damaged the batch since. A mark contains the random nonce of
+its file, so a value of a user is not mistaken for a mark.
 
-The checksum of each record is combined with its place in the file, and with the nonce. So a record that a disk or a
-backup has put in a second place does not read there, instead of being done twice. A file of version 1 has no such
-checksums, and is kept as it is until a snapshot takes its place.
+The checksum of each record is combined with its place in the file and with the nonce. A disk or a backup may put a copy
+of a record in a second place. The checksum of the copy is wrong there, so the copy is not applied. A file of version 1
+has no such checksums. It is kept as it is until a snapshot replaces it.
 
-Space is taken from the disk before a change is made (`reserve`), a piece at a time: a full disk refuses changes, and
-undoes none. Changes are refused while there is still room for a snapshot, which makes room by dropping history.
-Reserved bytes read as zeros, which end the file like its end.
+Space on the disk is reserved in pieces before a change is made (`reserve`). If the disk is full, changes are refused,
+and none is undone. Changes are refused early: the disk still has room for a snapshot, which frees space because it has
+no history. Reserved bytes read as zeros. Zeros mark the end of the records, as the end of the file does.
 
-The history is dropped when most of the file is history: a thread writes a snapshot of one moment beside the journal,
-while changes go on into the journal, and are kept. Then the kept ones are added to the new file, it is synced, takes
-the journal's place (rename), and the directory is synced; only then is anybody told of those changes. Ended at any step
-of this, the journal that is in place has all that anybody was told.
+When most of the file is history, a snapshot replaces it. A thread writes the snapshot of one moment next to the
+journal. Meanwhile further changes are written to the journal and are also collected. Then the collected changes are
+added to the new file. The new file is synced and renamed to the journal, and the directory is synced. Only then are the
+replies to those changes sent. If the server ends at any of these steps, the journal in place has all changes that a
+client has seen.
 
-Rule: `write`, `sync`, `commit` and `snapshot` are called on one thread at a time each; all else on the driver's.
+Rule: `write`, `sync`, `commit` and `snapshot` each run on one thread at a time. Everything else runs on the driver's
+thread.
 """
 
 from __future__ import annotations
@@ -48,41 +51,41 @@ from ..limits import GIB, MIB
 from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
 
-MAGIC = b"\x89tryjr\x02\n"  # no text begins so; the number is the version of this format
+MAGIC = b"\x89tryjr\x02\n"  # no text begins with this; the number is the version of the format
 VERSION = MAGIC[-2]
 UNPLACED = 1  # the version without places in the checksums
 HEADER_BYTES_MAX = 1024
 NAME, NEW, COMPACT, LOCK = "journal", "journal.new", "journal.compact", "lock"
 NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
 
-PIECE_BYTES = MIB  # taken from the disk at a time, and written of a snapshot
-READ_BYTES = 16 * MIB  # at the start
-LONG_BYTES, RATE = 256 * MIB, 150 * MIB  # from there on a start says how long it reads; bytes a second
-COMPACT_BYTES_MIN = 4 * MIB  # below, reading the history takes less than a tenth of a second
-COMPACT_FACTOR = 4  # at three quarters of history
-SINCE_BYTES_MAX = 256 * MIB  # of changes while a snapshot is written; then it is given up, and tried again later
-FILE_BYTES_MAX = 64 * GIB  # a compaction fails for so long that the disk must be looked at
+PIECE_BYTES = MIB  # the unit of reservations on the disk and of writes of a snapshot
+READ_BYTES = 16 * MIB  # the size of a read at the start
+LONG_BYTES, RATE = 256 * MIB, 150 * MIB  # reading a longer file is logged, with its time; RATE is in bytes a second
+COMPACT_BYTES_MIN = 4 * MIB  # a shorter history is read in less than a tenth of a second
+COMPACT_FACTOR = 4  # three quarters of the file are history
+SINCE_BYTES_MAX = 256 * MIB  # if a snapshot misses more changes than this, it is dropped and tried again later
+FILE_BYTES_MAX = 64 * GIB  # in a longer file many compactions have failed, and an operator must look at the disk
 
 
 @dataclass(slots=True)
 class File:
-    """An open journal: where its next byte goes, how far it is durable, and how far the disk has room for it."""
+    """An open journal: the place of its next byte, the end of its durable part, and the end of its reserved space."""
 
     fd: int
     nonce: bytes
     end: int
     synced: int
     reserved: int
-    number: Callable[[int], int]  # of a place in it
+    number: Callable[[int], int]  # place in the file -> the number that is combined with a checksum
 
     def batch(self, records: bytes) -> bytes:
-        """The bytes of a batch at the end: a mark, then records."""
+        """The bytes of a batch at the end of the file: a mark, then records."""
         data = bytearray(encode(Kind.SYNCED, self.nonce, number=self.synced) + records)
         self.place(data, self.end)
         return bytes(data)
 
     def place(self, records: bytearray, begin: int) -> None:
-        """Combine the checksums of records that are to be written from `begin` on with their places."""
+        """Combine the checksums of records that will be written from `begin` on with their places."""
         place(records, lambda at: self.number(begin + at))
 
 
@@ -100,10 +103,10 @@ class Journal:
     def __init__(self, disk: Disk, directory: str, file: File, identity: bytes, generation: int) -> None:
         self.disk, self.directory, self.file = disk, directory, file
         self.identity, self.generation = identity, generation
-        self.next: File | None = None  # a snapshot that is to take the file's place
+        self.next: File | None = None  # a snapshot that will replace the file
         self.compact_at = COMPACT_BYTES_MIN
-        self.ending = False  # a snapshot is not worth its time any more
-        self._swapping = threading.Lock()  # of `file` and `next`
+        self.ending = False  # a running snapshot stops
+        self._swapping = threading.Lock()  # guards `file` and `next`
 
     @property
     def path(self) -> str:
@@ -112,29 +115,30 @@ class Journal:
     # Space.
 
     def free(self, contents: KeptContents) -> int:
-        """The bytes that records may take, when no batch is under way."""
+        """The bytes that records may take while no batch is running."""
         pending = sum(map(len, contents.pending)) + MARK_BYTES * len(contents.pending)
         return self.file.reserved - self.file.end - MARK_BYTES - pending - contents.prepaid
 
     def snapshot_bytes(self, contents: KeptContents) -> int:
-        """About how many bytes of the disk a snapshot takes beside the journal, until it takes the journal's place."""
+        """The approximate size on the disk of a snapshot next to the journal, until it replaces the journal."""
         return contents.live_bytes + contents.prepaid + 2 * PIECE_BYTES
 
     def reserve(self, size: int, beside: int = 0) -> int:
-        """Take at least so many bytes more from the disk; how many. Raises `Refused`, and has then taken none.
+        """Reserve at least `size` more bytes on the disk, and return the number.
 
-        beside: bytes that must still be free then, for a snapshot.
+        After that, `beside` bytes must still be free on the disk, for a snapshot. Raises `Refused`, and then reserves
+        nothing.
         """
         size = -(-size // PIECE_BYTES) * PIECE_BYTES
         if self.file.reserved + size > FILE_BYTES_MAX:
-            raise Refused(Status.TOO_LARGE, f"the journal {self.path} has {self.file.end} bytes, and may have "
+            raise Refused(Status.TOO_LARGE, f"the journal {self.path} has {self.file.end} bytes, and the limit is "
                           f"{FILE_BYTES_MAX}; nothing was changed: see in the server's log why it is not "
                           "compacted")  # fmt: skip
         free, needed = self.disk.free(self.directory), size + beside
         if beside and free < needed:
-            raise Refused(Status.TOO_LARGE, f"the journal {self.path} cannot grow: its disk has {free} bytes free, and "
-                          f"{needed} are needed, with those of a snapshot that drops the history; nothing was changed, "
-                          f"and reading goes on: make room for {needed - free} bytes on its disk")  # fmt: skip
+            raise Refused(Status.TOO_LARGE, f"the journal {self.path} cannot grow: its disk has {free} bytes free, but "
+                          f"{needed} are needed, with the room for a snapshot without history; nothing was changed, "
+                          f"and reads still work: make room for {needed - free} bytes on its disk")  # fmt: skip
         with self._swapping:
             files = [file for file in (self.file, self.next) if file is not None]  # either may get the records
             try:
@@ -142,7 +146,7 @@ class Journal:
                     self.disk.reserve(file.fd, file.reserved, size)
             except OSError as error:
                 raise Refused(Status.TOO_LARGE, f"the journal {self.path} cannot grow ({error.strerror}); nothing was "
-                              "changed, and reading goes on: make room on its disk") from None  # fmt: skip
+                              "changed, and reads still work: make room on its disk") from None  # fmt: skip
             for file in files:
                 file.reserved += size
         return size
@@ -150,20 +154,20 @@ class Journal:
     # Batches.
 
     def write(self, records: bytes) -> None:
-        """Put a batch at the end: it outlives this process, and not its machine. Raises OSError."""
+        """Write a batch at the end. It survives this process, but not a crash of the machine. Raises OSError."""
         file = self.file
         data = file.batch(records)
         self.disk.write(file.fd, data, file.end)
         file.end += len(data)
 
     def sync(self) -> None:
-        """Make durable what was written. Raises OSError: then nobody knows what is."""
+        """Make the written bytes durable. Raises OSError; then it is unknown which bytes are durable."""
         file, end = self.file, self.file.end
         self.disk.sync(file.fd)
         file.synced = end
 
     def commit(self, records: bytes, since: bytes | None) -> bool:
-        """Make a batch durable. With `since`, all since the snapshot, in the new file; False if that failed."""
+        """Make a batch durable. With `since` (all records since the snapshot) use the new file; False: that failed."""
         if since is not None and self._switched(since):
             return True
         self.write(records)
@@ -173,15 +177,15 @@ class Journal:
     # Compaction.
 
     def is_long(self, contents: KeptContents) -> bool:
-        """Most of the file is history."""
+        """Whether most of the file is history."""
         return self.file.end > max(self.compact_at, COMPACT_FACTOR * contents.live_bytes)
 
     def has_history(self, contents: KeptContents) -> bool:
-        """A snapshot would be less than half as long."""
+        """Whether a snapshot would be less than half as long."""
         return self.file.end > max(COMPACT_BYTES_MIN, 2 * contents.live_bytes)
 
     def snapshot(self, frozen: Frozen) -> File:
-        """Write a new file beside the journal, and sync it. Raises OSError."""
+        """Write a new file next to the journal, and sync it. Raises OSError."""
         path = os.path.join(self.directory, COMPACT)
         return _written(self.disk, path, self.identity, self.generation + 1, self._wanted(frozen.records()))
 
@@ -192,14 +196,14 @@ class Journal:
             yield record
 
     def prepare(self, file: File, since_bytes: int, contents: KeptContents) -> None:
-        """A snapshot is to take the journal's place with the next batch. Raises OSError if the disk has no room."""
+        """Let a snapshot replace the journal with the next batch. Raises OSError if the disk has no room."""
         size = since_bytes + 2 * MARK_BYTES + contents.prepaid + max(contents.free, 0) + PIECE_BYTES
         self.disk.reserve(file.fd, file.end, size)
         file.reserved = file.end + size
         self.next = file
 
     def give_up(self, file: File) -> None:
-        """A snapshot is not wanted any more."""
+        """Delete a snapshot that will not be used."""
         with self._swapping:
             self.next = None
         self.compact_at = 2 * self.file.end
@@ -230,12 +234,12 @@ class Journal:
     # The end.
 
     def reload(self, contents: KeptContents) -> None:
-        """Have the contents that are known to be durable, after a failure of the disk. Raises OSError, FileRefused."""
+        """After a failure of the disk, read the contents that are known to be durable. Raises OSError, FileRefused."""
         reading = Reading(self.disk, self.file.fd, self.path, self.file.synced)
         _become(contents, reading)
 
     def close(self, records: bytes = b"") -> None:
-        """Write the last records, give back the space that is not used, and say what is durable. Raises OSError."""
+        """Write the last records and a mark, release the unused space, and sync. Raises OSError."""
         if records:
             self.commit(records, None)
         self.write(b"")
@@ -245,7 +249,7 @@ class Journal:
 
 
 class Reading:
-    """The whole records at the beginning of a journal, and where the first byte is that does not read."""
+    """The readable records at the start of a journal, and the place of the first byte that does not read."""
 
     def __init__(self, disk: Disk, fd: int, path: str, size: int) -> None:
         self.disk, self.fd, self.path, self.size = disk, fd, path, size
@@ -253,7 +257,7 @@ class Reading:
         self.number: Callable[[int], int] = unplaced
 
     def header(self) -> Record | None:
-        """The first record; None if it does not read. Those behind it have places."""
+        """The first record; None if it does not read. The checksums of the records after it depend on their places."""
         begin = self.disk.read(self.fd, min(HEADER_BYTES_MAX, self.size), 0)
         header = next(iter(scan(begin[len(MAGIC) :]).records), None)
         if header is None or header.kind is not Kind.HEADER:
@@ -273,13 +277,13 @@ class Reading:
                 yield record
                 self.at += record.size
             data = data[found.used :]
-            want = READ_BYTES if found.used else 2 * want  # a record longer than that is joined a few times only
+            want = READ_BYTES if found.used else 2 * want  # doubled, so a long record is joined a few times only
             if found.damaged or not (piece := self.disk.read(self.fd, min(want, self.size - fetched), fetched)):
                 return
             data, fetched = data + piece, fetched + len(piece)
 
     def beyond(self, nonce: bytes) -> tuple[int, bool]:
-        """Of what does not read: how many bytes until only zeros follow, and whether it is known to be durable."""
+        """The number of unreadable bytes before the final zeros, and whether a later mark shows they were durable."""
         begin, used, overlap = self.at, 0, MARK_BYTES
         while piece := self.disk.read(self.fd, READ_BYTES + overlap, begin):
             used = max(used, begin - self.at + len(piece.rstrip(b"\0"))) if piece.strip(b"\0") else used
@@ -298,11 +302,11 @@ class Reading:
 
 
 def recovered(disk: Disk, directory: str, contents: KeptContents, log: Callable[[str], None]) -> Journal:
-    """The journal of a directory, or a new one; `contents` hold what it says. The caller has the directory's lock.
+    """The journal of a directory, or a new one. Fills `contents` from it. The caller has the directory's lock.
 
     Raises:
-        FileRefused: it is damaged, or none of this version; it is as it was.
-        OSError: of the disk.
+        FileRefused: the journal is damaged or of another version; it was not changed.
+        OSError: the disk failed.
     """
     path = os.path.join(directory, NAME)
     names = disk.names(directory)
@@ -335,31 +339,31 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
     identity, generation, nonce, _ = header.parts
     used, was_durable = reading.beyond(nonce)
     if was_durable:
-        raise _damaged(reading, "a later record says that it was whole before")
+        raise _damaged(reading, "a later record shows that this place was readable before")
     if used:
-        log(f"journal {path}: {used} bytes that do not read were cut off at byte {reading.at}. They are of the last "
-            "batch: it was under way when the server ended, and no client was told of it; or its disk has damaged "
-            "it since")  # fmt: skip
+        log(f"journal {path}: {used} bytes that do not read were cut off at byte {reading.at}. They belong to the last "
+            "batch. Either the server ended while it wrote them, and no client got a reply; or the disk has damaged "
+            "them since")  # fmt: skip
     file = File(fd, nonce, reading.at, reading.at, reading.at, reading.number)
     journal = Journal(disk, directory, file, identity, I64.unpack(generation)[0])
-    disk.cut(fd, reading.at)  # else a record there would be read again once others end before it
+    disk.cut(fd, reading.at)  # a record left there would be read again after new records end before it
     disk.sync(fd)
     try:
         journal.reserve(contents.prepaid + 2 * MARK_BYTES)
-        journal.write(b"")  # from now on a byte that changed in what was read is damage
+        journal.write(b"")  # with this mark a byte that changes in the part read here counts as damage
         journal.sync()
     except Refused as refusal:
         log(str(refusal))
     free, needed = disk.free(directory), journal.snapshot_bytes(contents)
     if free < needed:
-        log(f"journal {path}: its disk has {free} bytes free, and a snapshot that drops the history takes "
-            f"{needed}: make room; until then changes that need more of the disk are refused")  # fmt: skip
+        log(f"journal {path}: its disk has {free} bytes free, but a snapshot without history takes {needed}: make "
+            "room; until then changes that need more of the disk are refused")  # fmt: skip
     contents.free = journal.free(contents)
     return journal
 
 
 def _become(contents: KeptContents, reading: Reading) -> Record | None:
-    """Hold what a journal says; its header. Raises FileRefused."""
+    """Fill the contents from a journal, and return its header. Raises FileRefused."""
     header = reading.header()
     if header is None:
         return None
@@ -375,21 +379,21 @@ def check_magic(path: str, begin: bytes) -> None:
     if begin in (MAGIC, MAGIC.replace(bytes([VERSION]), bytes([UNPLACED]))):
         return
     if begin[:-2] == MAGIC[:-2] and len(begin) == len(MAGIC):
-        raise FileRefused(f"{path} is a journal of version {begin[-2]} of its format, and this trystate writes version "
-                          f"{VERSION}; it was left as it is: use the trystate that wrote it, or another "
+        raise FileRefused(f"{path} is a journal in version {begin[-2]} of its format, but this trystate writes version "
+                          f"{VERSION}; it was not changed: use the trystate that wrote it, or another "
                           "directory")  # fmt: skip
-    raise FileRefused(f"{path} is not the journal of a store: it begins with {begin!r}, not {MAGIC!r}; it was left as "
-                      "it is: give another directory")  # fmt: skip
+    raise FileRefused(f"{path} is not the journal of a store: it begins with {begin!r}, not {MAGIC!r}; it was not "
+                      "changed: give another directory")  # fmt: skip
 
 
 def _damaged(reading: Reading, why: str) -> FileRefused:
-    return FileRefused(f"journal {reading.path} is damaged at byte {reading.at} of {reading.size} ({why}); it was left "
-                       "as it is: restore it from a copy, or move the directory away and begin with an empty "
+    return FileRefused(f"journal {reading.path} is damaged at byte {reading.at} of {reading.size} ({why}); it was not "
+                       "changed: restore it from a copy, or move the directory away and start with an empty "
                        "store")  # fmt: skip
 
 
 def _written(disk: Disk, path: str, identity: bytes, generation: int, records: Iterable[bytes]) -> File:
-    """A new file with a header and records, whole and synced; nothing is left of it if that fails."""
+    """A new file with a header and records, complete and synced. If that fails the file is removed."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     fd = disk.create(path)
     try:
@@ -409,7 +413,7 @@ def _written(disk: Disk, path: str, identity: bytes, generation: int, records: I
 
 
 def _pieces(records: Iterable[bytes]) -> Iterator[bytearray]:
-    """The records in pieces of about PIECE_BYTES; one piece at least."""
+    """The records in pieces of about PIECE_BYTES, at least one piece."""
     piece = bytearray()
     for record in records:
         piece += record

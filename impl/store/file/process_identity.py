@@ -1,6 +1,6 @@
 """The processes that use a store's file, and whether they still live.
 
-Rule: a process counts as gone only when this host is sure of it; a process of another host is believed to live.
+Rule: a process counts as ended only if this host is sure of it. A process of another host counts as living.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-ZOMBIE = b"ZX"  # states in /proc/PID/stat of a process that is over, but not yet collected by its parent
+ZOMBIE = b"ZX"  # states in /proc/PID/stat of a process that has ended, but was not collected by its parent yet
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A process: its number is given out again, so that it takes the moment of its start and its host to name it."""
+    """A process. Since the kernel reuses pids, it is identified by its pid, its start time and its host."""
 
     pid: int
-    started: bytes  # clock ticks since the boot; empty where /proc is missing
+    started: bytes  # clock ticks since the boot; empty if /proc is missing
     host: bytes
 
     @property
@@ -27,7 +27,7 @@ class User:
         return f"process {self.pid}" if self.host == here() else f"process {self.pid} on {self.host.decode()}"
 
     def lives(self) -> bool:
-        """False if it ended, whatever its number stands for now."""
+        """Whether the process lives. False if it has ended, even if another process has its pid now."""
         if self.host != here():
             return True
         try:
@@ -35,13 +35,13 @@ class User:
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # it is somebody else's, and exists
+            pass  # the process exists and belongs to another user
         started = start_of(self.pid)
         return started == self.started if started is not None and self.started else started != b""
 
 
 def start_of(pid: int) -> bytes | None:
-    """When a process started; b"" if it is over; None if this system does not tell."""
+    """The start time of a process; b"" if it has ended; None if this system does not report it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -54,16 +54,16 @@ def start_of(pid: int) -> bytes | None:
 
 @functools.cache
 def here() -> bytes:
-    """This host, since its boot, and the table of processes that numbers refer to (containers have their own)."""
+    """An identity of this host, its boot, and its pid namespace (containers have their own)."""
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
             parts.append(os.readlink(path) if path.startswith("/proc/self") else Path(path).read_text().strip())
         except OSError:
-            continue  # not Linux: the name has to do
+            continue  # not Linux: the host's name has to suffice
     return "/".join(parts).encode()
 
 
 def myself() -> User:
-    """The process that asks."""
+    """The calling process."""
     return User(os.getpid(), start_of(os.getpid()) or b"", here())

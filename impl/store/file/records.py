@@ -1,14 +1,14 @@
 """The bytes of a store's file, and of a server's journal: a magic, then records, each with its length and checksums.
 
-Rule: a file that was cut off at any byte is a shorter file of the same store; anything else that does not read is
-damage, and is said so.
+Rule: a file that was cut off at any byte is a shorter file of the same store. Anything else that does not read is
+reported as damage.
 
     magic | record ...          record = u32 length | u32 CRC of the length | u32 CRC of the payload | payload
     payload = u8 kind | i64 number | blob ...
 
-The length has a checksum of its own: an append that was cut off is told from a length that was overwritten, which
-would otherwise pass for the beginning of a very long record, and take all that follow with it. In a journal the
-checksum of the payload is combined with the place of the record (`place`): a copy of it elsewhere does not read.
+The length has its own checksum. Without it an overwritten length would look like the start of a very long record that
+was cut off, and all later records would be lost. In a journal the checksum of the payload is combined with the place of
+the record (`place`), so a copy of the record in another place does not read.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from zlib import crc32
 
 from ..wire import I64, U64, blobs
 
-MAGIC = b"\x89tryst\x02\n"  # no text begins so; the number is the version of this format
+MAGIC = b"\x89tryst\x02\n"  # no text begins with this; the number is the version of the format
 HEAD = Struct("<III")
 LENGTH = Struct("<I")
 RECORD_BYTES_MAX = (1 << 32) - 1
 
 
 class Kind(enum.IntEnum):
-    """The kind of a record: of the file itself, or an operation that each reader repeats."""
+    """The kind of a record: about the file itself, or an operation that each reader repeats."""
 
     HEADER = 0  # number: world_size; identity, generation, job, users who have left
-    JOIN = 1  # number: the user's pid; ticket, when that process started, where it runs
+    JOIN = 1  # number: the user's pid; ticket, start time of the process, its host
     LEAVE = 2  # ticket
-    SNAPSHOT_END = 3  # the records before it are the state at a moment, and not its history
+    SNAPSHOT_END = 3  # the records before it are the state at one moment, not its history
     SET = 4  # key, value
     MULTI_SET = 5  # key, value, key, value, ...
     ADD = 6  # number: the amount; key
@@ -42,10 +42,10 @@ class Kind(enum.IntEnum):
     APPEND = 8  # key, value
     TAKE = 9  # key
     PUSH = 10  # key, value
-    POP = 11  # key; in a journal, number: how many elements stand before it
+    POP = 11  # key; in a journal, number: how many elements are before it
     ARRIVE = 12  # number: world_size; key, ticket
     WITHDRAW = 13  # ticket
-    SYNCED = 14  # of a journal alone; number: so many bytes of it were durable when this was written; its nonce
+    SYNCED = 14  # only in a journal; number: how many bytes of the journal were durable at this write; its nonce
 
 
 PARTS = {
@@ -57,7 +57,7 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One of them, decoded."""
+    """One record, decoded."""
 
     kind: Kind
     number: int
@@ -65,12 +65,12 @@ class Record:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in the file."""
+        """The size of the record in the file."""
         return HEAD.size + 1 + I64.size + sum(U64.size + len(part) for part in self.parts)
 
 
 def encode(kind: Kind, *parts: bytes, number: int = 0) -> bytes:
-    """A record as it stands in the file."""
+    """The bytes of a record in the file."""
     payload = bytes([kind]) + I64.pack(number) + blobs(parts)
     length = LENGTH.pack(len(payload))
     return length + LENGTH.pack(crc32(length)) + LENGTH.pack(crc32(payload)) + payload
@@ -78,7 +78,7 @@ def encode(kind: Kind, *parts: bytes, number: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of a read: whole records, their size in bytes, and whether the rest is damaged (or just cut off)."""
+    """The result of a read: whole records, their size in bytes, and whether the rest is damaged or only cut off."""
 
     records: list[Record]
     used: int
@@ -86,7 +86,7 @@ class Scan:
 
 
 def unplaced(at: int) -> int:
-    """The number of a place where records have none."""
+    """The number of each place in a file without places in its checksums: 0."""
     return 0
 
 
@@ -100,13 +100,13 @@ def place(records: bytearray, number: Callable[[int], int]) -> None:
 
 
 def scan(data: bytes, number: Callable[[int], int] = unplaced) -> Scan:
-    """The records at the beginning of `data`, with the numbers of their places. Never raises; reads each byte once."""
+    """The records at the start of `data`. `number` is as in `place`. Never raises; reads each byte once."""
     records: list[Record] = []
     at, end = 0, len(data)
     while end - at >= HEAD.size:
         length, length_sum, payload_sum = HEAD.unpack_from(data, at)
         if crc32(data[at : at + LENGTH.size]) != length_sum:
-            # A file system may have kept the new length of the file, and not the bytes, when the machine stopped.
+            # Only zeros: the file system kept the new length of the file but not its bytes when the machine crashed.
             return Scan(records, at, damaged=bool(data[at:].strip(b"\0")))
         payload = data[at + HEAD.size : at + HEAD.size + length]
         if len(payload) < length:

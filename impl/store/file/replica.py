@@ -1,7 +1,7 @@
-"""A store's file in memory: every process does every recorded operation again, in the order of the file.
+"""A store's file in memory: every process repeats every recorded operation in the order of the file.
 
-Rule: the outcome of a record depends on the records before it and on nothing else; a clock, a limit or a process that
-is looked at only when a record is written would let two readers disagree.
+Rule: the outcome of a record depends only on the records before it. If it also depended on a clock, a limit or a living
+process, two readers could disagree.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..wire import I64, U64
 from .process_identity import User
 from .records import MAGIC, Kind, Record, encode
 
-TICKET_BYTES = 16  # random: names a user; an arrival's ticket is its user's, a number and its token
+TICKET_BYTES = 16  # random: names a user; the ticket of an arrival is its user's ticket, a number and its token
 
 
-class Place(Arrival):
-    """A place in a barrier: it is given up on release, which is how its thread learns of it."""
+class BarrierPlace(Arrival):
+    """An arrival of a process at a barrier. On release it is removed from `places`, where its thread looks for it."""
 
     __slots__ = ("places", "ticket")
 
-    def __init__(self, key: bytes, ticket: bytes, places: dict[bytes, Place]) -> None:
+    def __init__(self, key: bytes, ticket: bytes, places: dict[bytes, BarrierPlace]) -> None:
         super().__init__(key, ticket[TICKET_BYTES + U64.size :])
         self.ticket, self.places = ticket, places
 
@@ -37,25 +37,25 @@ class Place(Arrival):
 
 @dataclass(slots=True)
 class Replica:
-    """The state of a store, and of its file."""
+    """The state of a store and its file."""
 
-    identity: bytes = b""  # random: of the store, kept when its file is rewritten
-    generation: int = 0  # how often it was rewritten
+    identity: bytes = b""  # random; identifies the store, also after its file was rewritten
+    generation: int = 0  # how often the file was rewritten
     world_size: int = -1
     job: bytes = b""
-    left: int = 0  # users who are gone
+    left: int = 0  # the number of users that have left
     users: dict[bytes, User] = field(default_factory=dict)
     contents: Contents = field(default_factory=lambda: Contents(LOCAL))
     barriers: Barriers = field(default_factory=Barriers)
-    places: dict[bytes, Place] = field(default_factory=dict)
+    places: dict[bytes, BarrierPlace] = field(default_factory=dict)
 
     def replay(self, record: Record) -> None:
-        """Repeat an operation of another process; one that was refused there is refused here, and changes nothing."""
+        """Repeat an operation of another process. If it was refused there, it is refused here and changes nothing."""
         with suppress(Refused):
             self.apply(record)
 
     def apply(self, record: Record) -> Any:
-        """Do a record, and return what its operation returns. Raises Refused."""
+        """Apply a record, and return the result of its operation. Raises Refused."""
         return _MEANINGS[record.kind](self, record)
 
     def snapshot(self) -> bytes:
@@ -67,15 +67,15 @@ class Replica:
         for key in self.contents.queues:
             parts += [encode(Kind.PUSH, key, element) for element in self.contents.queues[key]]
         for key, barrier in self.barriers.table.items():
-            tickets = [place.ticket for place in barrier.arrivals.values() if isinstance(place, Place)]
+            tickets = [place.ticket for place in barrier.arrivals.values() if isinstance(place, BarrierPlace)]
             parts += [encode(Kind.ARRIVE, key, ticket, number=barrier.world_size) for ticket in tickets]
         parts.append(encode(Kind.SNAPSHOT_END))
         return b"".join(parts)
 
     def become(self, other: Replica) -> None:
-        """Take over a state; waiters and watchers here are told of the differences, as of changes.
+        """Take over a state. Waiters and watchers here see the differences as changes.
 
-        Puts right what an interrupted change has left as well: counts, and who should have been woken.
+        This also repairs an interrupted change: it corrects the counts and wakes the waiters that it should have woken.
         """
         mine, theirs = self.contents, other.contents
         for key in mine.values.keys() - theirs.values.keys():
@@ -85,7 +85,7 @@ class Replica:
                 mine.set(key, value)
         for key in [*mine.queues.keys(), *(theirs.queues.keys() - mine.queues.keys())]:
             elements = theirs.queues.get(key, ())
-            if list(mine.queues.get(key, ())) != list(elements):
+            if list(mine.queues.get(key, ())) != list(elements):  # elements have no identity: replace the whole queue
                 while mine.pop(key) is not None:
                     pass
                 for element in elements:
@@ -99,7 +99,7 @@ class Replica:
 
     @property
     def bytes_live(self) -> int:
-        """About how long its snapshot is."""
+        """The approximate size of its snapshot."""
         contents = self.contents
         return contents.bytes_held + 64 * (len(contents.values) + contents.items_held + len(self.users))
 
@@ -122,6 +122,7 @@ def _join(replica: Replica, record: Record) -> None:
 
 def _leave(replica: Replica, record: Record) -> None:
     (ticket,) = record.parts
+    # The number of users that have left decides when the file is deleted, so each user counts once.
     if replica.users.pop(ticket, None) is not None:
         replica.left += 1
     for place in [place for place in replica.places.values() if place.ticket.startswith(ticket)]:
@@ -130,7 +131,7 @@ def _leave(replica: Replica, record: Record) -> None:
 
 def _arrive(replica: Replica, record: Record) -> None:
     key, ticket = record.parts
-    place = replica.places[ticket] = Place(key, ticket, replica.places)
+    place = replica.places[ticket] = BarrierPlace(key, ticket, replica.places)
     try:
         replica.barriers.arrive(place, record.number)
     except Refused:
@@ -144,7 +145,7 @@ def _withdraw(replica: Replica, record: Record) -> None:
         _give_up(replica, place)
 
 
-def _give_up(replica: Replica, place: Place) -> None:
+def _give_up(replica: Replica, place: BarrierPlace) -> None:
     replica.barriers.withdraw(place)
     del replica.places[place.ticket]
 
@@ -164,7 +165,7 @@ def recorded(operation: Operation[Any]) -> tuple[Kind, tuple[bytes, ...], int]:
 
 
 def _done_again(kind: type[Operation[Any]]) -> Callable[[Replica, Record], Any]:
-    """Applies the operation that was recorded."""
+    """A function that applies the recorded operation."""
 
     def do(replica: Replica, record: Record) -> Any:
         parts = iter(record.parts)

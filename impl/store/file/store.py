@@ -1,14 +1,14 @@
-"""`FileStore`: a store in a file, for the processes of a host (or of several, on a file system with `flock`).
+"""`FileStore`: a store in a file, for the processes of one host (or of several, on a file system with `flock`).
 
-Rule: an operation that changes the store is one record in the file, appended under its lock; one that reads takes no
-lock.
+Rule: an operation that changes the store is one record in the file, appended under its lock. An operation that only
+reads takes no lock.
 
-When the file goes, and when it stays:
+When the file is deleted, and when it is kept:
 
-- With `world_size` the file belongs to one job. When as many users as that have left, and none is left over, it is
-  deleted. If all its users died without closing, it is left over from a crashed job, and the next one begins anew.
-- Without it (-1) nobody knows when the job is over: the file stays, with all that was acknowledged, also after a crash.
-- A file of another program, another world_size or another job that somebody still uses is refused, and not touched.
+- With `world_size` the file belongs to one job. It is deleted when `world_size` users have left and no other user
+  remains. If all users died without closing, the file belongs to a crashed job, and the next job starts with a new one.
+- Without it (-1) the end of the job is unknown: the file is kept with all acknowledged changes, also after a crash.
+- A file of another program is refused and not changed. So is a file with another world_size or job that is still used.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from ..memory import LOCAL, Blocked, Callbacks, KeyWatcher, raised
 from ..operations import Barrier, DeleteKey, Operation, QueuePop, Take, Wait
 from .journal import POLL_SECONDS_MIN, Journal
 from .records import Kind
-from .replica import Place, recorded
+from .replica import BarrierPlace, recorded
 
 T = TypeVar("T")
-PAUSE_SECONDS = 1.0  # of the thread that reads for the watches; it looks much sooner (journal.POLL_SECONDS_MAX)
-LOCK_TIMEOUT_SECONDS_MIN = 1.0  # the lock is no wait for keys: a timeout of 0 looks once, under the lock too
+PAUSE_SECONDS = 1.0  # the longest pause of the thread that reads for watches; `journal.POLL_SECONDS_MAX` shortens it
+LOCK_TIMEOUT_SECONDS_MIN = 1.0  # an operation with a timeout of 0 looks once, but still has to get the file's lock
 
 
 @dataclass(frozen=True, slots=True)
 class _AnElement(Wait):
-    """True when a queue has an element. The pop itself needs the lock: another process may be faster."""
+    """True when a queue has an element. The pop itself needs the lock, so another process may pop first."""
 
     takes = True
 
 
 class FileStore(Store):
-    """A store in a file. Clones share its place among the users of the file.
+    """A store in a file. A store and its clones count as one user of the file.
 
-    A forked child is a user of its own from its first operation on. The watches are the parent's: `lost` in the child.
+    A forked child counts as another user from its first operation on. Its parent's watches are `lost` in the child.
     """
 
     def __init__(self, file_name: str | os.PathLike[str], world_size: int = -1,
                  timeout: timedelta = DEFAULT_TIMEOUT, *, job: str = "") -> None:  # fmt: skip
-        """`job` tells jobs apart that use one path. Raises FileRefused, or StoreTimeout if the lock is held."""
+        """`job` distinguishes jobs that use one path. Raises FileRefused, or StoreTimeout if the lock is held."""
         if world_size != -1 and world_size < 1:
             raise InvalidArgument(f"FileStore: world_size is {world_size}; give the number of users, or -1 for unknown")
         super().__init__(timeout, key_bytes=LOCAL.key_bytes, value_bytes=LOCAL.value_bytes)
@@ -69,7 +69,7 @@ class FileStore(Store):
         let_go_after_fork(self)
 
     def forked(self) -> None:
-        """The threads stayed in the parent."""
+        """End the watches in the child: their threads stayed in the parent."""
         self._callbacks.forked()
         for watcher in self._watchers:
             watcher.forked()
@@ -78,7 +78,7 @@ class FileStore(Store):
 
     @property
     def path(self) -> str:
-        """The file."""
+        """The path of the file."""
         return self._journal.path
 
     @property
@@ -95,7 +95,7 @@ class FileStore(Store):
         return self._change(operation)
 
     def _change(self, operation: Operation[T]) -> T:
-        """Append and do an operation; one that would change nothing is only done."""
+        """Append an operation and apply it. An operation that would change nothing is only applied."""
         self._journal.enter(self._lock_timeout)
         with self._journal.locked(operation.SPEC.name, self._lock_timeout) as replica:
             if not operation.changes(replica.contents):
@@ -121,7 +121,7 @@ class FileStore(Store):
             if not self._block(_AnElement([pop.key]), left):
                 return None
             value = self._change(pop)
-            if value is not None or left <= 0:  # else another one was faster
+            if value is not None or left <= 0:  # None: another process took the element first
                 return value
 
     def _block(self, operation: Operation[T], seconds: float) -> T | None:
@@ -148,6 +148,7 @@ class FileStore(Store):
         finally:
             if not released:
                 with journal.locked("barrier", self._lock_timeout) as replica:
+                    # The last caller may have arrived after the time-out and before this process got the lock.
                     released = ticket not in replica.places
                     if not released:
                         journal.change(Kind.WITHDRAW, ticket)
@@ -159,7 +160,7 @@ class FileStore(Store):
         with journal.locked("barrier", self._lock_timeout) as replica:
             journal.collect()  # a process that died in the barrier has not arrived
             earlier = replica.barriers.arrived_with(barrier.key, barrier.token)
-            if isinstance(earlier, Place):
+            if isinstance(earlier, BarrierPlace):
                 journal.change(Kind.WITHDRAW, earlier.ticket)
             ticket = journal.next_ticket() + barrier.token
             try:
@@ -168,7 +169,7 @@ class FileStore(Store):
                 raise raised(barrier, refused, self._where()) from None
         return ticket
 
-    # Watches, clones, the end.
+    # Watches, clones, end.
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         watcher = KeyWatcher(self._callbacks, name.decode(), callback, on_lost, self._unwatch)
@@ -187,15 +188,15 @@ class FileStore(Store):
             self._watchers.discard(watcher)
 
     def _poll(self) -> None:
-        """Read the file while somebody watches: reading is what calls the watchers."""
+        """Read the file while a key is watched: reading it calls the watchers."""
         journal = self._journal
         with journal.mutex:
             gaps, seen, delay = journal.gaps, journal.offset, POLL_SECONDS_MIN
-            reason = StoreError(f"changes went by unseen ({self._where()}); look at the key, and watch it again")
+            reason = StoreError(f"changes were missed ({self._where()}); read the key, and watch it again")
             while self._watchers and not self._closed:
                 try:
                     delay = journal.pause(PAUSE_SECONDS, delay)
-                except StoreError as error:  # the file is gone: so are the changes
+                except StoreError as error:  # the file was deleted, cut or replaced, and its changes are lost
                     reason = error
                     break
                 if gaps != journal.gaps:

@@ -1,15 +1,18 @@
-"""One connection of a proxy, followed: its requests and the answers to them, and what these say of the store.
+"""One connection of a proxy: its requests, the answers to them, and their effects on the store for a record.
 
-Theory of operation. `sent` cuts the client's bytes into whole requests, by the server's frames; `forwarded` is called
-when one of them is passed on, and `answered` with the bytes that came back, which are read by the client's decoders. A
-request without an answer is recorded when it is passed on, all others by their answer: a compare_set has won, a get has
-read this version, a wait goes on. The recorder has the values of the state keys as they were last seen. A value that no
-request here has written came past the proxy, or was there before it, and is an `unseen` write.
+Theory of operation. `sent` cuts the client's bytes into whole requests with the server's frames. `forwarded` is called
+when a request is passed on, `answered` with the bytes of the answer, which the client's decoders read. A request
+without an answer is recorded when it is passed on, all others at their answer: a compare_set has won, a get has read
+this version, a wait continues. The recorder has the last known values of the state keys. A value that no request here
+has written came to the store on another way, or before the proxy started. It is an `unseen` write.
 
-Three things can go wrong, and then the connection is not followed any more, with a line that says why: bytes are no
-request or no answer of the protocol, one of them is larger than LIMITS, or a write comes behind a request that waits.
+Failures (the connection is then not followed any more, with a line that contains the reason):
 
-Rule: it changes no byte, and holds none back but those of a request that has not arrived whole.
+- Bytes are not a request or an answer of the protocol.
+- A request or an answer is larger than LIMITS.
+- A write follows a request that waits.
+
+Rule: it changes no byte, and holds back only the bytes of a request that has not arrived completely.
 """
 
 from __future__ import annotations
@@ -25,23 +28,23 @@ from ..client import codec
 from ..client.codec import Garbled, Refusal, Reply
 from ..contents.contents import Refused
 from ..limits import MIB, Limits
-from ..operations import BODIES, OPERATIONS, Result
+from ..operations import BODIES, REQUESTS
 from ..server.parsing import Frame
 from ..wire import MAGIC, PROBE_KEY, STOP_WAITING, U32
-from .format import KEYS_MAX, is_state, text
-from .recorder import Recorder, named, shown
+from .format import is_state, text
+from .recorder import Recorder, RequestLines, shown
 from .requests import KINDS, TIMED, keys_of
 
 LIMITS = Limits(key_bytes=MIB, value_bytes=64 * MIB, keys_in_request=MIB, frame_bytes=256 * MIB)
 EXTENDED = frozenset(map(int, Extension))
-SILENT = frozenset({"set", "append", "multi_set", "queue_push"})  # torch's server answers nothing
-WAITING = frozenset(map(int, (Query.WAIT, Query.BARRIER)))  # which CANCEL_WAIT may end
+SILENT = frozenset({"set", "append", "multi_set", "queue_push"})  # torch's server sends no answer to these
+WAITING = frozenset(map(int, (Query.WAIT, Query.BARRIER)))  # CANCEL_WAIT may end these
 STATEFUL = frozenset({"set", "append", "multi_set", "add", "compare_set", "get", "multi_get", "delete", "take"})
 
 
 @dataclass(slots=True)
-class Request:
-    """A request of a client: its number, its fields and its bytes; None is what cannot be followed."""
+class ClientRequest:
+    """A request of a client: its number, its fields and its bytes. The number is None if it cannot be followed."""
 
     operation: int | None
     fields: list[Any]
@@ -55,44 +58,44 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """Its name in a record; "" for those that are none of the store."""
+        """The name of the request in a record; "" if it is not about the contents of the store."""
         return KINDS.get(self.operation if self.operation is not None else -1, "")
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is answered to it."""
+        """Whether the request has no answer."""
         return self.operation is None or self.operation == Query.VALIDATE or (self.kind in SILENT and not self.extended)
 
     @property
     def blocks(self) -> bool:
-        """Whether it may be answered much later."""
+        """Whether the request may be answered much later."""
         return self.operation in WAITING or (self.operation in TIMED and self.fields[0] != 0)
 
     @property
     def ordered(self) -> bool:
-        """Whether it is passed on alone: its answer says which state came first."""
+        """Whether the request is passed on alone, so its answer shows which state came first."""
         return not self.silent and not self.blocks and self.kind in STATEFUL and any(map(is_state, self.keys))
 
 
 class Passage:
-    """One connection, as far as it is known."""
+    """One connection as the proxy has seen it."""
 
     def __init__(self, recorder: Recorder, peer: str) -> None:
         self.recorder, self.c = recorder, recorder.opened(peer)
         self.followed = True
-        self._raw = bytearray()  # of a request that has not arrived whole
+        self._raw = bytearray()  # the bytes of a request that has not arrived completely
         self._frame: Frame | None = None
         self._greeted = False
-        self.expected: deque[Request] = deque()  # passed on, and not answered
-        self._back = bytearray()  # of an answer that has not arrived whole
+        self.expected: deque[ClientRequest] = deque()  # requests that were passed on and are not answered
+        self._back = bytearray()  # the bytes of an answer that has not arrived completely
         self._reply: Reply[Any] | None = None
         self._needed = 0
         self._event = False  # the answer that is being read is a watch's event
 
     # Requests
 
-    def sent(self, data: bytes) -> Iterator[Request]:
-        """The requests that are whole with these bytes; all bytes are in one of them, or wait for the rest of it."""
+    def sent(self, data: bytes) -> Iterator[ClientRequest]:
+        """The requests that are complete with these bytes. The other bytes wait for the rest of their request."""
         self._raw += data
         while self.followed and self._raw:
             try:
@@ -106,13 +109,13 @@ class Passage:
         if self._raw:
             rest = bytes(self._raw)
             self._raw.clear()
-            yield Request(None, [], rest)
+            yield ClientRequest(None, [], rest)
 
-    def _request(self) -> Request | None:
+    def _request(self) -> ClientRequest | None:
         raw = self._raw
         if self._frame is None:
             if not self._greeted and raw[0] != Query.VALIDATE:
-                raise Garbled("its first request is not VALIDATE: it speaks another protocol")
+                raise Garbled("its first request is not VALIDATE; it speaks another protocol")
             if raw[0] not in BODIES:
                 raise Garbled(f"no such request: {raw[0]}")
             self._frame = Frame(raw[0], LIMITS)
@@ -124,29 +127,29 @@ class Passage:
         if not frame.complete:
             return None
         if not self._greeted and frame.fields != [MAGIC]:
-            raise Garbled(f"it validates with {frame.fields[0]:#x}, not {MAGIC:#x}: it speaks another protocol")
+            raise Garbled(f"it validates with {frame.fields[0]:#x}, not {MAGIC:#x}; it speaks another protocol")
         self._greeted = True
         self._frame = None
-        request = Request(frame.operation, frame.fields, bytes(raw[: frame.size]))
+        request = ClientRequest(frame.operation, frame.fields, bytes(raw[: frame.size]))
         del raw[: frame.size]
         request.keys = keys_of(frame.operation, frame.fields)
         return request
 
-    def forwarded(self, request: Request) -> None:
-        """It is passed on now."""
+    def forwarded(self, request: ClientRequest) -> None:
+        """A request is passed on now."""
         if self.followed and request.silent:
             if not self._wanted(request):
                 return
-            # Torch's clients send nothing behind a wait. Torch's server would write at once, ours after the wait.
+            # torch's clients send nothing after a wait. torch's server would do the write at once, ours after the wait.
             if any(one.blocks for one in self.expected):
-                self.give_up(f"request: {request.kind} behind one that waits: servers differ in it")
+                self.give_up(f"request: {request.kind} after a request that waits: servers differ here")
             else:
-                Heard(self, request).says(None)
+                AnsweredRequest(self, request).answered(None)
         elif self.followed:
             self.expected.append(request)
 
-    def impatient(self, request: Request) -> None:
-        """It was passed on a while ago: if it is not answered, it blocks."""
+    def impatient(self, request: ClientRequest) -> None:
+        """Record a request as blocked if it was passed on PATIENCE_SECONDS ago and is not answered."""
         if self.followed and not request.answered and self._wanted(request):
             missing = [key for key in request.keys if not self.recorder.version(key)]
             self.recorder.waits(self.c, request.keys, [] if request.kind == "barrier" else missing)
@@ -154,7 +157,7 @@ class Passage:
     # Answers
 
     def answered(self, data: bytes) -> None:
-        """Read what came back."""
+        """Read bytes of the server."""
         if not self.followed:
             return
         self._back += data
@@ -169,15 +172,17 @@ class Passage:
         """Read one step of an answer; False: more bytes are needed."""
         if self._reply is None:
             head = self.expected[0] if self.expected else None
+            # An event of a watch may come before the next answer. torch's answers have no status, so their first byte
+            # may be any.
             self._event = self._back[0] == Status.EVENT and (head is None or head.extended)
             if head is None and not self._event:
-                raise Garbled("it was asked nothing")
+                raise Garbled("it belongs to no request")
             self._reply = _event() if self._event or head is None else _reply(head)
             self._advance(None)
             return True
         if len(self._back) < self._needed:
             if self._needed > LIMITS.frame_bytes:
-                raise Garbled(f"a part of {self._needed} bytes")
+                raise Garbled(f"a part of it has {self._needed} bytes, more than a proxy follows")
             return False
         data = bytes(self._back[: self._needed])
         del self._back[: self._needed]
@@ -197,24 +202,25 @@ class Passage:
 
     def _heard(self, result: Any, status: Status | None) -> None:
         if self._event:
-            if self.recorder.wants(result.name):
-                self.recorder.say(self.c, "told", key=text(result.name), change=result.change.name.lower())
+            if self.recorder.wants(result.key):
+                self.recorder.say(self.c, "told", key=text(result.key), change=result.change.name.lower())
             return
         request = self.expected.popleft()
         cancelled = False
+        # A wait that CANCEL_WAIT has ended gets no answer. The byte that was read is the answer to the CANCEL_WAIT.
         if request.operation in WAITING and result != STOP_WAITING[0]:
             if not self.expected or self.expected[0].operation != Query.CANCEL_WAIT:
                 raise Garbled(f"{result} to a wait that was not cancelled")
             self.expected.popleft().answered = cancelled = True
         request.answered = True
         if status is Status.TIMED_OUT or cancelled:
-            self.recorder.stops(self.c, "cancelled" if cancelled else "timeout")
+            self.recorder.ends(self.c, "cancelled" if cancelled else "timeout")
             return
-        self.recorder.goes(self.c)
+        self.recorder.ends(self.c)
         if self._wanted(request):
-            Heard(self, request).says(result, status)
+            AnsweredRequest(self, request).answered(result, status)
 
-    def _wanted(self, request: Request) -> bool:
+    def _wanted(self, request: ClientRequest) -> bool:
         recorder = self.recorder
         if not request.kind or request.keys == [PROBE_KEY]:
             return False
@@ -223,9 +229,9 @@ class Passage:
     # The end
 
     def give_up(self, why: str) -> None:
-        """It cannot be followed any more."""
+        """Stop following the connection, with the reason."""
         self.followed = False
-        self.recorder.stops(self.c, "unfollowed")
+        self.recorder.ends(self.c, "unfollowed")
         self.recorder.say(self.c, "unfollowed", why=why)
         for request in self.expected:
             request.answered = True
@@ -234,94 +240,49 @@ class Passage:
         self._reply = None
 
     def closed(self) -> None:
-        """The connection is gone."""
-        self.recorder.stops(self.c, "closed")
+        """The connection has ended."""
+        self.recorder.ends(self.c, "closed")
         self.recorder.closed(self.c)
         for request in self.expected:
             request.answered = True
         self.followed = False
 
 
-class Heard:
-    """A request with its answer, and what both say of the store."""
+class AnsweredRequest(RequestLines):
+    """A request with its answer, and the effects of both on the store."""
 
-    def __init__(self, passage: Passage, request: Request) -> None:
-        self.recorder, self.c = passage.recorder, passage.c
-        self.request, self.kind, self.keys = request, request.kind, request.keys
+    def __init__(self, passage: Passage, request: ClientRequest) -> None:
+        super().__init__(passage.recorder, passage.c, request.kind, request.keys)
+        self.request = request
 
-    def says(self, result: Any, status: Status | None = None) -> None:
-        """Record it."""
+    def answered(self, result: Any, status: Status | None = None) -> None:
+        """Record the request with its result, or with the status of its refusal."""
         fields = self.request.fields[1:] if self.request.operation in TIMED else self.request.fields
         if status is not None:
             self.say(error=status.name)
             return
         match self.kind:
-            case "set" | "append":
-                self.writes(*fields)
-            case "multi_set":
-                self.writes_many(fields[0])
-            case "add":
-                self.adds(fields[0], fields[1], result)
             case "compare_set":
-                self.compares(fields[0], fields[1], fields[2], result)
+                self.compares(fields, result)
             case "get" | "multi_get":
                 self.reads(result if isinstance(result, list) else [result])
-            case "delete" | "take":
-                self.deletes(fields[0], result)
-            case "check":
-                self.recorder.say(self.c, self.kind, **named(self.keys, several=True), found=result)
-            case "queue_push":
-                self.say(**self.recorder.value(fields[1]), **({} if result is None else {"result": result}))
             case "queue_pop":
                 self.say(**({} if result is None else self.recorder.value(result)))
-            case "num_keys" | "queue_len":
-                self.say(result=result)
-            case "list_keys":
-                self.recorder.say(self.c, self.kind, key=text(fields[0] if fields else b""), result=len(result))
-            case "barrier":
-                self.say(world=fields[1])
-            case "watch" | "unwatch":
-                self.say()
+            case "append":
+                self.says(fields, (self.recorder.holds(fields[0]) or b"") + fields[1])
+            case "delete" | "take":
+                self.says(fields, result is not None and (self.kind == "take" or bool(result)))
+            case _:
+                self.says(fields, result)
 
-    def say(self, **fields: Any) -> None:
-        self.recorder.say(self.c, self.kind, **(named(self.keys) if self.keys else {}), **fields)
-
-    def writes(self, key: bytes, value: bytes) -> None:
-        recorder = self.recorder
-        whole = value if self.kind == "set" else (recorder.holds(key) or b"") + value
-        if is_state(key):
-            recorder.write(self.c, key, whole, how=self.kind)
+    def effect(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.recorder.deleted(key)
         else:
-            self.say(**recorder.value(value), v=recorder.next_version(key))
-        recorder.written(key, whole)
+            self.recorder.written(key, value)
 
-    def writes_many(self, pairs: list[bytes]) -> None:
-        recorder, others = self.recorder, dict[bytes, dict[str, Any]]()
-        latest = {key: value for key, value in zip(pairs[::2], pairs[1::2], strict=True) if recorder.wants(key)}
-        for key, value in latest.items():
-            if is_state(key):
-                recorder.write(self.c, key, value, how=self.kind)
-            else:
-                others[key] = recorder.value(value)
-            recorder.written(key, value)
-        if others:
-            few = [*others][:KEYS_MAX]
-            values = {"values": [others[key].get("value") for key in few]} if recorder.values else {}
-            recorder.say(
-                self.c, self.kind, **named([*others], several=True), sizes=[others[key]["size"] for key in few],
-                **values, vs=[recorder.version(key) for key in few],
-            )  # fmt: skip
-
-    def adds(self, key: bytes, amount: int, result: int) -> None:
-        recorder, whole = self.recorder, b"%d" % result
-        if is_state(key):
-            recorder.write(self.c, key, whole, how=self.kind)
-        else:
-            self.say(amount=amount, result=result, v=recorder.next_version(key))
-        recorder.written(key, whole)
-
-    def compares(self, key: bytes, expected: bytes, desired: bytes, result: bytes) -> None:
-        recorder = self.recorder
+    def compares(self, fields: list[bytes], result: bytes) -> None:
+        recorder, (key, expected, desired) = self.recorder, fields
         if not is_state(key):
             won = result == desired
             v = recorder.next_version(key) if won else recorder.version(key)
@@ -333,18 +294,19 @@ class Heard:
         if expected == desired:
             self._looks(key, expected, result, held)
         elif result == desired and held == desired:
+            # The answer is the same whether the value was stored or was there before. The record shows that it was.
             recorder.say(self.c, "refused", key=text(key), v=recorder.version(key), **shown(desired))
         elif result == desired:
             if (held or b"") != expected:
                 self._unseen(key, expected)
             recorder.write(self.c, key, desired)
             recorder.written(key, desired)
-        else:
+        else:  # the answer for an absent key is the expected value (TCPStoreLibUvBackend.cpp: compareAndSet)
             self._found(key, None if result == expected else result)
             recorder.say(self.c, "refused", key=text(key), v=recorder.version(key), **shown(desired))
 
     def _looks(self, key: bytes, expected: bytes, result: bytes, held: bytes | None) -> None:
-        """A compare_set that wants what it expects: a look, which makes an empty value if there is none."""
+        """A compare_set with equal expected and desired values is a read. If both are empty it may create the key."""
         recorder = self.recorder
         if result != expected or held == result:
             self._found(key, result)
@@ -361,24 +323,18 @@ class Heard:
         names = self.request.fields[-1] if isinstance(self.request.fields[-1], list) else self.keys
         for key, value in zip(names, results, strict=True):
             if is_state(key):
+                # A key that was deleted between WAIT and GET reads as empty (`promises`), so an empty value does not
+                # prove that the key exists.
                 self._found(key, value if value or recorder.holds(key) is not None else None)
                 recorder.say(self.c, "read", key=text(key), v=recorder.version(key))
             elif recorder.wants(key):
                 if value and not recorder.version(key):
                     recorder.written(key, value)  # it was there before
                 found[key] = recorder.version(key)
-        if len(self.keys) == 1 and found:
-            self.say(v=found[self.keys[0]])
-        elif found:
-            recorder.say(self.c, self.kind, **named([*found], several=True), vs=[*found.values()][:KEYS_MAX])
-
-    def deletes(self, key: bytes, result: Any) -> None:
-        found = result is not None and (self.kind == "take" or bool(result))
-        self.recorder.say(self.c, "delete" if is_state(key) else self.kind, key=text(key), found=found)
-        self.recorder.deleted(key)
+        self.say_reads(found)
 
     def _found(self, key: bytes, value: bytes | None) -> None:
-        """A state key has this value, or none."""
+        """Note the value of a state key that a read has found; None: the key is absent."""
         held = self.recorder.holds(key)
         if value is not None and value != held:
             self._unseen(key, value)
@@ -392,8 +348,8 @@ class Heard:
         self.recorder.written(key, value)
 
 
-def _reply(request: Request) -> Reply[Any]:
-    """How the answer to a request is read."""
+def _reply(request: ClientRequest) -> Reply[Any]:
+    """The reader of the answer to a request."""
     operation = request.operation
     match operation:
         case Query.PING:
@@ -413,8 +369,8 @@ def _reply(request: Request) -> Reply[Any]:
         case Extension.WATCH | Extension.UNWATCH:
             return codec.accepted()
     assert operation is not None
-    result = RESULTS[operation]
-    return (codec.GRANTED if request.extended else codec.RESULTS)[result]()
+    _, asked = REQUESTS[operation]
+    return (codec.GRANTED if request.extended else codec.RESULTS)[asked.result]()
 
 
 def _word() -> Reply[bytes]:
@@ -424,11 +380,3 @@ def _word() -> Reply[bytes]:
 def _event() -> Reply[Any]:
     yield 1
     return (yield from codec.told())
-
-
-RESULTS: dict[int, Result] = {
-    int(request.number): request.result
-    for kind in OPERATIONS
-    for request in (kind.SPEC.torch, kind.SPEC.ours)
-    if request is not None
-}

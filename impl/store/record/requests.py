@@ -1,4 +1,4 @@
-"""The names that requests have in a record, and the keys that they name."""
+"""The names of requests in a record, and the keys that a request names."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from typing import Any
 
 from trystate.model.store.vocabulary import Extension, Query
 
-from ..operations import BODIES, KEY, KEYS, OPERATIONS, PAIRS
+from ..operations import BODIES, KEY, KEYS, OPERATIONS, PAIRS, REQUESTS
 
 TIMED = frozenset(int(kind.SPEC.ours.number) for kind in OPERATIONS if kind.SPEC.blocks)  # the time to wait comes first
-KINDS: dict[int, str] = {
-    int(request.number): kind.SPEC.name.removesuffix("_key")
-    for kind in OPERATIONS
-    for request in (kind.SPEC.torch, kind.SPEC.ours)
-    if request is not None
-} | {
+KINDS: dict[int, str] = {number: kind.SPEC.name.removesuffix("_key") for number, (kind, _) in REQUESTS.items()} | {
     Query.GET: "get",
     Query.MULTI_GET: "multi_get",
     Extension.WATCH: "watch",
     Extension.UNWATCH: "unwatch",
-}  # all but those of a handshake, PING and CANCEL_WAIT
+}  # all requests but handshakes, PING and CANCEL_WAIT
 
 
 def keys_of(operation: int, fields: list[Any]) -> list[bytes]:
-    """The keys that a request names, each once."""
+    """The keys of a request, each once."""
     for field, value in zip(BODIES[operation], fields, strict=True):
         if field is KEY:
             return [value]

@@ -1,17 +1,18 @@
-"""The files of a record, written by a thread: whoever records never waits for a disk.
+"""The files of a record, written by a thread. The recorder never waits for a disk.
 
-Theory of operation. `put` stamps lines with the time, under the lock of the queue, and the thread takes all of them at
-once, GATHER_SECONDS after the first. If they cannot be kept, because the queue is full or the disk refused the last
-ones, they are counted (`lost`); the recorder asks for that number before its next lines, and says it in the record.
-After an error of the disk the file is cut back to its last whole line, and for RETRY_SECONDS nothing more is tried. A
-file that cannot be cut back is given up, and the next one begins.
+Theory of operation. `put` adds the time to lines, under the lock of the queue. The thread takes all lines at once,
+GATHER_SECONDS after the first. Lines that cannot be kept, because the queue is full or the disk refused the last lines,
+are counted (`lost`). The recorder takes that number before its next lines and writes it into the record. After an error
+of the disk the file is cut back to its last whole line, and nothing is written for RETRY_SECONDS. If the file cannot be
+cut back, the next file is started.
 
-Rule: a line is written whole or not at all; times never go back; at most `files` files are kept, the latest ones.
+Rule: a line is written completely or not at all. Times never go back. At most `files` files are kept, the latest ones.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -28,7 +29,7 @@ from trystate.model.errors import UsageError
 
 from .format import FORMAT
 
-QUEUE_BYTES = 64 << 20  # not yet written; a disk this far behind is not keeping up
+QUEUE_BYTES = 64 << 20  # the most bytes that wait for the disk; beyond that the disk is too slow
 GATHER_SECONDS = 0.1
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 1.0
@@ -40,7 +41,7 @@ _LATER = re.compile(r"\.[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some lines, and how many are lost with them."""
+    """Some lines, and the number of lines that are lost if these are."""
 
     data: bytes
     count: int
@@ -48,26 +49,27 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The begin of a file: its time, and the fields of its header that are its own."""
+    """The start of a file: its time, and the additional fields of its header."""
 
     at: float
     fields: dict[str, Any]
 
 
 class Sink(Protocol):
-    """Where a recorder's lines go."""
+    """The destination of a recorder's lines."""
 
     def put(self, lines: Sequence[bytes], lost: int = 0) -> None:
-        """Keep these objects of JSON, which have no time yet, or count them as lost.
+        """Keep these JSON objects, which have no time yet, or count them as lost.
 
-        If the first of them says how many were `lost`, the others repeat what was said, and that number is kept.
+        With `lost` the first line contains that number and the others repeat the state. If these lines are lost too,
+        that number counts again.
         """
 
     def rotate(self, fields: dict[str, Any]) -> None:
-        """Begin the next file, with these fields in its header."""
+        """Start the next file, with these fields in its header."""
 
     def take_lost(self) -> int | None:
-        """How many lines were lost since this was asked; None: more are being lost."""
+        """The number of lines that were lost since the last call; None while lines are still being lost."""
 
 
 def encoded(line: dict[str, Any]) -> bytes:
@@ -76,21 +78,17 @@ def encoded(line: dict[str, Any]) -> bytes:
 
 
 def segments(path: Path) -> list[tuple[int, Path]]:
-    """The files of a record that are there, with their numbers, in order."""
+    """The existing files of a record with their numbers, in order."""
     found = [(0, path)] if path.exists() else []
-    for each in path.parent.glob(f"{_escaped(path.name)}.*"):
+    for each in path.parent.glob(f"{glob.escape(path.name)}.*"):
         suffix = each.name[len(path.name) :]
         if _LATER.fullmatch(suffix):
             found.append((int(suffix[1:]), each))
     return sorted(found)
 
 
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
-
-
 class Writer:
-    """A bounded record in files; a context that ends it."""
+    """A bounded record in files. As a context manager it ends the record."""
 
     def __init__(
         self,
@@ -102,20 +100,20 @@ class Writer:
         log: Callable[[str], None],
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
-        """Begin the first file. Raises UsageError if it cannot be written, or holds a record already.
+        """Start the first file. Raises UsageError if it cannot be written or has contents already.
 
         Args:
-            path: of the first file; the later ones have a number behind its name.
-            header: the fields of each file's first line, beside the format and the host.
-            bytes_max: of one file, beside the line that reaches it.
-            files: the most that are kept.
-            log: is told once that the disk refuses lines.
-            write: as `os.write`; for tests.
+            path: the path of the first file; later files add a number to it.
+            header: the fields of each file's first line, without the format and the host.
+            bytes_max: the size of one file, without the line that reaches it.
+            files: the most files that are kept.
+            log: gets one line when the disk starts to refuse lines.
+            write: like `os.write`; for tests.
         """
         if bytes_max < BYTES_MIN:
-            raise UsageError(f"--record-bytes {bytes_max}: a file of a record has at least {BYTES_MIN} bytes")
+            raise UsageError(f"--record-bytes {bytes_max}: the least is {BYTES_MIN} bytes")
         if files < 1:
-            raise UsageError(f"--record-files {files}: at least 1 is kept")
+            raise UsageError(f"--record-files {files}: the least is 1")
         self.path, self.bytes_max, self.files, self._log, self._write_to = path, bytes_max, files, log, write
         self._header = {
             "c": 0, "op": "header", "format": FORMAT, "host": socket.gethostname(), "pid": os.getpid(), **header,
@@ -129,18 +127,18 @@ class Writer:
         self._lost = 0
         self._failed_until: float | None = None
         self._closed = False
-        # Of the thread:
+        # The fields of the thread:
         self._number = 0
         self._begin = Begin(self.now(), {})
         self._fd: int | None = None
-        self._size = 0  # of the whole lines in the file
+        self._size = 0  # the size of the whole lines in the file
         self._said = False
         check_free(path)
         try:
             self._open()
             self._write([])
         except OSError as error:
-            raise UsageError(f"--record {path}: {error.strerror}: give a file that can be written") from error
+            raise UsageError(f"--record {path}: {error.strerror}; give a file that can be written") from error
         self._thread = threading.Thread(target=self._run, name="trystate record", daemon=True)
         self._thread.start()
 
@@ -151,7 +149,7 @@ class Writer:
         """Keep lines, or count them as lost. Never waits for the disk."""
         with self._changed:
             size = sum(map(len, lines))
-            owed = self._lost and not lost  # to be said before anything else
+            owed = self._lost and not lost  # the number of lost lines has to be written before further lines
             if self._closed or owed or self._failed_until is not None or self._queued + size > QUEUE_BYTES:
                 self._lost += lost or len(lines)
                 return
@@ -159,7 +157,7 @@ class Writer:
             self._add(size)
 
     def rotate(self, fields: dict[str, Any]) -> None:
-        """Begin the next file behind what was put."""
+        """Start the next file after the lines that were put."""
         with self._changed:
             if self._failed_until is None:
                 self._stamp()
@@ -167,25 +165,25 @@ class Writer:
                 self._add(1)
 
     def take_lost(self) -> int | None:
-        """How many lines were lost since; None: more would be lost now."""
+        """The number of lines lost since the last call; None if further lines would be lost now."""
         with self._changed:
             if not self._lost:
                 return 0
-            if self._failed_until is not None:
+            if self._failed_until is not None:  # the disk has refused lines: try again after RETRY_SECONDS
                 if monotonic() < self._failed_until:
                     return None
                 self._failed_until = None
-            elif self._queued > QUEUE_BYTES // 2:
+            elif self._queued > QUEUE_BYTES // 2:  # the queue was full: continue when half of it is written
                 return None
             lost, self._lost = self._lost, 0
             return lost
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what is left and the end, for as long as that; may be called twice."""
+        """Write the remaining lines and the end, for at most `seconds`. May be called twice."""
         with self._changed:
             if not self._closed:
                 lost = [encoded({"c": 0, "op": "lost", "lines": self._lost})] if self._lost else []
-                self._append([*lost, encoded({"c": 0, "op": "end"})], 0)  # even if there is no room
+                self._append([*lost, encoded({"c": 0, "op": "end"})], 0)  # even if the queue is full
             self._closed = True
             self._changed.notify()
         self._thread.join(seconds)
@@ -201,7 +199,7 @@ class Writer:
         self._queue.append(Lines(b"".join([stamp + line[1:] + b"\n" for line in lines]), count))
 
     def _stamp(self) -> bytes:
-        """The begin of a line that is put now."""
+        """The first bytes of a line that is put now."""
         self._last = max(self._last, self.now())
         return b'{"t":%.6f,' % self._last
 
@@ -232,7 +230,7 @@ class Writer:
                 return
 
     def _keep(self, queue: list[Lines | Begin]) -> None:
-        """Write lines, and begin the files that are among them."""
+        """Write lines, and start the files that are queued among them."""
         lines: list[bytes] = []
         left, here = _count(queue), 0
         try:
@@ -243,28 +241,25 @@ class Writer:
                     continue
                 self._write(lines)
                 left, here, lines = left - here, 0, []
-                self._next(each)
+                self._drop()
+                self._number += 1
+                self._begin = each
+                self._open()
             self._write(lines)
         except OSError as error:
             self._refused(error, left)
         else:
             self._said = self._said and not queue
 
-    def _next(self, begin: Begin) -> None:
-        self._drop()
-        self._number += 1
-        self._begin = begin
-        self._open()
-
     def _open(self) -> None:
-        """Open the file that is to be written, which is new or empty."""
+        """Open the next file, which has to be new or empty."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         name = f"{self.path}.{self._number}" if self._number else str(self.path)
         fd = os.open(name, flags, 0o600)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size:
             os.close(fd)
-            raise OSError(0, "it is no regular file that is empty", name)
+            raise OSError(0, "it is not an empty regular file", name)
         self._fd, self._size = fd, 0
         for number, each in segments(self.path):
             if number <= self._number - self.files:
@@ -272,7 +267,7 @@ class Writer:
                     os.unlink(each)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines, behind the header if they are the first of their file."""
+        """Write lines, after the header if they are the first lines of their file."""
         if self._fd is None:
             self._open()
         assert self._fd is not None
@@ -291,7 +286,7 @@ class Writer:
         return b'{"t":%.6f,' % at + encoded(line)[1:] + b"\n"
 
     def _refused(self, error: OSError, left: int) -> None:
-        """The disk did not take the lines: take back the part that it took, and try again later."""
+        """After the disk refused lines, remove the part that it has written, and try again later."""
         if self._fd is not None:
             try:
                 os.ftruncate(self._fd, self._size)
@@ -305,7 +300,7 @@ class Writer:
         if not self._said:
             self._said = True
             self._log(
-                f"--record {self.path}: {error.strerror or error}: lines are lost until it can be written again; "
+                f"--record {self.path}: {error.strerror or error}; lines are lost until it can be written again: "
                 "see whether the disk is full"
             )
 
@@ -321,9 +316,9 @@ def _count(queue: list[Lines | Begin]) -> int:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a file that holds something: two records in one file could not be told apart. Raises UsageError."""
+    """Raise UsageError if a file has contents: two records in one file could not be separated."""
     if not path.name or path.is_dir():
-        raise UsageError(f"--record {path}: it is a folder: name a file in it")
+        raise UsageError(f"--record {path}: it is a directory; name a file in it")
     for number, each in segments(path):
         if number or each.stat().st_size:
-            raise UsageError(f"--record {path}: {each} is there already: move it away, or name another file")
+            raise UsageError(f"--record {path}: {each} exists already; move it away, or name another file")

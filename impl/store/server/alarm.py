@@ -1,11 +1,10 @@
 """The deadlines of a server's connections, and the moment of the driver's next look.
 
-Theory of operation. Three tables say since when a session is in a state that may last only so long (`Ages`: a
-handshake, a request that has arrived in part, an element that is reserved); a fourth has the deadlines of blocked
-requests. `Alarm.at` is never later than the first deadline in any of them. A new deadline moves it to an earlier time;
-it is not moved to a later time before the next tick, since an alarm that rings for nothing costs less than to find the
-first deadline after each reply. After a tick that leaves all tables empty it is None, and the driver's loop has less to
-do.
+Theory of operation. Three tables (`Ages`) contain the start times of states that may last only a limited time: a
+handshake, a request that has arrived in part, a reserved element. A fourth table has the deadlines of blocked requests.
+`Alarm.at` is never later than the first deadline in any of them. A new deadline moves it to an earlier time. It is not
+moved to a later time before the next tick, since an unnecessary alarm costs less than finding the first deadline after
+each reply. When all tables are empty it is None, and the driver sets no timer.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ class Alarm:
     def __init__(self) -> None:
         self.at: float | None = None
         self.ages: list[Ages] = []
-        self.deadlines: Deadlines[Session] = Deadlines()  # of blocked requests
+        self.deadlines: Deadlines[Session] = Deadlines()  # the deadlines of blocked requests
 
     def by(self, due: float) -> None:
-        """Ring no later than this."""
+        """Ring no later than `due`."""
         if self.at is None or due < self.at:
             self.at = due
 
     def rest(self) -> None:
-        """An entry is gone: it may have been the last."""
+        """Stop the alarm if the entry that was removed was the last."""
         if not self.deadlines.due and not any(self.ages):
             self.at = None
 
     def wind(self) -> None:
-        """After a tick: ring at the first deadline that is left."""
+        """After a tick, ring at the first deadline that is left."""
         self.at = None
         for ages in self.ages:
             if ages:
@@ -47,7 +46,7 @@ class Alarm:
 
 
 class Ages(dict[Session, float]):
-    """Since when sessions are in a state that may last for `seconds`; the oldest first."""
+    """The sessions in a state that may last for `seconds`, with its start times, the oldest first."""
 
     __slots__ = ("alarm", "seconds")
 
@@ -66,9 +65,9 @@ class Ages(dict[Session, float]):
             self.alarm.rest()
 
     def due(self, now: float) -> Iterator[Session]:
-        """The sessions whose time has come.
+        """The sessions whose time is over.
 
-        Computed as the alarm is: `since <= now - seconds` may round to no when `now` is just that deadline.
+        The test adds as `Alarm` does. `since <= now - seconds` may be False by rounding if `now` is the deadline.
         """
         for session, since in list(self.items()):
             if since + self.seconds > now:

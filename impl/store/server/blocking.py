@@ -1,16 +1,19 @@
 """Requests that are answered later: the waits and the barriers of connections.
 
-Theory of operation. A session has at most one blocked request (`session.blocked`, and its state is BLOCKED). That is
-either a wait, in the table of waits (`contents/waiting`), or an arrival at a barrier (`contents/barriers`), and is in
-that one table as long as the session is blocked. It ends in one of four ways:
+Theory of operation. A session has at most one blocked request (`session.blocked`, and its state is BLOCKED). The
+request is either a wait, in the table of waits (`contents/waiting`), or an arrival at a barrier (`contents/barriers`).
+It is in that table as long as the session is blocked. It ends in one of four ways:
 
-- *satisfied* or *released*: the table takes it out and calls it, in the middle of the request of another session that
-  made it come true. It is answered at once, so that the order of replies is that of the changes.
-- *its time is over*: `expire` withdraws it and answers TIMED_OUT. torch's requests have no time; their client cancels.
+- *satisfied* or *released*: the table removes it and calls it, during the request of another session that satisfied
+  it. It is answered at once, so the replies have the order of the changes.
+- *its time is over*: `expire` withdraws it and answers TIMED_OUT. torch's requests have no timeout; its client cancels.
 - *CANCEL_WAIT*, or the end of its session: `withdraw`.
 
-Two things can go wrong. A request is refused (`Refused`): then it was never blocked. The reply to a satisfied wait is
-refused (a value that is too large to be answered): the waiting session is told so, and not the one that satisfied it.
+Failures:
+
+- A request is refused (`Refused`): it was never blocked.
+- The reply to a satisfied wait is refused, because a value is too large for a reply: the waiting session gets the
+  refusal, not the session that satisfied the wait.
 
 Called by the handlers, by the tables and by the service, on the driver's thread.
 """
@@ -18,7 +21,7 @@ Called by the handlers, by the tables and by the service, on the driver's thread
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from trystate.model.store.vocabulary import Connection, Status
 
@@ -31,19 +34,13 @@ from ..operations import Wait as WaitOperation
 from ..wire import shown
 from .alarm import Alarm
 from .session import Session
-from .unread import Replies
+from .unread import Close, Replies
 
 TIMED_OUT = bytes((Status.TIMED_OUT,))
 
 
-class Close(Protocol):
-    """Ends a session because of its peer."""
-
-    def __call__(self, session: Session, reason: str, *, abort: bool = False) -> None: ...
-
-
 class SessionWait(Wait):
-    """A wait of a session, in the sense of an operation; `reply` answers it when it is satisfied."""
+    """A wait of a session for the keys of an operation. `reply` answers it when it is satisfied."""
 
     __slots__ = ("blocking", "reads", "reply", "session", "takes")
 
@@ -63,13 +60,13 @@ class SessionWait(Wait):
         self.blocking.unblock(self.session)
         try:
             self.reply()
-        except Refused as refusal:  # of its own request, not of the one that satisfied it
+        except Refused as refusal:  # the waiting session's request is refused, not the request that satisfied it
             self.blocking.replies.refuse(self.session, refusal)
         self.blocking.replies.pend(self.session)
 
 
 class SessionArrival(Arrival):
-    """A session's place in a barrier; `reply` is sent when it is released."""
+    """A session's arrival at a barrier. `reply` is sent when it is released."""
 
     __slots__ = ("blocking", "reply", "session")
 
@@ -108,7 +105,7 @@ class Blocking:
         kind: type[Operation[Any]] = WaitOperation,
         milliseconds: int = -1,
     ) -> None:
-        """Satisfy a wait at once, or block on it for so long (negative: without end). Raises `Refused`."""
+        """Satisfy a wait at once, or block for `milliseconds` (negative: no limit). Raises `Refused`."""
         blocked, waiting = SessionWait(self, session, keys, reply, kind), self.contents.waiting
         if waiting.look(blocked):
             return reply()
@@ -117,8 +114,8 @@ class Blocking:
             return None
         most = self.limits.waited_keys_total
         if waiting.keys_waited + len(blocked.keys) > most:
-            count = f"a wait for {len(blocked.keys)} keys beside {waiting.keys_waited} that others wait for"
-            raise Refused(Status.TOO_LARGE, f"{count} is more than {most}: wait for fewer, or raise waited_keys_total")
+            count = f"a wait for {len(blocked.keys)} keys, with {waiting.keys_waited} of other waits,"
+            raise Refused(Status.TOO_LARGE, f"{count} exceeds {most}: wait for fewer keys, or raise waited_keys_total")
         waiting.begin(blocked)
         self._block(session, blocked, milliseconds)
         return None
@@ -132,15 +129,15 @@ class Blocking:
         token: bytes = b"",
         milliseconds: int = -1,
     ) -> None:
-        """Arrive at a barrier, and block until it is released (negative: without end). Raises `Refused`.
+        """Arrive at a barrier, and block until it is released or `milliseconds` are over (negative: no limit).
 
-        An earlier arrival of the same token is withdrawn with its session, which its client has given up, or which is
-        that of a process that was started again.
+        Raises `Refused`. An earlier arrival with the same token is withdrawn, and its session is closed: its client has
+        given it up, or belongs to a process that was restarted.
         """
         arrival = SessionArrival(self, session, key, reply, token)
         earlier = self.barriers.arrived_with(key, token)
         if isinstance(earlier, SessionArrival):
-            reason = f"its client came to the barrier {shown(key)} again, on a connection from {session.peer}"
+            reason = f"its client arrived at the barrier {shown(key)} again, on a connection from {session.peer}"
             self.close(earlier.session, reason, abort=True)
         self._block(session, arrival, milliseconds)
         try:
@@ -153,7 +150,7 @@ class Blocking:
             session.outgoing.append(TIMED_OUT)
 
     def unblock(self, session: Session) -> None:
-        """The session's request was answered, or is withdrawn."""
+        """End the blocked state of a session: its request was answered or is withdrawn."""
         session.blocked = None
         session.state = Connection.READY
         self.deadlines.discard(session)

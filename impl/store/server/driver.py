@@ -1,20 +1,23 @@
-"""The driver: it moves bytes between sockets and the service, and tells it the time, on uvloop or asyncio.
+"""The driver moves bytes between the sockets and the service, and calls the service at its deadlines.
 
-Theory of operation. One `Driver` serves one listening socket; all of it runs on the thread of the loop. After each
-event (bytes, a lost peer, a timer) it does what the service has for it: it sends the pending replies (`flush`), and
-sets its one timer to the service's next deadline (`settle`). A connection is in one of these states:
+Theory of operation. One `Driver` serves one listening socket and runs on the thread of the loop (uvloop or asyncio).
+After each event (bytes, a lost peer, a timer) it sends the pending replies of the service (`flush`). Then it sets its
+only timer to the service's next deadline (`settle`). A connection is in one of these states:
 
-    opening   accepted, and known to the service; the loop makes its transport (`open`)
-    open      replies go straight to the socket; the transport gets only the bytes that the socket does not take
-    held      the transport has such bytes, for the peer reads slowly; the service keeps further replies in its queue
+    opening   accepted and registered with the service; the loop makes its transport (`open`)
+    open      replies are written to the socket; the transport gets only the bytes that the socket does not accept
+    held      the transport still has such bytes, because the peer reads slowly; the service queues further replies
     leaving   closed by the service: with `abort` at once, else after its last bytes, or after LINGER_SECONDS
 
-`flush` sends one piece to each pending peer in turn, and TURN_BYTES at most; then the loop reads requests again.
+`flush` sends one piece to each pending peer in turn, and at most TURN_BYTES in all. Then the loop reads requests again.
 
-Rule: it decides nothing about requests. The loop neither stops, nor spins, nor waits for anybody.
+Rule: the driver decides nothing about requests. The loop never stops, never spins, and never waits for a peer.
 
-Two things can go wrong. A socket fails: that connection alone ends. No descriptor is left for a newcomer: it is
-accepted with a spare one and closed, and accepting pauses (`turn_away`).
+Failures:
+
+- A socket fails. Only its connection ends.
+- The process has no descriptor left for a new connection. The driver accepts the connection with a spare descriptor,
+  closes it at once, and pauses accepting (`turn_away`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import importlib
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any, cast
 
@@ -37,17 +40,17 @@ from .recording import RecordingService
 from .service import Service
 from .session import Session
 
-ACCEPTS_IN_A_ROW = 64  # then those who are connected get their turn
-TURN_BYTES = 2 * MIB  # a millisecond of sending; then those who ask get their turn
+ACCEPTS_IN_A_ROW = 64  # then the connected peers get their turn
+TURN_BYTES = 2 * MIB  # a millisecond of sending; then requests get their turn
 ACCEPT_PAUSE_SECONDS = 0.1  # when the system has neither a descriptor nor memory for another connection
-LINGER_SECONDS = 2.0  # for a peer to take its last bytes
+LINGER_SECONDS = 2.0  # the time for a peer to take its last bytes
 
 CAN_GATHER = hasattr(socket.socket, "sendmsg")  # not on Windows
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Connection(asyncio.Protocol):
-    """A peer: its socket, and its session with the service."""
+    """A peer: its socket and its session with the service."""
 
     __slots__ = ("driver", "held", "leaving", "service", "session", "sock", "transport")
     transport: asyncio.Transport
@@ -59,9 +62,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's own is not derived from it
-        self.transport.set_write_buffer_limits(high=0)  # say so whenever it has something to send
+        self.transport.set_write_buffer_limits(high=0)  # `pause_writing` is called whenever it has bytes to send
         self.driver.connections[self.session] = self
-        if self.session.closing:  # it stopped while this was under way
+        if self.session.closing:  # the service was stopped while the transport was made
             self.leave()
 
     def data_received(self, data: bytes) -> None:
@@ -85,10 +88,10 @@ class Connection(asyncio.Protocol):
         self.service.unsent(self.session, 0)
         if self.session.queued:
             self.service.pend(self.session)
-        self.driver.flush()  # also for those whom `unsent` closed
+        self.driver.flush()  # also for sessions that `unsent` has closed
 
     def send(self) -> int:
-        """Send a piece of what the service has for this peer, and end the connection if the service did; its size."""
+        """Send a piece of the replies for this peer, close the connection if the service did, and return the size."""
         session, size = self.session, 0
         if self.held:
             self.service.unsent(session, self.transport.get_write_buffer_size())
@@ -104,17 +107,17 @@ class Connection(asyncio.Protocol):
         return size
 
     def transmit(self, data: bytes | memoryview) -> None:
-        """Send when nothing is queued: nearly always all of it fits, and the transport need not be asked."""
+        """Send when nothing is queued. Nearly always all of it fits, and the transport is not used."""
         try:
             sent = self.sock.send(data)
-        except OSError:  # the transport meets the same, and waits or ends
+        except OSError:  # the transport meets the same error, and waits or ends
             sent = 0
         if sent < len(data):
-            # The transport sends the rest when the peer reads. A copy of it keeps no large value in memory.
+            # The transport sends the rest when the peer reads. With a copy it does not keep a large value in memory.
             self._leave_to_transport(bytes(memoryview(data)[sent:]))
 
     def transmit_parts(self, parts: list[bytes]) -> int:
-        """The same for several parts, which are not copied; their size."""
+        """Like `transmit`, for several parts, which are not copied. Returns their size."""
         size = sum(map(len, parts))
         if len(parts) == 1 or not CAN_GATHER:
             self.transmit(b"".join(parts))
@@ -134,7 +137,7 @@ class Connection(asyncio.Protocol):
             self.service.unsent(self.session, left)
 
     def leave(self) -> None:
-        """Close once the last bytes are sent, but soon."""
+        """Close when the last bytes are sent, after LINGER_SECONDS at the latest."""
         transport, queued = self.transport, self.session.queued
         if self.session.abort:
             transport.abort()
@@ -146,53 +149,29 @@ class Connection(asyncio.Protocol):
                 transport.close()
 
     def eof_received(self) -> bool:
-        """A peer that will send no more is gone, whether or not it still reads."""
+        """End the connection: a peer that sends no more counts as gone, even if it still reads."""
         self.connection_lost(None)
         self.transport.abort()
-        return True  # there is nothing left to close
+        return True  # the transport is closed already
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.driver.forget(self.session)
 
 
-class Driver:
-    """One service on one listening socket, in the running loop."""
+class Acceptor:
+    """Accepts the connections of one listening socket, in the running loop."""
 
-    CONNECTION = Connection
+    REMEDY = "raise the limit of open files (ulimit -n)"  # if no descriptor is left
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        limits: Limits,
-        secret: bytes | None,
-        log: Callable[[str], None],
-        recorder: Recorder | None = None,
-    ) -> None:
-        self.listener, self.recorder = listener, recorder
+    def __init__(self, listener: socket.socket, log: Callable[[str], None]) -> None:
+        self.listener, self.log = listener, log
         self.loop = asyncio.get_running_loop()
-        self.service = self.make_service(
-            limits=limits,
-            secret=secret,
-            random_bytes=secrets.token_bytes,
-            log=log,
-            clock=monotonic,
-        )
         self.give_up: Callable[[], None] = lambda: None  # ends the serving
-        self.alarm, self.pending = self.service.alarm, self.service.replies.pending
-        self.log = self.service.log
-        self.connections: dict[Session, Connection] = {}
+        self.connections: dict[Any, Any] = {}
         self.opening: set[asyncio.Task[None]] = set()
-        self.timer: asyncio.TimerHandle | None = None
-        self.timer_at: float | None = None
         self.exhausted = False
-        self.turn: asyncio.Handle | None = None
-        self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to tell a peer that there is no descriptor for it
+        self.spare = os.open(os.devnull, os.O_RDONLY)  # closed to accept and turn away a peer without a descriptor
         self.loop.add_reader(listener, self.accept)
-
-    def make_service(self, **arguments: Any) -> Service:
-        return Service(**arguments) if self.recorder is None else RecordingService(self.recorder, **arguments)
-
-    # ---- connections
 
     def accept(self) -> None:
         for _ in range(ACCEPTS_IN_A_ROW):
@@ -203,33 +182,25 @@ class Driver:
             except OSError as error:
                 if error.errno in EXHAUSTED:
                     return self.turn_away(error)
-                continue  # that peer gave up before it was its turn (accept(2): ECONNABORTED and the network's errors)
+                continue  # the peer gave up before it was accepted (accept(2): ECONNABORTED and network errors)
             self.exhausted = False
-            session = self.service.connected(peer_name(address), monotonic())
-            if session is None:
-                sock.close()
-                continue
             sock.setblocking(False)
-            task = self.loop.create_task(self.open(session, sock))
-            self.opening.add(task)
-            task.add_done_callback(self.opening.discard)
-            self.settle()  # a session has a deadline from the start
+            if (opening := self.accepted(sock, peer_name(address))) is not None:
+                task = self.loop.create_task(opening)
+                self.opening.add(task)
+                task.add_done_callback(self.opening.discard)
 
-    async def open(self, session: Session, sock: socket.socket) -> None:
-        try:
-            await self.loop.connect_accepted_socket(lambda: self.CONNECTION(self, session, sock), sock)
-        except OSError as error:
-            self.log(f"{session.peer}: could not be connected: {error}")
-            sock.close()
-            self.service.disconnected(session)
+    def accepted(self, sock: socket.socket, peer: str) -> Coroutine[Any, Any, None] | None:
+        """Return a coroutine that opens the connection; None refuses it."""
+        raise NotImplementedError
 
     def turn_away(self, error: OSError) -> None:
-        """No descriptor is left: end the connection that waits for one, and go on a little later."""
-        if not self.exhausted:  # once, until somebody can be accepted again
+        """Close the connection that waits for a descriptor when none is left, and accept again a little later."""
+        if not self.exhausted:  # logged once, until a peer can be accepted again
             self.exhausted = True
             self.log(
-                f"cannot accept: {error.strerror}, with {len(self.connections)} connections: newcomers are turned "
-                "away; raise the limit of open files (ulimit -n), or lower the limit of connections"
+                f"cannot accept: {error.strerror}, with {len(self.connections)} connections; newcomers are turned "
+                f"away: {self.REMEDY}"
             )
         if self.spare >= 0:
             os.close(self.spare)
@@ -245,15 +216,76 @@ class Driver:
         if self.listener.fileno() >= 0:
             self.loop.add_reader(self.listener, self.accept)
 
+    def stop_accepting(self) -> None:
+        self.loop.remove_reader(self.listener)
+        self.listener.close()
+        if self.spare >= 0:
+            os.close(self.spare)
+
+    async def close(self) -> None:
+        """Stop accepting, close all connections, and end within `LINGER_SECONDS`."""
+        raise NotImplementedError
+
+
+class Driver(Acceptor):
+    """One service on one listening socket."""
+
+    CONNECTION = Connection
+    REMEDY = f"{Acceptor.REMEDY}, or lower `connections`"
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        log: Callable[[str], None],
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.service = self.make_service(
+            limits=limits,
+            secret=secret,
+            random_bytes=secrets.token_bytes,
+            log=log,
+            clock=monotonic,
+        )
+        super().__init__(listener, self.service.log)
+        self.alarm, self.pending = self.service.alarm, self.service.replies.pending
+        self.connections: dict[Session, Connection] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at: float | None = None
+        self.turn: asyncio.Handle | None = None
+
+    def make_service(self, **arguments: Any) -> Service:
+        return Service(**arguments) if self.recorder is None else RecordingService(self.recorder, **arguments)
+
+    # ---- connections
+
+    def accepted(self, sock: socket.socket, peer: str) -> Coroutine[Any, Any, None] | None:
+        session = self.service.connected(peer, monotonic())
+        if session is None:
+            sock.close()
+            return None
+        self.settle()  # a session has a deadline from the start
+        return self.open(session, sock)
+
+    async def open(self, session: Session, sock: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: self.CONNECTION(self, session, sock), sock)
+        except OSError as error:
+            self.log(f"{session.peer}: could not be connected: {error}")
+            sock.close()
+            self.service.disconnected(session)
+
     def forget(self, session: Session) -> None:
         if self.connections.pop(session, None) is not None:
             self.service.disconnected(session)
             self.settle()
 
-    # ---- what is due
+    # ---- sending and timers
 
     def flush(self) -> None:
-        """Send what the service has, a piece to each peer in turn, and go on with the next round of the loop."""
+        """Send the pending replies, a piece to each peer in turn, and continue in the next round of the loop."""
         if self.turn is None:
             room = TURN_BYTES
             for session in self.service.take_pending():
@@ -270,7 +302,7 @@ class Driver:
         self.flush()
 
     def settle(self) -> None:
-        """After anything that happened to the service."""
+        """Send replies and set the timer. Called after every event of the service."""
         self.flush()
         if self.alarm.at != self.timer_at:
             self.set_timer()
@@ -289,9 +321,7 @@ class Driver:
         self.settle()
 
     async def close(self) -> None:
-        """Accept no more, tell everybody, and be gone within `LINGER_SECONDS`."""
-        self.loop.remove_reader(self.listener)
-        self.listener.close()
+        self.stop_accepting()
         await asyncio.gather(*self.opening)
         self.service.stop()
         self.flush()
@@ -302,41 +332,33 @@ class Driver:
             connection.transport.abort()
         if self.timer is not None:
             self.timer.cancel()
-        if self.spare >= 0:
-            os.close(self.spare)
-        await asyncio.sleep(0)  # for the aborted ones
+        await asyncio.sleep(0)  # the loop calls `connection_lost` of the aborted connections
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's if it is installed."""
+    """The loop of uvloop if it is installed, else of asyncio."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:
-        return asyncio.SelectorEventLoop()  # on Windows too: its other loop cannot watch a listening socket
+        return asyncio.SelectorEventLoop()  # also on Windows, whose other loop cannot watch a listening socket
     return cast(asyncio.AbstractEventLoop, uvloop.new_event_loop())
 
 
 def serve(
-    listener: socket.socket,
-    limits: Limits,
-    secret: bytes | None,
-    log: Callable[[str], None],
-    started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
-    recorder: Recorder | None = None,
-    make: Callable[..., Driver] = Driver,
-) -> None:
-    """Serve until told to stop: `started` gets the loop, and what to call in it for that; `make` makes the driver."""
+    make: Callable[[], Acceptor], started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]
+) -> None:  # fmt: skip
+    """Serve until stopped. `started` gets the loop and a function that stops it there. `make` makes the server."""
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        driver = make(listener, limits, secret, log, recorder)
-        driver.give_up = stop.set
-        loop.set_exception_handler(lambda _, context: driver.log(f"internal error: {_described(context)}"))
+        acceptor = make()
+        acceptor.give_up = stop.set
+        loop.set_exception_handler(lambda _, context: acceptor.log(f"internal error: {_described(context)}"))
         try:
             started(loop, stop.set)
             await stop.wait()
         finally:
-            await driver.close()
+            await acceptor.close()
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())

@@ -1,8 +1,8 @@
-"""A server beside the caller's own work: in a child process, or in a thread of this one.
+"""A server next to the caller's own work: in a child process, or in a thread of this process.
 
-Rule: a child process ends with its parent, however that ends, and has no descriptor of it but the listening socket.
-In a thread the server needs the caller's GIL: torch's own client holds it in list_keys and queue_len while it waits
-for the answer (torch 2.13, c10d/init.cpp), so in a process that uses that client, a thread deadlocks with it.
+Rule: a child process ends with its parent, however the parent ends, and inherits only the listening socket. In a thread
+the server needs the caller's GIL. torch's own client holds the GIL in list_keys and queue_len while it waits for the
+answer (torch 2.13, c10d/init.cpp), so a thread deadlocks in a process that uses that client.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
 
 from trystate.model.errors import UnavailableError
 
@@ -31,10 +31,10 @@ from ..limits import Limits
 from ..record.format import Keys
 from ..record.recorder import Recorder
 from ..record.writer import Writer
-from .driver import LINGER_SECONDS, serve
+from .driver import LINGER_SECONDS, Driver, serve
 from .log import Log, lines_to
 
-START_SECONDS = 60.0  # for an interpreter to start on a busy machine
+START_SECONDS = 60.0  # the time for an interpreter to start on a busy machine
 START_SECONDS_MAX = 86_400.0  # the system counts milliseconds in 32 bits
 PREFIX = "trystate store: "
 ENTRY = """import json, sys
@@ -45,23 +45,11 @@ child(**config)"""
 
 
 class StartTimeout(UnavailableError, TimeoutError):
-    """A server was not there in time; it was ended."""
-
-
-class Embedded(Protocol):
-    """A server that runs somewhere."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def running(self) -> bool: ...
-
-    def close(self) -> None: ...
+    """A server did not start in time. It was ended."""
 
 
 class ServerProcess:
-    """A server in a child process, which is fed its orders by a pipe and ends when the pipe does."""
+    """A server in a child process. It gets its configuration through a pipe and ends when the pipe is closed."""
 
     def __init__(
         self,
@@ -71,11 +59,12 @@ class ServerProcess:
         start_seconds: float = START_SECONDS,
         record: str | None = None,
     ) -> None:
-        """Returns when it serves. Raises UnavailableError, and StartTimeout if it does not within `start_seconds`.
+        """Return when the server serves. Raises UnavailableError, or StartTimeout after `start_seconds`.
 
-        record: the file in which its operations are recorded; None: in none.
+        Args:
+            record: the file in which the server's operations are recorded; None records nothing.
         """
-        self._owner = os.getpid()  # a fork of this process has a copy of this object, and must not end the server
+        self._owner = os.getpid()  # a fork of this process has a copy of this object and must not end the server
         self._process = subprocess.Popen(
             [sys.executable, "-c", ENTRY],
             stdin=subprocess.PIPE,
@@ -83,7 +72,7 @@ class ServerProcess:
             pass_fds=[listener.fileno()],
             bufsize=0,
         )
-        self._end = weakref.finalize(self, _end, self._process, self._owner)
+        self.close = weakref.finalize(self, _end, self._process, self._owner)
         config = {
             "path": sys.path,
             "descriptor": listener.fileno(),
@@ -97,14 +86,14 @@ class ServerProcess:
             self._process.stdin.write(json.dumps(config).encode() + b"\n")
         if not _readable(self._process.stdout.fileno(), start_seconds):
             self._process.kill()
-            self._end()
-            raise StartTimeout("the store's server process did not start in time: see whether the machine is busy, or "
+            self.close()
+            raise StartTimeout("the store's server process did not start in time; see whether the machine is busy, or "
                                "raise the timeout")  # fmt: skip
         if not self._process.stdout.read(1):
-            self._end()
+            self.close()
             code = self._process.returncode
             raise UnavailableError(
-                f"the store's server process did not start (exit code {code}): see what it wrote to stderr"
+                f"the store's server process did not start (exit code {code}); see what it wrote to stderr"
             )
 
     @property
@@ -115,9 +104,6 @@ class ServerProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def close(self) -> None:
-        self._end()
-
 
 def _readable(descriptor: int, seconds: float) -> bool:
     with selectors.DefaultSelector() as selector:
@@ -126,12 +112,12 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End the child and collect it; in a fork of the owner, only let go of the pipes."""
+    """End the child and collect it. In a fork of the owner only close the pipes."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
     if os.getpid() != owner:
-        process.returncode = 0  # not our child: nothing to wait for, and nothing to warn about
+        process.returncode = 0  # not our child: do not wait for it, and prevent a ResourceWarning
         return
     try:
         process.wait(LINGER_SECONDS + 3.0)
@@ -141,16 +127,17 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None, record: str | None) -> None:
-    """The child process: it serves until the parent closes the pipe, or is no more."""
-    # Of a terminal, or of a supervisor that ends a whole group: the parent decides when its clients can do without it.
+    """Serve in the child process until the parent closes the pipe or ends."""
+    # These signals come from a terminal, or from a supervisor that ends a whole process group. The server ignores them:
+    # the parent decides when its clients no longer need the server.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     allow_open_files(int(limits["connections"]))
     log = Log(lines_to(sys.stderr, PREFIX))
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        loop.add_reader(sys.stdin.fileno(), stop)  # nothing more is sent: readable is the end
-        if hasattr(os, "pidfd_open"):  # a fork of the parent may keep the pipe open when the parent is gone
+        loop.add_reader(sys.stdin.fileno(), stop)  # the parent sends nothing more, so readable means closed
+        if hasattr(os, "pidfd_open"):  # a fork of the parent may keep the pipe open after the parent has ended
             with contextlib.suppress(OSError):
                 loop.add_reader(os.pidfd_open(parent), stop)
         if os.getppid() != parent:
@@ -161,13 +148,13 @@ def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | 
     listener = socket.socket(fileno=descriptor)
     known = None if secret is None else bytes.fromhex(secret)
     with _recorder(record, log) as recorder:
-        serve(listener, Limits(**limits), known, log, started, recorder)  # type: ignore[arg-type]
+        serve(partial(Driver, listener, Limits(**limits), known, log, recorder), started)  # type: ignore[arg-type]
     log.close()
 
 
 @contextlib.contextmanager
 def _recorder(record: str | None, log: Log) -> Iterator[Recorder | None]:
-    """The record of the rendezvous' keys, as `trystate store serve --record` writes it."""
+    """The recorder of the rendezvous' keys. It writes the same record as `trystate store serve --record`."""
     if record is None:
         yield None
         return
@@ -177,22 +164,22 @@ def _recorder(record: str | None, log: Log) -> Iterator[Recorder | None]:
 
 
 def allow_open_files(connections: int) -> None:
-    """Raise this process's limit of open files to what so many connections need, as far as the system lets it."""
+    """Raise this process's limit of open files to the need of `connections`, as far as the system allows."""
     try:
         import resource
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + 64  # the loop's own, the log, the modules that are read
+    wanted = connections + 64  # the descriptors of the loop, of the log, and of modules that are imported
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # some systems have another bound beside `hard`
+        with contextlib.suppress(OSError, ValueError):  # some systems have a second bound
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class ServerThread:
-    """A server in a thread of this process; see the module for who must not use it."""
+    """A server in a thread of this process. The module describes which processes must not use it."""
 
     def __init__(
         self,
@@ -202,13 +189,13 @@ class ServerThread:
         write: Callable[[str], object] | None,
         start_seconds: float = START_SECONDS,
     ) -> None:
-        """Returns when it serves. Raises StartTimeout if it does not within `start_seconds`; then it ends unused."""
+        """Return when the server serves. Raises StartTimeout after `start_seconds`; the thread then ends by itself."""
         started: Future[Callable[[], None]] = Future()
         log = Log(lines_to(sys.stderr, PREFIX) if write is None else write)
 
         def run() -> None:
             try:
-                serve(listener, limits, secret, log, report)
+                serve(partial(Driver, listener, limits, secret, log), report)
             except BaseException as error:
                 if started.done():
                     raise
@@ -219,13 +206,13 @@ class ServerThread:
         def report(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
             if started.set_running_or_notify_cancel():
                 started.set_result(lambda: _tell(loop, stop))
-            else:  # nobody waits for it any more
+            else:  # the constructor has raised StartTimeout
                 stop()
 
         self._thread = threading.Thread(target=run, name="trystate store", daemon=True)
         self._thread.start()
         self._stop = _begun(started, start_seconds)
-        self._end = weakref.finalize(self, _join, self._thread, self._stop, os.getpid())
+        self.close = weakref.finalize(self, _join, self._thread, self._stop, os.getpid())
 
     @property
     def pid(self) -> int:
@@ -235,17 +222,14 @@ class ServerThread:
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    def close(self) -> None:
-        self._end()
-
 
 def _begun(started: Future[Callable[[], None]], seconds: float) -> Callable[[], None]:
     try:
         return started.result(min(seconds, START_SECONDS_MAX))
     except TimeoutError as error:
-        if not started.cancel():  # now it has begun, or failed
+        if not started.cancel():  # it has started or failed just now
             return started.result()
-        raise StartTimeout("the store's server thread did not start in time: see whether the machine is busy, or "
+        raise StartTimeout("the store's server thread did not start in time; see whether the machine is busy, or "
                            "raise the timeout") from error  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Those of our client's requests that do not follow from `operations`; each is answered by a status and its result.
+"""The requests of our client that do not follow from `operations`. Each is answered with a status and its result.
 
-Rule: a refusal is an answer, and the connection stays; `Service` sends it.
+Rule: a refusal is an answer, which `Service` sends, and the connection stays open.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _pack_ok_size = Struct("<BQ").pack
 def hello(service: Service, session: Session, version: int) -> None:
     if version != VERSION:
         reason = (
-            f"the client speaks version {version} of trystate's requests, and this server version {VERSION}: install "
+            f"the client speaks version {version} of trystate's requests, and this server version {VERSION}; install "
             "one release of trystate on both sides"
         )
         raise Refused(Status.REFUSED, reason)
@@ -45,15 +45,17 @@ def hello(service: Service, session: Session, version: int) -> None:
 
 def prove(service: Service, session: Session, nonce: bytes, claim: bytes) -> None:
     secret, challenge = service.secret, session.nonce
-    session.nonce = None  # a challenge is answered once
+    session.nonce = None  # a challenge may be answered only once
     if secret is None:
-        raise Refused(Status.REFUSED, "this server has no secret: start it with one, or leave the client's out")
+        raise Refused(Status.REFUSED, "this server has no secret; start it with one, or give the client none")
+    # No challenge: PROVE without HELLO, or a second PROVE for one HELLO. Neither can be right, so a recorded proof is
+    # worth nothing, and a connection has one guess.
     if (
         challenge is None
         or len(nonce) != NONCE_BYTES
         or not compare_digest(claim, client_proof(secret, challenge, nonce))
     ):
-        reason = "its proof of the secret is wrong: give the client the server's secret"
+        reason = "the client's proof of the secret is wrong; give the client the server's secret"
         service.replies.refuse(session, Refused(Status.REFUSED, reason))
         service.close(session, reason)
         return
@@ -68,8 +70,8 @@ def get(service: Service, session: Session, milliseconds: int, keys: list[bytes]
         return
     try:
         values = [*map(found.__getitem__, keys)]
-    except KeyError:
-        keys = [*map(dict(zip(keys, keys, strict=True)).__getitem__, keys)]  # a GET may repeat a key: it is kept once
+    except KeyError:  # a key is missing: the get waits
+        keys = [*map(dict(zip(keys, keys, strict=True)).__getitem__, keys)]  # a repeated key is kept in memory once
         reply = partial(_values, service, session, keys)
         service.blocking.wait(session, keys, reply, Get, milliseconds)
     else:
@@ -81,13 +83,14 @@ def _values(service: Service, session: Session, keys: list[bytes]) -> None:
 
 
 def wait(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:
-    if all(map(service.contents.values.__contains__, keys)):  # nearly always, and sooner known
+    if all(map(service.contents.values.__contains__, keys)):  # nearly always, and faster than the table of waits
         session.outgoing.append(OK)
     else:
         service.blocking.wait(session, keys, partial(session.outgoing.append, OK), Wait, milliseconds)
 
 
 def queue_pop(service: Service, session: Session, milliseconds: int, key: bytes) -> None:
+    # `queue_pop(block=False)` on an empty queue: EMPTY shows that no wait took place.
     if milliseconds == 0 and not service.contents.length(key):
         raise Refused(Status.EMPTY, f"the queue {shown(key)} is empty")
     reply = partial(send_first, service, session, OK, key)
@@ -96,7 +99,7 @@ def queue_pop(service: Service, session: Session, milliseconds: int, key: bytes)
 
 def barrier(service: Service, session: Session, milliseconds: int, key: bytes, world_size: int, token: bytes) -> None:
     if len(token) != TOKEN_BYTES:
-        reason = f"the token at {shown(key)} has {len(token)} bytes, not {TOKEN_BYTES}: use the client of this package"
+        reason = f"the token at {shown(key)} has {len(token)} bytes, not {TOKEN_BYTES}; use the client of this package"
         raise Refused(Status.REFUSED, reason)
     service.blocking.arrive(session, key, world_size, OK, token, milliseconds)
 

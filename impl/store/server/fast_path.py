@@ -1,16 +1,17 @@
-"""How a request that arrived whole and is small is done: read at once, and not by a frame.
+"""The fast paths: a small request that arrived completely is read directly, not by a frame.
 
-Theory of operation. Two functions are compiled for each request when this is imported, from its body, the meaning of
-its operation and the form of its result, as `operations` says them:
+Theory of operation. Two functions are compiled for each request when this module is imported, from its body, the
+meaning of its operation and the form of its result in `operations`:
 
-- its *handler*, if the operation does not block, which gets the fields, asks the contents for the meaning, and answers.
-  The handlers of all other requests are written out (`requests`, `extended`).
-- its *fast path*, which reads the fields from the bytes and then does what the handler does. `Service.take` looks it up
-  by the first byte when the session is ready. It returns where the next request begins, or 0 if it has done nothing:
-  part of the request is missing, or a field is over its limit, and a frame finds out which and says so.
+- its *handler*, if the operation does not block. The handler gets the fields, calls the method of the contents, and
+  answers. The handlers of all other requests are written by hand (`requests`, `extended`).
+- its *fast path*, which reads the fields from the bytes and then does the same as the handler. `Service.take` calls the
+  fast path of the first byte of a request when the session is ready. The fast path returns the place of the next
+  request. It returns 0 if it has done nothing, because a part of the request is missing or a field exceeds its limit. A
+  frame then reads the request: it waits for the missing part, or reports the limit.
 
-The compiled functions are straight lines: a generic loop over the fields, or a value of the operation, would each take
-a tenth of a round trip on one machine.
+The compiled functions have no loops and make no objects. A generic loop over the fields would take a tenth of a round
+trip on one machine, and an object for the operation another tenth.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from trystate.model.store.vocabulary import Extension, Status
 
 from ..contents.contents import Refused
-from ..operations import BODIES, KEY, KEYS, OPERATIONS, PAIRS, VALUE, WORD, Field, Operation, Request, Result
+from ..operations import BODIES, KEY, KEYS, PAIRS, REQUESTS, VALUE, WORD, Field, Operation, Request, Result
 from ..wire import COUNTER_KEY, I64, U32, U64, shown
 from . import extended, requests
 from .parsing import OUTSIDE, blobs_at, keys_at
@@ -37,13 +38,13 @@ FastPath = Callable[["Service", "Session", bytes, int, int], int]
 
 
 def guard(operation: Operation[Any]) -> None:
-    """Raise `Refused` if it changes the counter of the workers: they only add 1 to that, or 0 to read it."""
+    """Raise `Refused` if an operation changes the counter of the workers, except by adding 1, or 0 to read it."""
     if COUNTER_KEY in operation.guarded():
-        reason = f"{shown(COUNTER_KEY)} counts the workers: nobody may change it but by adding 1; choose another key"
+        reason = f"{shown(COUNTER_KEY)} counts the workers and may only be changed by adding 1; choose another key"
         raise Refused(Status.REFUSED, reason)
 
 
-# How each field is read, from `at`; {n} is its number, and {field} what it is called afterwards.
+# The code that reads each field from `at`. {n} is the field's number, {field} the name of its variable.
 _BLOB = """\
 (size{n},) = u64(data, at)
 from{n} = at + 8
@@ -79,7 +80,7 @@ at, {field} = found
 """,
 }
 
-# How a result is answered; {ok} is the status of an extension, nothing in torch's protocol.
+# The code that answers with each result. {ok} is the status of an extension, and empty in torch's protocol.
 _ANSWER: dict[Result, str] = {
     Result.NOTHING: "session.outgoing.append({ok})",
     Result.FLAG: "session.outgoing.append({ok} + (YES if result else NO))",
@@ -139,7 +140,7 @@ def _indented(text: str, levels: int = 1) -> str:
 
 
 def _meaning(kind: type[Operation[Any]], request: Request, fields: str) -> str:
-    """The lines that do an operation which does not block, and answer."""
+    """The lines that do an operation that does not block, and answer."""
     ok = "OK" if request.number in EXTENDED else ""
     lines = []
     if kind.SPEC.writes:
@@ -153,7 +154,7 @@ def _meaning(kind: type[Operation[Any]], request: Request, fields: str) -> str:
 
 
 def compiled(number: int, kind: type[Operation[Any]] | None, request: Request | None) -> tuple[Any, FastPath]:
-    """The handler and the fast path of a request; an operation that does not block, or a handler that is written."""
+    """The handler and the fast path of a request: of an operation that does not block, or of a handler in WRITTEN."""
     body = BODIES[number]
     fields = ", ".join(f"field{n}" for n in range(len(body)))
     parameters = f", {fields}" if fields else ""
@@ -173,21 +174,16 @@ def compiled(number: int, kind: type[Operation[Any]] | None, request: Request | 
 
 
 def by_frame(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    """No fast path: it does nothing."""
+    """The path of a request that has no fast path: it does nothing, so a frame reads the request."""
     return 0
 
 
 EXTENDED = frozenset(map(int, Extension))
 WRITTEN = requests.HANDLERS | extended.HANDLERS
-_MEANINGS = {
-    int(request.number): (kind, request)
-    for kind in OPERATIONS
-    for request in (kind.SPEC.torch, kind.SPEC.ours)
-    if request is not None and not kind.SPEC.blocks and request.number not in WRITTEN
-}
+_MEANINGS = {n: (kind, asked) for n, (kind, asked) in REQUESTS.items() if not kind.SPEC.blocks and n not in WRITTEN}
 _COMPILED = {number: compiled(number, *_MEANINGS.get(number, (None, None))) for number in BODIES}
 
 HANDLERS: dict[int, Callable[..., None]] = {number: handle for number, (handle, _) in _COMPILED.items()}
-# By the first byte, whatever that is: to ask whether there is one takes longer.
+# A path for each possible first byte: a test whether one exists would take longer.
 FAST_PATHS: dict[int, FastPath] = dict.fromkeys(range(256), by_frame)
 FAST_PATHS |= {number: fast_path for number, (_, fast_path) in _COMPILED.items()}

@@ -1,10 +1,15 @@
-"""Half-sent requests: how long the part that arrived is kept, and how many bytes of all of them.
+"""Half-sent requests: how long the arrived part is kept, and how many bytes all parts together may have.
 
-Theory of operation. Most requests arrive whole and never come here. Of one that does not, the session has a frame,
-which reads each byte once, and the bytes that the frame could not read yet (`session.buffer`). Each piece that arrives
-is counted and gives the request another `half_sent_seconds`. Three things can go wrong: a length is over its limit (the
-frame refuses it, and the service closes the session); nothing more comes; all half-sent requests together are more than
-`half_sent_bytes_total`, and the session with the largest is closed, whoever sent the last piece.
+Theory of operation. Most requests arrive completely and never come here. For a half-sent request the session has a
+frame, which reads each byte once, and the bytes that the frame could not read yet (`session.buffer`). Each piece that
+arrives is counted and gives the request another `half_sent_seconds`.
+
+Failures:
+
+- A length exceeds its limit: the frame refuses it, and the service closes the session.
+- No further piece comes within `half_sent_seconds`: the session is closed.
+- All half-sent requests together exceed `half_sent_bytes_total`: the session with the largest request is closed, even
+  if another session sent the last piece.
 
 Called by the service, on the driver's thread.
 """
@@ -20,7 +25,7 @@ from .session import Session
 
 
 class HalfSent:
-    """The half-sent requests of all sessions; `close` ends a session and says why."""
+    """The half-sent requests of all sessions. `close` ends a session for a reason."""
 
     def __init__(
         self, limits: Limits, alarm: Alarm, clock: Callable[[], float], close: Callable[[Session, str], None]
@@ -30,13 +35,13 @@ class HalfSent:
         self.since = Ages(alarm, limits.half_sent_seconds)
 
     def begin(self, session: Session, frame: Frame, rest: bytes) -> None:
-        """A frame is not complete; `rest` are the bytes that it could not read yet."""
+        """Keep a frame that is not complete. `rest` are the bytes that it could not read yet."""
         session.frame = frame
         session.buffer += rest
         self._arrived(session, frame.size + len(rest))
 
     def resume(self, session: Session, data: bytes) -> bytes | None:
-        """Read on; the bytes behind the request when it is complete, else None."""
+        """Read more of a request. Returns the bytes after the request if it is complete, else None."""
         frame, buffer = session.frame, session.buffer
         assert frame is not None
         buffer += data
@@ -52,7 +57,7 @@ class HalfSent:
         return None
 
     def end(self, session: Session) -> None:
-        """It is complete, or its session ends."""
+        """Forget a request that is complete, or whose session ends."""
         session.frame = None
         session.buffer.clear()
         self.since.end(session)
@@ -60,10 +65,10 @@ class HalfSent:
         session.half_bytes = 0
 
     def expire(self, now: float) -> None:
-        """Close the sessions that sent nothing more for too long."""
+        """Close the sessions that have sent nothing more for `half_sent_seconds`."""
         seconds = self.limits.half_sent_seconds
         for session in self.since.due(now):
-            self.close(session, f"nothing more of a request for {seconds} s: raise half_sent_seconds")
+            self.close(session, f"it sent nothing more of a request for {seconds} s; raise half_sent_seconds")
 
     def _arrived(self, session: Session, size: int) -> None:
         self.since.begin(session, self.clock())
@@ -72,5 +77,5 @@ class HalfSent:
         most = self.limits.half_sent_bytes_total
         if self.bytes > most:
             largest = max(self.since, key=lambda each: each.half_bytes)
-            what = f"its half-sent request of {largest.half_bytes} bytes is the largest of {self.bytes}"
-            self.close(largest, f"{what} > {most}: send less at a time, or raise half_sent_bytes_total")
+            what = f"its half-sent request of {largest.half_bytes} bytes is the largest of {self.bytes} bytes in all"
+            self.close(largest, f"{what}, the limit is {most}; send less at a time, or raise half_sent_bytes_total")

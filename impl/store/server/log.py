@@ -1,7 +1,6 @@
 """Lines for a person, written where they cannot stop the server.
 
-Rule: a caller that logs neither waits nor fails: a thread writes, and lines that it cannot write in time are counted
-instead.
+Rule: logging never waits and never fails. A thread writes the lines, and counts those that it cannot write in time.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TextIO
 
 from ...host.visible import visible
 
-LINES_MAX = 1_000  # not yet written; a reader this far behind is not reading
+LINES_MAX = 1_000  # lines that are not written yet; a reader so far behind does not read
 
 
 class Log:
-    """A bounded, asynchronous writer of lines: `write` is called for each, in a thread, and may raise."""
+    """A bounded, asynchronous writer of lines. `write` is called for each line in a thread, and may raise."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._put = never_raising(write)
@@ -38,7 +37,7 @@ class Log:
             self._changed.notify()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what is left, for as long as that."""
+        """Write the remaining lines, for at most `seconds`."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -60,7 +59,7 @@ class Log:
 
 
 def lines_to(stream: TextIO, prefix: str) -> Callable[[str], None]:
-    """A function that writes a line to a stream; nothing else can come in between."""
+    """A function that writes each line to a stream in one piece."""
 
     def write(line: str) -> None:
         stream.write(f"{prefix}{line}\n")
@@ -70,7 +69,7 @@ def lines_to(stream: TextIO, prefix: str) -> Callable[[str], None]:
 
 
 def never_raising(write: Callable[[str], object]) -> Callable[[str], None]:
-    """A log that cannot be written must not stop what it tells of: nobody reads it, or its function is wrong."""
+    """A function that ignores the exceptions of `write`: a log that cannot be written must not stop the server."""
 
     def put(line: str) -> None:
         with contextlib.suppress(Exception):

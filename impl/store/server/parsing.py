@@ -1,6 +1,7 @@
-"""One request as its bytes arrive: read once, from where the last piece ended, and complete or nothing.
+"""One request as its bytes arrive: each byte is read once, and a request is done only when it is complete.
 
-Rule: every announced length meets its limit before anything is kept for it; total work is linear in the frame.
+Rule: every announced length is compared with its limit before memory is used for it. The total work is linear in the
+size of the request.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from ..limits import Limits
 from ..operations import BODIES, INTEGER, KEY, KEYS, PAIRS, VALUE, WORD, Field
 from ..wire import I64, U32, U64, shown
 
-OUTSIDE = (struct.error, OverflowError)  # raised by unpacking if bytes are missing: cheaper than to look before
-FEW = 16  # keys: a longer list is read by a frame, which goes on where a piece ended
-LISTS, LISTED_BYTES = 64, 4096  # lists of keys that are remembered, and the bytes of each
+OUTSIDE = (struct.error, OverflowError)  # raised by unpacking if bytes are missing; cheaper than a test before
+FEW = 16  # a longer list of keys is read by a frame, which continues where a piece ended
+LISTS, LISTED_BYTES = 64, 4096  # the number of lists of keys that are cached, and the size of each
 
 
 def keys_at(
     lists: dict[bytes, list[bytes]], limits: Limits, data: bytes, position: int, end: int
 ) -> tuple[int, list[bytes]] | None:
-    """The end of a list of few keys, and the keys, if all of it is there and within its limits.
+    """The end of a short list of keys, and the keys, if the list is complete and within its limits.
 
-    torch's client sends a list twice, to WAIT and to MULTI_GET, and every rank of a job sends the same one: those that
-    ended a piece are remembered in `lists`.
+    torch's client sends a list twice, with WAIT and with MULTI_GET, and every rank of a job sends the same list. So
+    `lists` caches the lists that ended a piece.
     """
     alone = end - position < LISTED_BYTES
     if alone and (known := lists.get(data[position:])) is not None:
@@ -41,7 +42,7 @@ def keys_at(
 
 
 def blobs_at(limits: Limits, data: bytes, position: int, end: int, parts: int) -> tuple[int, list[bytes]] | None:
-    """The same without a memory; `parts` is 2 for a list of keys with their values."""
+    """Like `keys_at`, without the cache. `parts` is 2 for a list of keys with their values."""
     unpack = U64.unpack_from
     items: list[bytes] = []
     try:
@@ -63,11 +64,11 @@ def blobs_at(limits: Limits, data: bytes, position: int, end: int, parts: int) -
 
 
 class Frame:
-    """A request, as far as it is read.
+    """A request that may be incomplete.
 
-    `fields` has what is complete: bytes for a key or a value, int for a number, a flat list of bytes for a list of
-    keys or pairs. While not `complete`, `needed` is the number of bytes, from the position reached, below which
-    nothing more can be read.
+    `fields` has the complete fields: bytes for a key or a value, int for a number, a flat list of bytes for a list of
+    keys or pairs. While the request is not `complete`, `needed` is the number of bytes from the reached position that
+    the next step of reading needs.
     """
 
     __slots__ = ("complete", "fields", "items", "limits", "needed", "operation", "remaining", "shape", "size", "step")
@@ -78,14 +79,14 @@ class Frame:
         self.shape = BODIES[operation]
         self.step = 0
         self.fields: list[Any] = []
-        self.items: list[bytes] | None = None  # of the list that is being read, of which `remaining` are missing
+        self.items: list[bytes] | None = None  # the items of the list that is being read; `remaining` are missing
         self.remaining = 0
         self.size = 1  # bytes read so far
         self.needed = 0
         self.complete = False
 
     def advance(self, data: bytes | memoryview, position: int, end: int) -> int:
-        """Read on; the position reached. Raises `Refused` if a limit is broken."""
+        """Read more, and return the reached position. Raises `Refused` if a limit is exceeded."""
         began, fields, shape = position, self.fields, self.shape
         self.needed = 0
         while self.step < len(shape):
@@ -153,7 +154,7 @@ class Frame:
         limit = other = self.limits.key_bytes
         if pairs:
             other = self.limits.value_bytes
-            if self.remaining & 1:
+            if self.remaining & 1:  # the last piece ended between a key and its value
                 limit, other = other, limit
         length_at: Callable[[Any, int], tuple[int]] = U64.unpack_from
         append, had = items.append, len(items)
@@ -180,5 +181,5 @@ class Frame:
         most = " or ".join(str(getattr(self.limits, name)) for name in limit.split(" or "))
         name = next(kind(self.operation).name for kind in (Query, Extension) if self.operation in set(kind))
         about = f" ({shown(self.fields[0])})" if self.fields and isinstance(self.fields[0], bytes) else ""
-        reason = f"{name}{about}: {what} of {size} {unit} > {most}: send less at a time, or raise {limit}"
+        reason = f"{name}{about}: {what} of {size} {unit} exceeds {most}; send less at a time, or raise {limit}"
         return Refused(Status.TOO_LARGE, reason)

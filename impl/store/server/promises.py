@@ -1,21 +1,27 @@
-"""Promises: a satisfied WAIT of torch's client makes one to the request after it.
+"""Promises: a satisfied WAIT of torch's client promises its values, or an element, to the next request.
 
-Theory of operation. torch's client gets in two requests, WAIT and then GET or MULTI_GET, and pops in two, WAIT and then
-QUEUE_POP (TCPStore.cpp: doGet, queuePop). Between the two another connection may delete the key or take the element. So
-the WAIT makes a promise, of which a session has one or none (`session.promise`):
+Theory of operation. torch's client reads a value with two requests: WAIT, then GET or MULTI_GET. It pops an element
+with two requests: WAIT, then QUEUE_POP (TCPStore.cpp: doGet, queuePop). Between the two requests another connection may
+delete the key or pop the element. So the WAIT makes a promise. A session has at most one promise (`session.promise`):
 
-- *values*: the keys of the WAIT and the values that they had. The get takes the values that are there now; where one is
-  missing, and all keys were promised, it takes those of the promise, which were there together.
-- *a reserved element*: the first of the queue, which it leaves for the time being. The pop takes it. It goes back to
-  its place when the session sends another request, ends, or has not popped within `reservation_seconds`.
+- *values*: the keys of the WAIT and their values at that moment. The get returns the values that are in the store now.
+  If one of these values is missing and all keys were promised, the get returns the promised values, which were in the
+  store together.
+- *a reserved element*: the first element of the queue, which the WAIT has removed for the time being. The pop returns
+  it. The element is put back in its place when the session sends another request, when the session ends, or when it has
+  not popped within `reservation_seconds`.
 
-A promise ends with the next request, of whatever kind: one of `REDEEMING` takes the values or the element, any other
-gives them up. Values have no time limit. Small promises are not counted. Large ones and reserved elements are counted
-(`promised_bytes`, of one session and of all together), because a peer that never sends its second request would
-otherwise hold values that were deleted long ago. Three things can go wrong: the promised bytes of all sessions would be
-more than `kept_bytes_total`, or a reply more than `frame_bytes`: then the values are not kept, and the get finds the
-contents of its own moment. The pop's answer is more than may be unread: the session is closed, which gives the element
-back. The peer is silent: `expire` gives its element back.
+A promise ends with the next request. A request of `REDEEMING` uses the values or the element. Any other request gives
+them up. Promised values have no time limit. So the bytes of large promises and of reserved elements are counted, for
+one session (`promised_bytes`) and for all together: otherwise a peer that never sends its second request would hold
+values that were deleted long ago. Small promises of values are not counted.
+
+Failures:
+
+- The promised bytes of all sessions would exceed `kept_bytes_total`, or the bytes of one promise exceed `frame_bytes`.
+  The values are not kept, and the get reads the store as it then is.
+- The reply to the pop exceeds the bytes that may be unread. The session is closed, which puts the element back.
+- The peer is silent. `expire` puts its element back.
 
 Called by the service and the handlers, on the driver's thread.
 """
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 
 _pack_size, _pack_length = U64.pack, I64.pack
 REDEEMING = frozenset(map(int, (Query.GET, Query.MULTI_GET, Query.QUEUE_POP)))
-ENTRY_BYTES = 100  # of a promised key and its value, beside their bytes: two objects and two references
+ENTRY_BYTES = 100  # the size of a promised key and its value without their bytes: two objects and two references
 
 
 class Promises:
@@ -53,7 +59,7 @@ class Promises:
         self.reservations = Ages(alarm, limits.reservation_seconds)
 
     def make(self, session: Session, keys: Sequence[bytes]) -> bool:
-        """Promise the values of the keys, or the first element of the only key's queue; False if a key is missing."""
+        """Promise the values of the keys, or the first element of the only key's queue. False: a key is missing."""
         values = self.values
         try:
             self._keep(session, keys, [*map(values.__getitem__, keys)])
@@ -76,7 +82,7 @@ class Promises:
         self.alarm.by(now + self.limits.reservation_seconds)
 
     def redeem(self, session: Session, keys: Sequence[bytes]) -> list[bytes]:
-        """The values for a get of these keys, b"" for a missing one; the promise is over."""
+        """The values for a get of these keys, b"" for a missing key. Ends the promise."""
         promise = session.promise
         if promise is not None:
             self.give_up(session)
@@ -85,12 +91,13 @@ class Promises:
         except KeyError:
             if type(promise) is Values:
                 kept = dict(zip(*promise, strict=True))
-                if kept.keys() >= set(keys):  # all as they were then: values of two moments never were together
+                # All values are of the WAIT's moment: a mix of promised and present values never was in the store.
+                if kept.keys() >= set(keys):
                     return [kept[key] for key in keys]
             return [self.values.get(key, b"") for key in keys]
 
     def redeemed(self, session: Session) -> None:
-        """The reserved element was given, if it is not back in its place already."""
+        """End the promise of an element that was sent. Does nothing if the element was put back already."""
         promise = session.promise
         if type(promise) is Reserved:
             session.promise = None
@@ -99,7 +106,7 @@ class Promises:
             self.contents.fetched(promise.key, promise.serial)
 
     def give_up(self, session: Session) -> None:
-        """Nothing is promised any more; a reserved element goes back to its place."""
+        """End the promise. A reserved element goes back to its place."""
         promise, session.promise = session.promise, None
         if session.promised_bytes:
             self._count(session, 0)
@@ -108,19 +115,19 @@ class Promises:
                 self.contents.put_back(*promise)
 
     def expire(self, now: float) -> None:
-        """Give back the elements that were reserved for too long."""
+        """Put back the elements that were reserved for `reservation_seconds`."""
         for session in self.reservations.due(now):
             self.give_up(session)
 
     def _keep(self, session: Session, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        if len(keys) > 1:  # a WAIT may name one key thousands of times: it is kept once
+        if len(keys) > 1:  # a WAIT may name one key thousands of times; the key is kept once
             kept = dict(zip(keys, values, strict=True))
             keys, values = (*kept,), (*kept.values(),)
         session.promise = Values(keys, values)
         size = sum(map(len, values)) + sum(map(len, keys)) + ENTRY_BYTES * len(keys)
         if size >= BULK_BYTES:
             if size > self.limits.frame_bytes or self.bytes + size > self.limits.kept_bytes_total:
-                session.promise = Values()  # the former could not be answered anyway
+                session.promise = Values()  # a reply above `frame_bytes` would be refused anyway
             else:
                 self._count(session, size)
 
@@ -129,7 +136,7 @@ class Promises:
         session.promised_bytes = size
 
 
-# The handlers of the requests that make promises and redeem them.
+# The handlers of the requests that make and redeem promises.
 
 
 def wait(service: Service, session: Session, keys: Sequence[bytes]) -> None:
@@ -140,7 +147,7 @@ def wait(service: Service, session: Session, keys: Sequence[bytes]) -> None:
     elif service.promises.make(session, keys):
         session.outgoing.append(STOP_WAITING)
     else:
-        keys = tuple(dict.fromkeys(keys))  # counted once each, and so kept once each
+        keys = tuple(dict.fromkeys(keys))  # each key is kept once, as it is counted once
         service.blocking.wait(session, keys, partial(_satisfied, service, session, keys))
 
 
@@ -177,7 +184,7 @@ def queue_pop(service: Service, session: Session, key: bytes) -> None:
 
 
 def send_first(service: Service, session: Session, status: bytes, key: bytes) -> None:
-    """Answer a pop from a queue that is not empty; an element that is more than may be unread stays in it."""
+    """Answer a pop from a queue that is not empty. If the session is closed for unread bytes, the element stays."""
     service.contents.may_change()
     queue = service.contents.queues[key]
     service.replies.values(session, status + _pack_length(len(queue)), [queue[0]])

@@ -1,13 +1,13 @@
-"""A proxy before any store's server, torch's too, that records what passes through it.
+"""A proxy in front of a store's server, ours or torch's, that records the requests and answers.
 
-Theory of operation. Each client's connection has one of its own to the server (`Link`), and every byte is passed on as
-it is, in its order. Requests are passed on whole. A request that reads or writes a state is passed on alone (`Gate`):
-the next one, of whatever connection, follows when it is answered, or after GATE_SECONDS. So the order of the record is
-the server's; it costs such requests the time of one another's answers, and no other request anything. Bytes that the
-proxy cannot read are passed on as well, and not followed (`record/passage`).
+Theory of operation. Each client's connection has its own connection to the server (`Link`). Every byte is passed on
+unchanged and in order. Requests are passed on as a whole. A request that reads or writes a state is passed on alone
+(`Gate`): the next such request of any connection follows when it is answered, or after GATE_SECONDS. So the record has
+the order of the server. These requests wait for each other's answers; all other requests lose no time. Bytes that the
+proxy cannot read are passed on but not recorded (`record/passage`).
 
-A side that reads slowly makes the other wait: each side is read only while the other takes what came. A side that ends
-its stream ends the other's behind the last byte; a side that breaks breaks the other.
+If a side reads slowly, the other waits: each side is read only while the other takes the bytes. If a side ends its
+stream, the other's stream ends after the last byte. If a side breaks, the proxy breaks the other.
 
 Rule: the job never fails because of the record.
 """
@@ -23,26 +23,26 @@ from typing import cast
 
 from ...host.listening import peer_name
 from ..record.format import PATIENCE_SECONDS
-from ..record.passage import Passage, Request
+from ..record.passage import ClientRequest, Passage
 from ..record.recorder import Recorder
-from .driver import ACCEPT_PAUSE_SECONDS, EXHAUSTED, LINGER_SECONDS, new_event_loop
+from .driver import LINGER_SECONDS, Acceptor
 
 CONNECT_SECONDS = 30.0
-GATE_SECONDS = 1.0  # for the answer to a request on a state, which no server makes wait
-REQUESTS_HELD = 64  # of a client that does not wait for answers, before it is not read
-HELD_BYTES = 256 << 10  # that a transport may hold before the other side is not read
+GATE_SECONDS = 1.0  # the time for the answer to a request on a state, which a server answers at once
+REQUESTS_HELD = 64  # a client with more requests that wait here is not read
+HELD_BYTES = 256 << 10  # while a transport holds more, the other side is not read
 
 
 class Gate:
-    """One request on a state at a time, in the order in which they came."""
+    """Passes on one request on a state at a time, in the order of their arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.passing: Request | None = None
+        self.passing: ClientRequest | None = None
         self.queue: deque[Link] = deque()  # the links whose next request waits for its turn
         self.timer: asyncio.TimerHandle | None = None
 
-    def enter(self, link: Link, request: Request) -> bool:
+    def enter(self, link: Link, request: ClientRequest) -> bool:
         """Whether the request may be passed on now; if not, `link.proceed` is called later."""
         if self.passing is None or self.passing.answered:
             self.passing = request
@@ -53,12 +53,12 @@ class Gate:
         return False
 
     def look(self) -> None:
-        """Let the next one pass if the last one is answered."""
+        """Let the next request pass if the last one is answered."""
         if self.passing is not None and self.passing.answered:
             self.leave()
 
     def leave(self) -> None:
-        """The request that was passed on is answered, or will not be."""
+        """Let the next requests pass: the last one is answered, or was not answered within GATE_SECONDS."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -75,7 +75,7 @@ class Side(asyncio.Protocol):
     def __init__(self, link: Link) -> None:
         self.link = link
         self.transport: asyncio.Transport | None = None  # before it is connected, and when it is closed or lost
-        self.full = False  # it holds enough that was not sent
+        self.full = False  # True: it holds HELD_BYTES that were not sent
         self.reading = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -87,13 +87,13 @@ class Side(asyncio.Protocol):
             self.transport.write(data)
 
     def read(self, more: bool) -> None:
-        """Take more bytes from the peer, or none for now."""
+        """Start or stop to read from the peer."""
         if self.transport is not None and more is not self.reading:
             self.reading = more
             (self.transport.resume_reading if more else self.transport.pause_reading)()
 
     def close(self, *, abort: bool = False) -> None:
-        """End it, behind the last bytes or at once."""
+        """Close this end after the last bytes, or at once with `abort`."""
         transport, self.transport = self.transport, None
         if transport is not None:
             (transport.abort if abort else transport.close)()
@@ -133,22 +133,22 @@ class Server(Side):
         self.link.proxy.settle()
 
     def eof_received(self) -> bool:
-        self.other.close()  # behind what it was sent
+        self.other.close()  # after the bytes that were passed on to it
         return False
 
 
 class Link:
-    """A client's connection, and its own to the server."""
+    """A client's connection, and its connection to the server."""
 
     def __init__(self, proxy: Proxy, passage: Passage) -> None:
         self.proxy, self.passage = proxy, passage
         self.client, self.server = Client(self), Server(self)
         self.client.other, self.server.other = self.server, self.client
-        self.requests: deque[Request] = deque()  # not passed on
-        self.ended = False  # the client sends no more
+        self.requests: deque[ClientRequest] = deque()  # requests that are not passed on yet
+        self.ended = False  # True: the client sends no more
 
     def proceed(self) -> None:
-        """Pass on what may be passed on."""
+        """Pass on the requests that may be passed on."""
         proxy = self.proxy
         while self.requests and self.server.transport is not None:
             request = self.requests[0]
@@ -160,116 +160,70 @@ class Link:
             if request.blocks and self.passage.followed:
                 proxy.loop.call_later(PATIENCE_SECONDS, self._impatient, request)
         if self.ended and not self.requests and self.server.transport is not None:
-            with contextlib.suppress(OSError, RuntimeError):  # it is about to be lost
+            with contextlib.suppress(OSError, RuntimeError):  # the server's connection is breaking
                 self.server.transport.write_eof()
         self.flow()
         proxy.settle()
 
     def flow(self) -> None:
-        """Read each side only while the other takes what came."""
+        """Read each side only while the other takes the bytes."""
         self.client.read(not self.server.full and len(self.requests) < REQUESTS_HELD)
         self.server.read(not self.client.full)
 
-    def _impatient(self, request: Request) -> None:
+    def _impatient(self, request: ClientRequest) -> None:
         self.passage.impatient(request)
         self.proxy.settle()
 
     def broken(self, side: Side, error: Exception | None) -> None:
-        """One side is gone: so is the other, once it has its bytes, or at once if this one broke."""
+        """Close the other side when one side has ended: after its last bytes, or at once if this side broke."""
         side.other.close(abort=error is not None)
-        if self.proxy.links.pop(self, 0) is None:
+        if self.proxy.connections.pop(self, 0) is None:
             self.requests.clear()
             self.passage.closed()
         self.proxy.settle()
 
 
-class Proxy:
-    """All links through one listening socket, in the running loop."""
+class Proxy(Acceptor):
+    """All links through one listening socket."""
 
     def __init__(
         self, listener: socket.socket, to: tuple[str, int], recorder: Recorder, log: Callable[[str], None]
     ) -> None:
-        self.listener, self.to, self.recorder, self.log = listener, to, recorder, log
-        self.loop = asyncio.get_running_loop()
+        super().__init__(listener, log)
+        self.to, self.recorder = to, recorder
         self.gate = Gate(self.loop)
-        self.links: dict[Link, None] = {}
-        self.opening: set[asyncio.Task[None]] = set()
-        self.loop.add_reader(listener, self.accept)
+        self.connections: dict[Link, None] = {}
 
-    def accept(self) -> None:
-        try:
-            sock, address = self.listener.accept()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            if error.errno in EXHAUSTED:
-                self.log(f"cannot accept: {error.strerror}, with {len(self.links)} connections: raise ulimit -n")
-                self.loop.remove_reader(self.listener)
-                self.loop.call_later(ACCEPT_PAUSE_SECONDS, self.resume_accepting)
-            return
-        sock.setblocking(False)
-        task = self.loop.create_task(self.open(sock, peer_name(address)))
-        self.opening.add(task)
-        task.add_done_callback(self.opening.discard)
-
-    def resume_accepting(self) -> None:
-        if self.listener.fileno() >= 0:
-            self.loop.add_reader(self.listener, self.accept)
-
-    async def open(self, sock: socket.socket, peer: str) -> None:
-        """Connect to the server for a client; the client is read only when that is done."""
+    async def accepted(self, sock: socket.socket, peer: str) -> None:
+        """Connect to the server for a client. The client is read only after that."""
         link = Link(self, Passage(self.recorder, peer))
-        self.links[link] = None
+        self.connections[link] = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self.loop.create_connection(lambda: link.server, *self.to)
             await self.loop.connect_accepted_socket(lambda: link.client, sock)
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-            self.log(f"{peer}: the store at {peer_name(self.to)} cannot be reached: {why}")
+            self.log(f"{peer}: the store at {peer_name(self.to)} cannot be reached ({why}); see whether it runs")
             sock.close()
             link.server.close(abort=True)
-            if self.links.pop(link, 0) is None:
+            if self.connections.pop(link, 0) is None:
                 link.passage.closed()
         self.settle()
 
     def settle(self) -> None:
-        """After anything that happened: let the next request on a state pass, and give the lines to the record."""
+        """Let the next request on a state pass, and flush the record. Called after every event."""
         self.gate.look()
         if self.recorder.lines:
             self.recorder.flush()
 
     async def close(self) -> None:
-        """Accept no more, and end all links."""
-        self.loop.remove_reader(self.listener)
-        self.listener.close()
+        self.stop_accepting()
         for task in self.opening:
             task.cancel()
-        for link in list(self.links):
+        for link in list(self.connections):
             link.client.close()
             link.server.close()
         end = self.loop.time() + LINGER_SECONDS
-        while self.links and self.loop.time() < end:
+        while self.connections and self.loop.time() < end:
             await asyncio.sleep(0.005)
-
-
-def run(
-    listener: socket.socket,
-    to: tuple[str, int],
-    recorder: Recorder,
-    log: Callable[[str], None],
-    started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
-) -> None:
-    """Pass on until told to stop: `started` gets the loop, and what to call in it for that."""
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        proxy = Proxy(listener, to, recorder, log)
-        try:
-            started(proxy.loop, stop.set)
-            await stop.wait()
-        finally:
-            await proxy.close()
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main())

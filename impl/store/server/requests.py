@@ -1,7 +1,7 @@
-"""Those of torch's nineteen requests that do not follow from `operations` (TCPStoreLibUvBackend.cpp).
+"""The requests of torch's protocol (nineteen in all) that do not follow from `operations` (TCPStoreLibUvBackend.cpp).
 
-They are about the connection, or are answered later, or are one of the two requests in which torch's client gets and
-pops (`promises`). A refusal closes the connection: torch's protocol has no answer for it.
+They are about the connection, or are answered later, or are one of the two requests with which torch's client gets and
+pops (`promises`). A refusal closes the connection, because torch's protocol has no answer for it.
 
 Rule: a handler reads and changes the store through its contents, and answers exactly once: now, or when it unblocks.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from .session import Session
 
 VALIDATING = Connection.VALIDATING
-UNPROVED = "it has not proved that it knows the secret: connect with the client of this package and its secret"
+UNPROVED = "it has not proved that it has the secret; connect with the client of this package and its secret"
 
 
 def validate(service: Service, session: Session, magic: int) -> None:
     if magic != MAGIC:
-        raise Refused(Status.REFUSED, f"it validates with {magic:#x}, not {MAGIC:#x}: it speaks another protocol")
-    if session.state is Connection.CONNECTING:
+        raise Refused(Status.REFUSED, f"it validates with {magic:#x}, not {MAGIC:#x}; it speaks another protocol")
+    if session.state is Connection.CONNECTING:  # a further VALIDATE changes nothing
         session.state = Connection.VALIDATING
         if service.secret is None:
             service.admit(session)
@@ -39,7 +39,7 @@ def ping(service: Service, session: Session, nonce: int) -> None:
 
 
 def check(service: Service, session: Session, keys: list[bytes]) -> None:
-    """Asked before the validation too, for the key by which a server of ours is known."""
+    """Answer CHECK. The probe key, which shows that a server is ours, is also answered before the secret is proved."""
     if session.state is VALIDATING and keys != [PROBE_KEY]:
         raise Refused(Status.REFUSED, UNPROVED)
     values, answer = service.contents.values, READY
@@ -51,7 +51,7 @@ def check(service: Service, session: Session, keys: list[bytes]) -> None:
 
 
 def cancel_wait(service: Service, session: Session) -> None:
-    if session.blocked is not None:
+    if session.blocked is not None:  # else the wait was satisfied before, and the client gets both answers
         service.blocking.withdraw(session)
     session.outgoing.append(WAIT_CANCELED)
 

@@ -1,12 +1,16 @@
 """The watches of connections, and the events that are sent to them.
 
-Theory of operation. A session names the keys that it watches (`session.watches`), and the contents have the session
-among the watchers of each. A change of a key makes one event, whose bytes are made for the first watcher and shared by
-the others. An event goes behind the replies of its session, in the order of the changes. Two things can go wrong: a
-session watches too many keys (`Refused`), or leaves too much unread, and is then closed in place of being sent an event
-(`Replies.overflowed`), so that no watcher misses a change and goes on.
+Theory of operation. A session has the keys that it watches (`session.watches`), and the contents have the session among
+the watchers of each key. A change of a key makes one event. Its bytes are made for the first watcher and shared by the
+others. An event is sent after the earlier replies of its session, in the order of the changes.
 
-Called by the handlers, and by the contents in the middle of a change: on the driver's thread.
+Failures:
+
+- A session watches too many keys: `Refused`.
+- A session leaves too much unread: it is closed instead of getting the event (`Replies.overflowed`), so no watcher
+  misses a change and continues.
+
+Called by the handlers, and by the contents during a change, on the driver's thread.
 """
 
 from __future__ import annotations
@@ -31,18 +35,18 @@ class Watches:
         """Watch a key. Raises `Refused`."""
         most = self.limits.watches_per_connection
         if len(session.watches) >= most and key not in session.watches:
-            reason = f"{most} keys are watched already: cancel some, or raise watches_per_connection"
+            reason = f"the limit of {most} watched keys is reached; cancel some, or raise watches_per_connection"
             raise Refused(Status.TOO_LARGE, reason)
         session.watches[key] = None
         self.watching.begin(session, key)
 
     def end(self, session: Session, key: bytes) -> None:
-        """Watch a key no more; no matter whether it was watched."""
+        """End the watch of a key. Does nothing if the key is not watched."""
         session.watches.pop(key, None)
         self.watching.end(session, key)
 
     def forget(self, session: Session) -> None:
-        """Watch nothing any more."""
+        """End all watches of a session."""
         for key in session.watches:
             self.watching.end(session, key)
         session.watches.clear()

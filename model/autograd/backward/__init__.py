@@ -1,4 +1,4 @@
-"""A backward pass: torch's protocol, ours, and our mode SMART, under the same faults and the same questions."""
+"""A backward pass: torch's protocol, ours, and our mode SMART, with the same faults and properties."""
 
 from .ours import Ours
 from .properties import Backward

@@ -1,37 +1,37 @@
-"""The fields of a backward pass over one distributed graph, and what its editions share.
+"""The fields of a backward pass over one distributed graph, and the methods that its editions share.
 
 Theory of operation. The graph of a forward pass is spread over workers: where a call took a tensor to another worker,
-the caller's part ends in a SEND node and the other's begins with a RECV node, a *pair*. Backwards, a recv ships its
+the caller's part ends in a SEND node and the callee's begins with a RECV node, a *pair*. Backwards, a recv ships its
 gradient to the send of its pair, in a request BACKWARD that has one answer. A worker's *part* of a pass begins with its
-first gradient (at the root: with backward()), counts what each node waits for, runs nodes that have all inputs, and
-rests when nothing is left to run. The two protocols differ in when a part is over, in whether messages name their pass,
-and in who learns of a failure: `torch` and `ours`; `smart` adds the wave of marks. Each class declares all steps of its
-protocol, under the same names; what happens to both is in `environment`, what is asked of both in `properties`.
+first gradient (at the root: with backward()), counts the gradients that each node waits for, runs nodes that have all
+inputs, and rests when it has no node to run. The two protocols, `torch` and `ours`, differ in when a part is over, in
+whether messages name their pass, and in which workers learn of a failure; `smart` adds the wave of marks. Each class
+declares all steps of its protocol, under the same names. `environment` has the faults and `properties` the properties
+of both.
 
 The graph is one of `graphs`; `over` makes the system of any other. An attempt is one call of backward() by the root's
-worker. A gradient is modelled as the number of ways that it came from the root: a leaf has the right one when it has
-as many as the graph has ways to it.
+worker. A gradient is modelled as the number of paths on which it came from the root: a leaf has the right gradient if
+that is the number of paths to it in the graph.
 
-Abstractions. Requests and answers may overtake each other, also between the same two workers: that is more than a
-connection does. A node runs in one step. The gradients of the outputs of one recv are added up.
+Abstractions. Requests and answers may overtake each other, also between the same two workers, which a connection does
+not allow. A node runs in one step. The gradients of the outputs of one recv are added up.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 from ...errors import UsageError
 from ...language import *
-from ...language.lifelines import SHARED, Place, Value
+from ...language.lifelines import SHARED, Place
 from ..examples import GRAPHS
 from ..graphs import Graph
 from ..vocabulary import NodeKind, NodeState, Part
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-Each = Sequence[Any]  # a condition for every worker, or for every node
+Each = Sequence[Any]  # a condition for every worker or every node
 PAIRS_MAX = 12
 
 
@@ -39,14 +39,14 @@ class Call(enum.Enum):
     """A request and its answer."""
 
     UNSENT = "not sent"
-    KEPT = "waits for the answer that its taker is owed"
-    CARRIED = "on its way with that answer"
+    KEPT = "waits to be sent with the answer to its taker"
+    CARRIED = "on its way with an answer"
     OUT = "on its way"
-    HELD = "taken in, not answered"
-    DONE = "the answer that all is done is on its way"
-    FAILED = "the answer that it failed is on its way"
-    LOST = "nothing is on its way any more"
-    OVER = "answered, or given up"
+    HELD = "received, not answered"
+    DONE = "the answer is on its way: done"
+    FAILED = "the answer is on its way: failed"
+    LOST = "the request or its answer is lost"
+    OVER = "answered or given up"
 
 
 UNANSWERED = (Call.OUT, Call.HELD, Call.DONE, Call.FAILED, Call.LOST)
@@ -59,16 +59,15 @@ class Outcome(enum.Enum):
     RUNNING = "has not returned"
     RETURNED = "returned"
     UNUSED = "raised: a call is not used"
-    RAISED = "raised something else"
+    RAISED = "raised another error"
 
 
 ENDED = (Outcome.RETURNED, Outcome.UNUSED, Outcome.RAISED)
 
 
 def moves(of: str, origins: Iterable[enum.Enum], *dests: enum.Enum) -> tuple[Arc, ...]:
-    """A step may move its own, or others, from each of some states to each of others."""
-    pairs = [(origin, dest) for origin in origins for dest in dests if origin is not dest]
-    return tuple(m for origin, dest in pairs for m in may(origin, dest, of=of))
+    """The arcs by which a step may move its own machine, or others, from any of `origins` to any of `dests`."""
+    return tuple(move for move in may(tuple(origins), dests, of=of) if move.source is not move.dest)
 
 
 OWN, OTHERS = "self", "others"
@@ -79,18 +78,18 @@ COUNTED = (NodeState.WAITING, NodeState.READY, NodeState.EXECUTED, NodeState.CAP
 SKIPS = moves(OTHERS, [*COUNTED, NodeState.UNREACHED], NodeState.SKIPPED)
 RESET = moves(OTHERS, [*COUNTED, NodeState.SKIPPED], NodeState.UNREACHED)
 RUN = (
-    *arc(NodeState.READY, NodeState.EXECUTED), *arc(NodeState.READY, NodeState.CAPTURED),
-    *arc(NodeState.READY, NodeState.SHIPPED), *arc(NodeState.WAITING, NodeState.READY, of=OTHERS),
+    *arc(NodeState.READY, (NodeState.EXECUTED, NodeState.CAPTURED, NodeState.SHIPPED)),
+    *arc(NodeState.WAITING, NodeState.READY, of=OTHERS),
     *arc(Part.RUNNING, Part.DRAINING, of=OTHERS),
 )  # fmt: skip
 COUNTS = (*arc(Part.COUNTING, Part.RUNNING), *moves(OTHERS, [NodeState.UNREACHED], NodeState.WAITING, NodeState.READY))
 
 
 class Fields(System):
-    """The graph, its nodes, and what they have been given."""
+    """The graph, its nodes, and the gradients that they have been given."""
 
     graphs: ClassVar[tuple[Graph, ...]] = GRAPHS
-    waits_for_all: ClassVar[bool] = True  # FAST: every send of the context is to get a gradient
+    waits_for_all: ClassVar[bool] = True  # FAST: every send of the context must get a gradient
 
     graph = constant(0, "which of the graphs")
     worker, node, pair, link = index(2), index(1), index(1), index(1)
@@ -98,7 +97,7 @@ class Fields(System):
     inputs, ways = constant(1, "most edges into a node"), constant(1, "most ways to a node")
 
     outcome = choice(Outcome, per="attempt")
-    phase = choice(Part, per="worker", doc="a worker's part; RUNNING also when no node can run: `part` shows that")
+    phase = choice(Part, per="worker", doc="a worker's part; RUNNING also if no node can run: see `part`")
     current = integer(0, "attempt", per="worker", doc="the pass that it is a part of")
     alive = flag(per="worker", initial=True)
     released = flag(per="worker", doc="the context is released there")
@@ -123,7 +122,7 @@ class Fields(System):
         if len(shape.pairs) > PAIRS_MAX:
             raise UsageError(f"{shape.name} has {len(shape.pairs)} pairs: give a graph with at most {PAIRS_MAX}")
         nodes = range(len(shape.nodes))
-        # Of a graph without pairs there is one, which no step concerns.
+        # A graph without pairs gets one pair, which no step uses.
         fixed = {
             "worker": shape.workers, "node": len(nodes), "pair": max(1, len(shape.pairs)),
             "link": max(1, len(shape.links)), "inputs": max(1, *(len(shape.feeders(k)) for k in nodes)),
@@ -135,19 +134,15 @@ class Fields(System):
         return super()._sizes(body, {**given, **fixed})
 
     def lifelines(self) -> Lifelines:
-        """A node is at its worker, a pass at that of its root; a BACKWARD is sent by the worker of its recv."""
+        """A node is at its worker, a pass at its root's worker; the worker of its recv sends a BACKWARD."""
         workers = [node.worker for node in self.shape.nodes]
         ends = [(workers[pair.recv], workers[pair.send]) for pair in self.shape.pairs]
         homes: dict[str, list[Place]] = {
             "node": [*workers], "pair": [source for source, _ in ends],
             "attempt": [self.shape.home] * self.sizes["attempt"],
         }  # fmt: skip
-
-        def of_pair(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
-            return ends[indices[1]]
-
         call = Message(
-            of_pair, sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
+            lambda at, _: ends[at[1]], sent=(Call.CARRIED, Call.OUT), taken=(Call.HELD, Call.DONE, Call.FAILED),
             answered=(Call.DONE, Call.FAILED), received=(Call.OVER,),
         )  # fmt: skip
         messages: dict[str, Message] = {name: call for name in ("call", "mark") if name in self.slots}
@@ -162,12 +157,20 @@ class Fields(System):
     # ---- the graph
 
     def at(self, place: Expr, holds: Each, name: str = "") -> Condition:
-        """The condition of the member at `place`, out of one condition for each member; printed as `name`."""
+        """The condition of the member at `place`, selected from one condition per member; printed as `name`."""
         found = or_(*(and_(place == k, each) for k, each in enumerate(holds)))
         return named(name, found) if name else found
 
     def workers(self) -> range:
         return range(self.shape.workers)
+
+    def where(self, s: S, worker: Expr, holds: Callable[[S, int], Condition], name: str = "") -> Condition:
+        """The condition of a worker, selected from one condition per worker; printed as `name`."""
+        return self.at(worker, [holds(s, w) for w in self.workers()], name)
+
+    def only(self, worker: Expr) -> Each:
+        """For each worker, whether it is this one."""
+        return [worker == w for w in self.workers()]
 
     def nodes(self) -> range:
         return range(len(self.shape.nodes))
@@ -182,7 +185,7 @@ class Fields(System):
         return self.at(node, [self.shape.nodes[k].kind in kinds for k in self.nodes()])
 
     def reached(self, s: S, k: int) -> Condition:
-        """Does anybody count on this node?"""
+        """Does a root or a send that is counted reach this node?"""
         return or_(*(self.begins(s, source) for source in self.sources(k)))
 
     def begins(self, s: S, k: int) -> Condition:
@@ -196,12 +199,12 @@ class Fields(System):
         return True
 
     def sources(self, k: int) -> list[int]:
-        """The root and the sends from which a node can be reached within its worker, itself among them."""
+        """The root and the sends from which a node can be reached within its worker; the node may be one of them."""
         begins = self.shape.of(self.shape.nodes[k].worker, NodeKind.ROOT, NodeKind.SEND)
         return [source for source in begins if k in self.shape.local_reach(source)]
 
     def waits_for(self, s: S, k: int) -> Condition:
-        """How many gradients a node waits for."""
+        """The number of gradients that a node waits for."""
         return count(self.reached(s, feeder) for feeder in self.shape.feeders(k))
 
     # ---- the nodes of a worker
@@ -215,11 +218,14 @@ class Fields(System):
         given = s.gradient[k] > 0 if node.kind in (NodeKind.ROOT, NodeKind.SEND) else s.fed[k] == self.waits_for(s, k)
         return and_(self.lives(s, node.worker), ~s.ran[k], self.reached(s, k), given)
 
+    def has_inputs(self, s: S, node: Expr) -> Condition:
+        return self.at(node, [self.is_ready(s, k) for k in self.nodes()], "all its inputs are there")
+
     def any_ready(self, s: S, w: int) -> Condition:
         return or_(*(self.is_ready(s, k) for k in self.shape.of(w)))
 
     def missing(self, s: S, w: int) -> Condition:
-        """How many of its sends have no gradient."""
+        """The number of its sends without a gradient."""
         return count(and_(self.begins(s, k), s.gradient[k] == 0) for k in self.shape.of(w, NodeKind.SEND))
 
     def is_unanswered(self, s: S, w: int) -> Condition:
@@ -230,18 +236,18 @@ class Fields(System):
         return s.call[a, p].isin(UNANSWERED)
 
     def here(self, s: S, w: int, attempt: Any) -> Condition:
-        """Is the worker's part one of this attempt?"""
+        """Does the worker's part belong to this attempt?"""
         return s.current[w] == self.number(attempt) + 1
 
     def number(self, attempt: Any) -> Any:
         return ord_(attempt) if isinstance(attempt, Expr) and attempt.sort.kind == "index" else attempt
 
     def calls_of(self, w: int) -> list[tuple[int, int]]:
-        """The places of the gradients that a worker ships, in each attempt."""
+        """The (attempt, pair) indices of the gradients that a worker ships."""
         return [(a, p) for a in self.attempts() for p in self.shape.recvs(w)]
 
     def clears(self, s: S, when: Each) -> None:
-        """Nothing of a pass is in the nodes of these workers any more."""
+        """Clear all state of a pass from the nodes of these workers."""
         for j in s.node:
             gone = or_(*(and_(self.is_of(j, w), when[w]) for w in self.workers()))
             s.ran[j] = and_(s.ran[j], not_(gone))
@@ -256,15 +262,15 @@ class Fields(System):
         return or_(*(pair == p for p in self.shape.sends(w)))
 
     def comes_from(self, pair: Expr, w: int) -> Condition:
-        """Does this worker ship it?"""
+        """Does this worker ship the gradient of the pair?"""
         return or_(*(pair == p for p in self.shape.recvs(w)))
 
     def at_taker(self, pair: Expr, holds: Each, name: str = "") -> Condition:
-        """The condition of the worker that takes the gradient of a pair, out of one condition for each worker."""
+        """The condition of the worker that takes the gradient of a pair, selected from one condition per worker."""
         found = or_(*(and_(self.goes_to(pair, w), each) for w, each in enumerate(holds)))
         return named(name, found) if name else found
 
-    # ---- what the steps of both protocols share
+    # ---- shared by the steps of both protocols
 
     def begins_now(self, s: S, attempt: Expr) -> None:
         """The root's worker calls backward(); the last call has returned or raised."""
@@ -274,7 +280,7 @@ class Fields(System):
         s.outcome[attempt] = Outcome.RUNNING
 
     def opens(self, s: S, attempt: Any, when: Each) -> None:
-        """A part of a pass begins on these workers, with nothing of the one before."""
+        """A part of a pass begins on these workers, with no state of an earlier pass."""
         self.clears(s, when)
         for j in s.worker:
             here = self.at(j, when)
@@ -282,8 +288,8 @@ class Fields(System):
             s.current[j] = ite(here, attempt + 1, s.current[j])
 
     def runs(self, s: S, node: Expr) -> None:
-        """A node runs and feeds those that follow; a recv ships to the send of its pair."""
-        s.when(self.at(node, [self.is_ready(s, k) for k in self.nodes()], "all its inputs are there"))
+        """A node runs and feeds the nodes that follow; a recv ships to the send of its pair."""
+        s.when(self.has_inputs(s, node))
         before = s.fork()
         s.ran[node] = True
         self.feeds(s, before, node)
@@ -294,7 +300,7 @@ class Fields(System):
                 s.load[a, p] = ite(ships, before.gradient[pair.recv], s.load[a, p])
 
     def keeps(self, s: S, kind: str, a: Any, p: int) -> Condition:
-        """Does a request wait for an answer, to go with it?"""
+        """Does a request wait to be sent with an answer?"""
         return False
 
     def feeds(self, s: S, before: S, node: Expr) -> None:
@@ -306,15 +312,20 @@ class Fields(System):
                 s.gradient[k] = ite(here, self.at_most(s.gradient[k] + before.gradient[feeder]), s.gradient[k])
 
     def answers(self, s: S, when: Each, answer: Call, outcome: Outcome) -> None:
-        """Answer what the parts of these workers began with; at the root, backward() ends."""
+        """Answer the requests that began the parts of these workers; at the root, backward() ends."""
         home = self.shape.home
+        self.releases_held(s, self.requests(s), when, answer)
         for a in s.attempt:
-            for p in s.pair:
-                for cells in self.requests(s):
-                    held = and_(cells[a, p] == Call.HELD, self.at_taker(p, when))
-                    cells[a, p] = ite(held, answer, cells[a, p])
             ends = and_(when[home], s.current[home] == ord_(a) + 1, s.outcome[a] == Outcome.RUNNING)
             s.outcome[a] = ite(ends, outcome, s.outcome[a])
+
+    def releases_held(self, s: S, requests: list[Any], when: Each, answer: Call) -> None:
+        """The requests that these workers hold get an answer, or are lost."""
+        for a in s.attempt:
+            for p in s.pair:
+                for cells in requests:
+                    held = and_(cells[a, p] == Call.HELD, self.at_taker(p, when))
+                    cells[a, p] = ite(held, answer, cells[a, p])
 
     def requests(self, s: S) -> list[Any]:
         """The requests that go from pair to pair, by attempt."""
@@ -325,7 +336,7 @@ class Fields(System):
         raise NotImplementedError
 
     def is_lost(self, s: S, state: Condition, pair: Expr) -> Condition:
-        """Is a request or its answer lost, or nobody there to take it?"""
+        """Is a request or its answer lost, or the worker dead that would take it?"""
         dead = self.at_taker(pair, [~s.alive[w] for w in self.workers()], "its taker is dead")
         return or_(state == Call.LOST, and_(state == Call.OUT, dead))
 
@@ -337,12 +348,12 @@ class Fields(System):
         return s.grads[k]
 
     def is_unsure(self, s: S) -> Condition:
-        """Does the context take no other pass, since a worker may still hold on to one that is over?"""
+        """Does the context refuse further passes, since a worker may still keep a pass that is over?"""
         return or_(False)
 
-    # ---- what is drawn
+    # ---- machines
 
-    @machine(NodeState, each="node")
+    @machine(NodeState)
     def node_state(self, s: S, node: Expr) -> Any:
         """A node in the pass that its worker is a part of."""
         counted = self.at(
@@ -363,16 +374,16 @@ class Fields(System):
     def is_counted(self, s: S, w: int) -> Condition:
         return s.phase[w].isin((Part.RUNNING, Part.PASSIVE, Part.DRAINING, Part.DONE))
 
-    @machine(Part, each="worker")
+    @machine(Part)
     def part(self, s: S, worker: Expr) -> Any:
         """A worker's part of a pass."""
-        idle = not_(self.at(worker, [self.any_ready(s, w) for w in self.workers()]))
+        idle = not_(self.where(s, worker, self.any_ready))
         return ite((s.phase[worker] == Part.RUNNING) & idle, self.at_rest_in(s, worker), s.phase[worker])
 
     def at_rest_in(self, s: S, worker: Expr) -> Any:
-        """How the part of a worker with no node to run is called."""
+        """The state of a part of a worker that has no node to run."""
         return Part.DRAINING
 
     def at_most(self, value: Any) -> Any:
-        """Gradients are counted up to a bound that no right one reaches."""
+        """The value, limited to a bound that no right gradient reaches."""
         return ite(value <= self.ways, value, self.ways)

@@ -1,15 +1,15 @@
-"""FAST, ours: numbered passes, one end over all messages, and a root that tells all workers when a pass has failed.
+"""FAST, ours: numbered passes, one termination over all messages, and CANCEL to all workers when a pass has failed.
 
 Theory of operation. This is the diffusing computation of Dijkstra and Scholten (1980) over BACKWARD, and over MARK in
-`smart`. A worker at rest that is sent a request is *engaged* by it; it answers that request when it has come to rest
-again and all its own requests are answered. Any other request it answers at once. So when the root has come to rest,
-every worker has. Each answer says in `delta` how many sends got no gradient, at its worker and in the subtree below it.
+`smart`. A request *engages* a worker at rest. The worker answers that request when it has come to rest again and all
+its own requests are answered. It answers any other request at once. So when the root has come to rest, every worker
+has. Each answer carries in `delta` the number of sends without a gradient, at its worker and in the subtree below it.
 The root adds these up in `owed`; a pass in which a gradient is missing fails with the name of the call. An answer may
 carry a request to the worker that gets it: see `piggyback`.
 
-Failures. A part that fails is dropped, and answers only the request that engaged it; its worker refuses later requests,
-since `ended` there says that the pass is over. The root cannot know which workers its gradients have reached, so it
-sends CANCEL to all and waits for their answers; if one is lost, the context takes no other pass.
+Failures. A part that fails is dropped and answers only the request that engaged it. Its worker refuses later requests,
+since its `ended` records that the pass is over. The root cannot determine which workers its gradients have reached, so
+it sends CANCEL to all and waits for their answers. If an answer is lost, the context takes no other pass.
 """
 
 from __future__ import annotations
@@ -18,30 +18,11 @@ from typing import Any
 
 from ...language import *
 from ..vocabulary import Edition, NodeKind, NodeState, Part
-from .fields import (
-    COUNTS,
-    ENDED,
-    ENGAGED,
-    LIVE,
-    OTHERS,
-    OWN,
-    PAIRS_MAX,
-    RESET,
-    RUN,
-    RUNS,
-    SKIPS,
-    UNANSWERED,
-    Call,
-    Condition,
-    Each,
-    Outcome,
-    S,
-    moves,
-)
+from .fields import *
 from .piggyback import Piggyback
 from .properties import Backward
 
-OVER = (Part.FAILED, Part.CANCELLED)  # at the root while it tells the others; at any other worker, and then the root
+OVER = (Part.FAILED, Part.CANCELLED)  # FAILED: the root, until all have answered CANCEL; CANCELLED: otherwise
 ENDS = moves(OWN, [*ENGAGED, Part.MARKING, Part.PASSIVE], *OVER) + SKIPS
 TAKES = (*RUNS, *RESET, *moves(OTHERS, [NodeState.WAITING], NodeState.READY))
 
@@ -52,16 +33,15 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
     held_by = (*LIVE, Part.DRAINING, Part.FAILED, Part.DONE)
 
     ended = integer(0, "attempt", per="worker", doc="the highest pass that is known to be over")
-    owed = integer(-PAIRS_MAX, PAIRS_MAX, initial=0, per="worker", doc="missing gradients not yet reported to the root")
-    delta = integer(-PAIRS_MAX, PAIRS_MAX, initial=0, per=("attempt", "pair"), doc="so many, in the answer")
+    owed = integer(-PAIRS_MAX, PAIRS_MAX, initial=0, per="worker", doc="missing gradients not yet sent to the root")
+    delta = integer(-PAIRS_MAX, PAIRS_MAX, initial=0, per=("attempt", "pair"), doc="the same, in the answer")
     cancel = choice(Call, per=("attempt", "worker"), doc="the CANCEL from the root to a worker")
-    unused = flag(doc="why the pass fails: a call is not used")
-    unsure = flag(doc="a CANCEL was given up: a worker may hold on to the pass, so that the context takes no other")
+    unused = flag(doc="the pass fails because a call is not used")
+    unsure = flag(doc="a CANCEL was given up: a worker may still have the pass; no other begins")
 
     # ---- a part of a pass
 
     @transition(
-        each="attempt",
         moves=[
             arc((Part.IDLE, Part.DONE), Part.COUNTING, of=OTHERS),
             RESET,
@@ -75,13 +55,13 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         s.gradient[self.shape.root] = 1
 
     def begins_now(self, s: S, attempt: Expr) -> None:
-        """Not after a CANCEL that was given up."""
+        """A pass begins only if no CANCEL was given up."""
         super().begins_now(s, attempt)
         s.when(~s.unsure)
         s.unused = False
 
     def opens(self, s: S, attempt: Any, when: Each) -> None:
-        """A part begins: what the one before has made is the context's now, unless that failed."""
+        """A part begins: the gradients of the part before it now belong to the context, unless that part failed."""
         for k in self.leaves():
             s.grads[k] = ite(when[self.shape.nodes[k].worker], self.total(s, k), s.grads[k])
         for j in s.worker:
@@ -90,17 +70,16 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
             s.owed[j] = ite(here, 0, s.owed[j])
         super().opens(s, attempt, when)
 
-    @transition(each="worker", moves=COUNTS)
+    @transition(moves=COUNTS)
     def count_inputs(self, s: S, worker: Expr) -> None:
-        """A worker counts what each node waits for, from the root and its sends; each send is owed a gradient."""
-        s.when(s.phase[worker] == Part.COUNTING)
-        s.phase[worker] = Part.RUNNING
+        """A worker counts the inputs of each node, from the root and its sends; each send is owed a gradient."""
+        move(s.phase, Part.COUNTING, Part.RUNNING, at=worker)
         for w in self.workers():
             s.owed[w] = s.owed[w] + ite(worker == w, self.missing(s, w), 0)
 
-    @transition(each="node", moves=RUN)
+    @transition(moves=RUN)
     def run(self, s: S, node: Expr) -> None:
-        """A node whose inputs are all there runs, and feeds those that follow; a recv ships to the send of its pair."""
+        """A node with all inputs runs and feeds the nodes that follow; a recv ships to the send of its pair."""
         self.runs(s, node)
 
     def total(self, s: S, k: int) -> Condition:
@@ -108,24 +87,18 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         done = and_(s.phase[self.shape.nodes[k].worker] == Part.DONE, s.ran[k])
         return ite(done, self.at_most(s.grads[k] + s.gradient[k]), s.grads[k])
 
-    @transition(
-        each="worker",
-        moves=[arc(Part.DRAINING, Part.DONE), moves(OWN, [Part.DRAINING], Part.PASSIVE, Part.FAILED), SKIPS],
-    )
+    @transition(moves=[arc(Part.DRAINING, Part.DONE), moves(OWN, [Part.DRAINING], Part.PASSIVE, Part.FAILED), SKIPS])
     def come_to_rest(self, s: S, worker: Expr) -> None:
-        """Nothing is left to do or to wait for: a worker answers, and says what is missing; the root is through."""
+        """A worker has nothing left to do or to wait for: it answers with its deficit; at the root, backward() ends."""
         # `phase` stays RUNNING when no node can run. The machine `part` shows such a part as DRAINING, and the moves
-        # above are those of the machine.
-        s.when(
-            s.phase[worker] == Part.RUNNING,
-            self.at(worker, [self.is_at_rest(s, w) for w in self.workers()], "it is at rest"),
-        )
-        self.loads(s, "call", [worker == w for w in self.workers()])
+        # above belong to the machine.
+        s.when(s.phase[worker] == Part.RUNNING, self.where(s, worker, self.is_at_rest, "it is at rest"))
+        self.loads(s, "call", self.only(worker))
         home, missing = self.shape.home, self.at(worker, [self.missing(s, w) > 0 for w in self.workers()])
         complete, is_home = s.owed[home] == 0, worker == home
         for a in s.attempt:
             for p in s.pair:
-                held = and_(self.at_taker(p, [worker == w for w in self.workers()]), s.call[a, p] == Call.HELD)
+                held = and_(self.at_taker(p, self.only(worker)), s.call[a, p] == Call.HELD)
                 s.delta[a, p] = ite(held, s.owed[worker], s.delta[a, p])
                 s.call[a, p] = ite(held, Call.DONE, s.call[a, p])
             returns = and_(is_home, complete, s.current[home] == ord_(a) + 1)
@@ -140,18 +113,15 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
 
     # ---- gradients and their answers
 
-    @transition(
-        each=("attempt", "pair"),
-        moves=[moves(OTHERS, [Part.IDLE, Part.DONE, Part.CANCELLED], Part.COUNTING), TAKES],
-    )
+    @transition(moves=[moves(OTHERS, [Part.IDLE, Part.DONE, Part.CANCELLED], Part.COUNTING), TAKES])
     def take_gradient(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """A gradient arrives: it engages a worker at rest, an engaged one answers at once; it is refused if late."""
+        """A gradient arrives: it engages a worker at rest; an engaged one answers at once; a late one is refused."""
         s.when(s.call[attempt, pair] == Call.OUT)
         refused, engaged = self.takes_in(s, attempt, pair)
         s.call[attempt, pair] = ite(refused, Call.FAILED, ite(engaged, Call.DONE, Call.HELD))
 
     def takes_in(self, s: S, attempt: Expr, pair: Expr, known: Any = False) -> tuple[Condition, Condition]:
-        """Take a gradient in that is not known; whether it is refused, and whether its taker is engaged already."""
+        """Take in a new gradient; returns whether it is refused, and whether its taker is already engaged."""
         s.when(self.at_taker(pair, [s.alive[w] for w in self.workers()], "its taker lives"))
         refused = or_(
             self.at_taker(pair, [self.is_over(s, w, attempt) for w in self.workers()]),
@@ -181,7 +151,6 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         return True
 
     @transition(
-        each=("attempt", "pair"),
         moves=[
             moves(OTHERS, [Part.RUNNING, Part.DRAINING], *OVER),
             SKIPS,
@@ -190,7 +159,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         ],
     )
     def hear_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """The answer to a gradient arrives, or is given up: the missing are added up, an error fails the part.
+        """The answer to a gradient arrives or is given up: missing gradients are added up; an error fails the part.
 
         A gradient that it carries is taken in.
         """
@@ -209,7 +178,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         self.fails(s, [and_(live[w], not_(done)) for w in self.workers()])
 
     def hears(self, s: S, attempt: Expr, pair: Expr) -> Each:
-        """Where the sender of a request still is in the pass."""
+        """Is the sender of the request still in the pass?"""
         return [and_(self.comes_from(pair, w), self.here(s, w, attempt), s.phase[w].isin(LIVE)) for w in self.workers()]
 
     def is_engaged(self, s: S, w: int) -> Condition:
@@ -221,7 +190,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
     # ---- failure
 
     def fails(self, s: S, when: Each) -> None:
-        """Drop the parts of these workers; each answers the request that engaged it, the root tells all workers."""
+        """Drop the parts of these workers; each answers the request that engaged it, the root sends CANCEL to all."""
         home = self.shape.home
         for a in self.attempts():
             for j in s.worker:
@@ -237,15 +206,14 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         self.answers(s, [and_(when[w], w != home) for w in self.workers()], Call.FAILED, Outcome.RAISED)
 
     def tells(self, s: S, a: int, worker: Expr) -> Condition:
-        """Does the root tell this worker that its pass has failed? It cannot know which workers that has reached."""
+        """Does the root send CANCEL to this worker? It cannot determine which workers its pass has reached."""
         return worker != self.shape.home
 
-    @transition(each="worker", moves=[arc(Part.FAILED, Part.CANCELLED)])
+    @transition(moves=[arc(Part.FAILED, Part.CANCELLED)])
     def settle(self, s: S, worker: Expr) -> None:
-        """Every worker that was told has answered: backward() raises."""
-        s.when(s.phase[worker] == Part.FAILED, not_(self.is_telling(s)))
-        s.phase[worker] = Part.CANCELLED
-        self.answers(s, [worker == w for w in self.workers()], Call.FAILED, Outcome.RAISED)
+        """Every worker has answered CANCEL: backward() raises."""
+        move(s.phase, Part.FAILED, Part.CANCELLED, not_(self.is_telling(s)), at=worker)
+        self.answers(s, self.only(worker), Call.FAILED, Outcome.RAISED)
 
     def is_telling(self, s: S) -> Condition:
         """Does the root wait for an answer to CANCEL?"""
@@ -255,57 +223,47 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
             for a in self.attempts()
             for w in self.workers()
         )
-        return named("somebody has not answered", or_(*told))
+        return named("a worker has not answered", or_(*told))
 
     def answers(self, s: S, when: Each, answer: Call, outcome: Outcome) -> None:
         super().answers(s, [and_(when[w], s.unused) for w in self.workers()], answer, Outcome.UNUSED)
         super().answers(s, when, answer, outcome)
 
-    @transition(
-        each=("attempt", "worker"),
-        moves=[moves(OWN, [*LIVE, Part.DRAINING, Part.DONE], Part.CANCELLED), SKIPS],
-    )
+    @transition(moves=[moves(OWN, [*LIVE, Part.DRAINING, Part.DONE], Part.CANCELLED), SKIPS])
     def take_cancel(self, s: S, attempt: Expr, worker: Expr) -> None:
-        """A worker is told that the pass is over: it drops its part, or remembers it if it has none, and answers."""
-        s.when(s.cancel[attempt, worker] == Call.OUT, s.alive[worker])
-        s.cancel[attempt, worker] = Call.DONE
+        """A worker receives CANCEL: it drops its part of the pass, records that the pass is over, and answers."""
+        move(s.cancel, Call.OUT, Call.DONE, s.alive[worker], at=(attempt, worker))
         self.fails(s, [and_(worker == w, self.here(s, w, attempt)) for w in self.workers()])
         s.ended[worker] = ite(s.ended[worker] <= ord_(attempt), ord_(attempt) + 1, s.ended[worker])
 
-    @transition(each=("attempt", "worker"))
+    @transition()
     def hear_cancelled(self, s: S, attempt: Expr, worker: Expr) -> None:
-        """A CANCEL is answered, or given up; a dead worker keeps nothing."""
+        """A CANCEL is answered or given up; a dead worker keeps nothing."""
         state = s.cancel[attempt, worker]
         nobody = and_(state == Call.OUT, ~s.alive[worker])
         s.when(or_(nobody, state == Call.LOST, state == Call.DONE))
         s.unsure = or_(s.unsure, and_(state == Call.LOST, s.alive[worker]))
         s.cancel[attempt, worker] = Call.OVER
 
-    @transition(each="worker", moves=[ENDS])
+    @transition(moves=[ENDS])
     def expire(self, s: S, worker: Expr) -> None:
-        """A part of a pass that has ended, and of which the worker is not told, ends by its own deadline."""
-        s.when(
-            s.phase[worker].isin(LIVE),
-            self.at(worker, [self.is_forgotten(s, w) for w in self.workers()], "its pass is over"),
-        )
-        self.ends(s, [worker == w for w in self.workers()])
+        """A part of a pass that has ended, without a CANCEL to its worker, ends by its own deadline."""
+        s.when(s.phase[worker].isin(LIVE), self.where(s, worker, self.is_forgotten, "its pass is over"))
+        self.ends(s, self.only(worker))
 
     def is_forgotten(self, s: S, w: int) -> Condition:
         over = or_(*(and_(self.here(s, w, a), s.outcome[a].isin(ENDED)) for a in self.attempts()))
         coming = (and_(self.here(s, w, a), s.cancel[a, w] == Call.OUT) for a in self.attempts())
         return and_(or_(over, ~s.alive[self.shape.home]), not_(or_(*coming)))
 
-    @transition(each="worker", moves=[ENDS])
+    @transition(moves=[ENDS])
     def notice_loss(self, s: S, worker: Expr) -> None:
-        """The connection to a worker that has died, and takes part, is lost: the pass fails here."""
-        s.when(
-            s.phase[worker].isin(LIVE),
-            self.at(worker, [self.is_bereft(s, w) for w in self.workers()], "a peer is lost"),
-        )
-        self.ends(s, [worker == w for w in self.workers()])
+        """The connection to a dead worker that takes part is lost: the pass fails here."""
+        s.when(s.phase[worker].isin(LIVE), self.where(s, worker, self.is_bereft, "a peer is lost"))
+        self.ends(s, self.only(worker))
 
     def is_bereft(self, s: S, w: int) -> Condition:
-        """Is one dead that is the root, or that it has sent to, owes an answer, or expects a gradient of?"""
+        """Is the root dead, or a worker that it has sent to, owes an answer to, or expects a gradient from?"""
         near = (
             and_(~s.alive[there if here == w else here], self.here(s, w, a), self.concerns(s, w, a, p))
             for a in self.attempts()
@@ -316,7 +274,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         return or_(~s.alive[self.shape.home], *near)
 
     def concerns(self, s: S, w: int, a: int, p: int) -> Condition:
-        """Does a worker's part still have to do with the other end of a pair?"""
+        """Does a worker's part still depend on the worker at the other end of a pair?"""
         if self.shape.ends(p)[0] == w:
             return or_(*(cells[a, p] != Call.UNSENT for cells in self.requests(s)))
         send = self.shape.pairs[p].send
@@ -324,7 +282,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         return or_(and_(self.begins(s, send), s.gradient[send] == 0), *owes)
 
     def ends(self, s: S, when: Each) -> None:
-        """A part ends by itself; the root's, when backward() has returned, is only dropped."""
+        """A part ends by itself; if backward() has returned, the root's part is only dropped."""
         home = self.shape.home
         through = and_(when[home], s.phase[home] == Part.DONE)
         self.fails(s, [and_(when[w], not_(through)) if w == home else when[w] for w in self.workers()])
@@ -343,15 +301,13 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         return or_(super().is_on_its_way(s, a), *cancels)
 
     def is_pending(self, s: S, a: int) -> Condition:
-        """May what is under way still do something? A request that arrives after CANCEL is refused."""
+        """May a message under way still have an effect? A request that arrives after CANCEL is refused."""
         held = (cells[a, p] == Call.HELD for cells in self.requests(s) for p in self.pairs())
         return or_(*(s.cancel[a, w].isin(UNANSWERED) for w in self.workers()), *held)
 
-    # ---- what moves otherwise here: a part that fails is over, but at the root, which tells the others
+    # ---- steps with other moves here: a part that fails is over, except at the root, which sends CANCEL
 
-    raise_error = Backward.raise_error.claiming(
-        *Backward.raise_error.arcs, moves(OTHERS, [Part.RUNNING], Part.CANCELLED)
-    )
+    raise_error = Backward.raise_error.also(moves(OTHERS, [Part.RUNNING], Part.CANCELLED))
     leave = Backward.leave.claiming(
         SKIPS, moves(OTHERS, [*ENGAGED, Part.MARKING], Part.FAILED), moves(OTHERS, [Part.DONE], Part.CANCELLED)
     )
@@ -361,19 +317,19 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
 
     # ---- faults
 
-    @fault("copy", each=("attempt", "pair"))
+    @fault("copy")
     def take_copy(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """A gradient that was taken in arrives again: it is recognised, and not answered."""
+        """A gradient that was taken in arrives again: it is recognised and not answered."""
         s.when(not_(s.call[attempt, pair].isin((Call.UNSENT, Call.KEPT, Call.CARRIED, Call.OUT))))
         s.when(self.was_taken(s, attempt, pair))
         self.takes_in(s, attempt, pair, known=self.recognises())
 
     def recognises(self) -> bool:
-        """A gradient is told apart from its copy by context, pass and message."""
+        """A copy of a gradient is recognised by its context, pass and message."""
         return True
 
     def was_taken(self, s: S, attempt: Expr, pair: Expr) -> Condition:
-        """Has this gradient been taken in, or is its pass over there?"""
+        """Has this gradient been taken in, or is its pass over at the taker?"""
         got = [
             or_(*(and_(pair == p, s.gradient[self.shape.pairs[p].send] > 0) for p in self.shape.sends(w)))
             for w in self.workers()
@@ -382,30 +338,29 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         taken = [or_(and_(self.here(s, w, attempt), got[w]), over[w]) for w in self.workers()]
         return self.at_taker(pair, taken, "it was taken in")
 
-    @fault("lose", each=("attempt", "worker"))
+    @fault("lose")
     def lose_cancel(self, s: S, attempt: Expr, worker: Expr) -> None:
-        """A CANCEL is lost, or the answer to one."""
-        s.when(s.cancel[attempt, worker].isin((Call.OUT, Call.DONE)))
-        s.cancel[attempt, worker] = Call.LOST
+        """A CANCEL or its answer is lost."""
+        move(s.cancel, (Call.OUT, Call.DONE), Call.LOST, at=(attempt, worker))
 
-    @fault("late", each="worker", moves=[ENDS])
+    @fault("late", moves=[ENDS])
     def expire_early(self, s: S, worker: Expr) -> None:
         """A worker's deadline passes while the pass runs."""
         s.when(s.phase[worker].isin(LIVE))
-        self.ends(s, [worker == w for w in self.workers()])
+        self.ends(s, self.only(worker))
 
-    # ---- what is asked of it alone
+    # ---- properties of this edition
 
     @always(witness="a_worker_is_engaged")
     def only_unused_calls_are_named(self, s: S) -> Condition:
-        """A call is named as unused only if it is; with SMART there is none."""
+        """A call is named as unused only if it is unused; with SMART no call is."""
         if {"late", "die"} & set(self.faults) or (self.shape.unused and self.waits_for_all):
-            return or_(True)  # a part that ended by itself looks as if gradients were missing
+            return or_(True)  # after a part that ended by itself, gradients seem to be missing
         return not_(any_(s.outcome[a] == Outcome.UNUSED for a in self.attempts()))
 
     @always(witness="a_worker_is_engaged")
     def the_missing_are_counted(self, s: S) -> Condition:
-        """When the root has come to rest, it knows how many gradients are missing in all parts."""
+        """When the root has come to rest, its `owed` is the number of missing gradients in all parts."""
         home = self.shape.home
         parts = (Part.RUNNING, Part.PASSIVE, Part.DONE)
         same = [w for w in self.workers() if w != home]

@@ -1,24 +1,24 @@
-"""Piggybacking: an answer carries a request to the worker that receives it; that request has no answer of its own.
+"""Piggybacking: an answer carries a request to the worker that receives it; that request has no separate answer.
 
 An engaged worker owes an answer to its parent, which stays engaged until it has that answer. A request of the worker to
-its parent waits for the answer, and goes with it: one gradient, or any marks. A request goes by itself where the answer
-cannot carry it, or would itself have to wait for another gradient or for answers of other workers.
+its parent waits for the answer and is sent with it: one gradient, or any number of marks. A request is sent separately
+if the answer cannot carry it, or if the answer must itself wait for another gradient or for answers of other workers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, and_, count, integer, ite, not_, or_, transition
+from ...language import *
 from ..vocabulary import NodeKind, Part
-from .fields import Call, Condition, Each, S
+from .fields import Call, Each, S
 from .properties import Backward
 
 CARRIERS = {"call": "carrier", "mark": "mark_carrier"}  # a request, and the field with the pair whose answer carries it
 
 
 class Piggyback(Backward):
-    """Requests that wait for an answer, and that come with one."""
+    """Requests that wait for an answer and are sent with it."""
 
     carrier = integer(0, "pair", per=("attempt", "pair"), doc="the pair whose answer carries the gradient, from 1")
 
@@ -32,30 +32,30 @@ class Piggyback(Backward):
         return [q for q in self.pairs() if self.shape.ends(q) == (taker, source)]
 
     def kept(self, s: S, kind: str, w: int) -> Condition:
-        """How many requests of a worker wait for its answer."""
+        """The number of requests of a worker that wait for its answer."""
         return count(getattr(s, kind)[a, p] == Call.KEPT for a, p in self.calls_of(w))
 
-    @transition(each="worker")
+    @transition()
     def ask_after_all(self, s: S, worker: Expr) -> None:
-        """A kept request goes by itself: the answer waits for others, or cannot carry as much."""
+        """A kept request is sent separately: the answer waits for others, or cannot carry all requests."""
         due = [self.waits_in_vain(s, w) for w in self.workers()]
         s.when(self.at(worker, due, "its answer cannot take what waits for it"))
-        self.empties(s, [worker == w for w in self.workers()], Call.OUT)
+        self.empties(s, self.only(worker), Call.OUT)
 
     def feeds(self, s: S, before: S, node: Expr) -> None:
-        """A gradient begins to run: the worker's answer is not near, so that nothing waits for it any more."""
+        """A gradient begins to run: the worker's answer will take time, so requests no longer wait for it."""
         super().feeds(s, before, node)
         begins = [or_(*(node == k for k in self.shape.of(w, NodeKind.SEND))) for w in self.workers()]
         self.empties(s, begins, Call.OUT)
 
     def waits_in_vain(self, s: S, w: int) -> Condition:
-        """Is there a request that its answer cannot take?"""
+        """Does a request wait that its answer cannot carry?"""
         runs = and_(s.phase[w] == Part.RUNNING, not_(self.any_ready(s, w)))
         kept = self.kept(s, "call", w)
         return and_(runs, or_(kept > 1, and_(kept > 0, self.is_unanswered(s, w))))
 
     def empties(self, s: S, when: Each, to: Call) -> None:
-        """Nothing waits at these workers any more."""
+        """Send the requests that wait at these workers, or drop them (UNSENT)."""
         for a in self.attempts():
             for p in self.pairs():
                 sends = when[self.shape.ends(p)[0]]
@@ -65,7 +65,7 @@ class Piggyback(Backward):
                     cells[a, p] = ite(and_(sends, cells[a, p] == Call.KEPT), to, cells[a, p])
 
     def loads(self, s: S, kind: str, when: Each) -> None:
-        """The answers that these workers are about to give take what waits for them."""
+        """The next answers of these workers take the requests that wait for them."""
         cells, carriers = getattr(s, kind), getattr(s, CARRIERS[kind])
         for a in self.attempts():
             for p in self.pairs():
@@ -75,7 +75,7 @@ class Piggyback(Backward):
                     cells[a, p] = ite(here, Call.CARRIED, cells[a, p])
 
     def unloads(self, s: S, kind: str, attempt: Expr, pair: Expr) -> list[Condition]:
-        """Of each pair, whether the answer to this one carries its request, which is over by that."""
+        """For each pair, whether the answer for `pair` carries its request; such a request is then over."""
         cells, carriers = getattr(s, kind), getattr(s, CARRIERS[kind])
         came: list[Condition] = []
         for p in self.pairs():

@@ -1,16 +1,16 @@
 """The properties of a backward pass, the same for each edition.
 
-docs/language.md says how a property is read; `../findings.py` lists the violations by edition.
+docs/language.md describes how to read a property; `../findings.py` lists the violations by edition.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...language import Expr, all_, always, and_, any_, count, implies, leads_to, not_, or_, sometimes, step
+from ...language import *
 from ..vocabulary import Edition, Mode, Part
 from .environment import Environment
-from .fields import LIVE, UNANSWERED, Call, Condition, Outcome, S
+from .fields import LIVE, UNANSWERED, Call, Outcome, S
 
 FAST = (Edition.TORCH, Edition.TRYSTATE)
 RAISED = (Outcome.UNUSED, Outcome.RAISED)
@@ -24,7 +24,7 @@ class Backward(Environment):
     held_by: ClassVar[tuple[Part, ...]] = (*LIVE, Part.DRAINING)  # a part in one of these keeps something of its pass
     Edition = (Edition.TORCH, Edition.TRYSTATE, Mode.SMART)  # SMART is a mode of ours, and FAST is the other
 
-    # ---- what can be seen
+    # ---- states that can be reached
 
     @sometimes()
     def it_returns(self, s: S) -> Condition:
@@ -38,7 +38,7 @@ class Backward(Environment):
 
     @sometimes()
     def a_retry_returns(self, s: S) -> Condition:
-        """The last call of backward() returns, and all before it have raised."""
+        """The last call of backward() returns, and all earlier calls have raised."""
         *before, last = self.attempts()
         return and_(s.outcome[last] == Outcome.RETURNED, *(s.outcome[a].isin(RAISED) for a in before))
 
@@ -53,7 +53,7 @@ class Backward(Environment):
         return and_(~self.is_unsure(s), *(s.outcome[a] != Outcome.RUNNING for a in self.attempts()))
 
     def gradients_are(self, s: S, passes: Any) -> Condition:
-        """Each leaf has what so many passes make, wherever its context still is."""
+        """Each leaf has the gradients of `passes` passes, where its context still exists."""
         right = []
         for k in self.leaves():
             w, ways = self.shape.nodes[k].worker, self.shape.paths[k]
@@ -69,21 +69,21 @@ class Backward(Environment):
 
     @always(witness="it_returns", cite="distributed-autograd-design: the gradients of each leaf")
     def gradients_are_right(self, s: S) -> Condition:
-        """When backward() has returned, each leaf has a gradient over all ways to it."""
+        """When backward() has returned, each leaf has a gradient over all paths to it."""
         asked = and_(self.none_runs(s), self.returned(s) > 0, self.raised(s) == 0)
         return implies(asked, self.gradients_are(s, self.returned(s)))
 
     @always(witness="it_raises")
     def a_failed_pass_leaves_no_gradients(self, s: S) -> Condition:
-        """When a call of backward() has raised, each leaf has what the others have made."""
+        """When a call of backward() has raised, each leaf has only the gradients of the calls that returned."""
         return implies(and_(self.none_runs(s), self.raised(s) > 0), self.gradients_are(s, self.returned(s)))
 
     @always(witness="a_worker_is_engaged")
     def nodes_run_on_whole_gradients(self, s: S) -> Condition:
-        """A node runs on the gradients of all ways to it."""
+        """A node runs on the gradients of all paths to it."""
         return all_(implies(s.ran[k], s.gradient[k] == ways) for k, ways in enumerate(self.shape.paths))
 
-    @step(on=("run",), each="node", witness="a_worker_is_engaged")
+    @step(on=("run",), witness="a_worker_is_engaged")
     def inputs_are_counted(self, before: S, after: S, node: Expr) -> Condition:
         """A node is given no more inputs than it waits for."""
         fed = ((f, k) for k in self.nodes() for f in self.shape.feeders(k))
@@ -103,7 +103,7 @@ class Backward(Environment):
 
     @always(witness="it_returns")
     def a_part_is_done_when_all_has_run(self, s: S) -> Condition:
-        """A worker's part is over only when every node that counts has run."""
+        """A worker's part is over only when every node that is reached has run."""
         nodes = enumerate(self.shape.nodes)
         over = (Part.DRAINING, Part.DONE)
         return all_(implies(and_(s.phase[n.worker].isin(over), self.reached(s, k)), s.ran[k]) for k, n in nodes)
@@ -116,7 +116,7 @@ class Backward(Environment):
         return or_(*(cells[a, p].isin(UNANSWERED[:-1]) & live for cells in self.requests(s) for p, live in lives))
 
     def is_left(self, s: S, a: int, *phases: Part) -> Condition:
-        """Does a worker hold on to this attempt?"""
+        """Does a worker still keep this attempt?"""
         return or_(*(s.alive[w] & (s.current[w] == a + 1) & s.phase[w].isin(phases) for w in self.workers()))
 
     @always(witness="it_returns")
@@ -138,30 +138,26 @@ class Backward(Environment):
         each = [a for a in self.attempts() for _ in self.workers()]
         return all_(implies(f, s.outcome[a] != Outcome.RETURNED) for a, f in zip(each, failed, strict=True))
 
-    def holds_on(self, s: S, a: int) -> Condition:
-        """Is anything of this attempt left anywhere?"""
-        return or_(self.is_left(s, a, *self.held_by), self.is_pending(s, a))
-
     def is_pending(self, s: S, a: int) -> Condition:
-        """May what is under way still do something?"""
+        """May a message under way still have an effect?"""
         return self.is_on_its_way(s, a)
 
     @always(witness="it_raises")
     def after_an_error_nothing_is_left(self, s: S) -> Condition:
-        """When backward() has raised, nothing of the pass is on any worker, and nothing under way can begin any."""
-        left = (self.holds_on(s, a) for a in self.attempts())
+        """When backward() has raised, no worker has a part of the pass, and no message under way can begin one."""
+        left = (or_(self.is_left(s, a, *self.held_by), self.is_pending(s, a)) for a in self.attempts())
         raised = (and_(s.outcome[a].isin(RAISED), ~self.is_unsure(s)) for a in self.attempts())
         return all_(implies(r, not_(x)) for r, x in zip(raised, left, strict=True))
 
     @leads_to()
     def errors_reach_everybody(self, s: S) -> tuple[Condition, Condition]:
-        """When backward() has raised, no worker goes on waiting for a gradient."""
+        """When backward() has raised, no worker continues to wait for a gradient."""
         left = or_(
             *(and_(s.outcome[a].isin(RAISED), self.is_left(s, a, *LIVE, Part.DRAINING)) for a in self.attempts())
         )
         return left, not_(left)
 
-    @leads_to(each="attempt")
+    @leads_to()
     def backward_ends(self, s: S, attempt: Expr) -> tuple[Condition, Condition]:
         """backward() returns or raises."""
         runs = (s.outcome[attempt] == Outcome.RUNNING) & s.alive[self.shape.home]
@@ -169,12 +165,12 @@ class Backward(Environment):
 
     @always(witness="a_retry_returns")
     def a_retry_is_not_disturbed(self, s: S) -> Condition:
-        """With one fault at most, not two calls of backward() raise one after the other."""
+        """With at most one fault, no two calls of backward() raise one after the other."""
         if self.sizes["attempt"] < 2 or sum(self.faults.values()) > 1 or (self.shape.unused and self.waits_for_all):
             return or_(True)
         return not_(and_(s.outcome[0].isin(RAISED), s.outcome[1].isin(RAISED)))
 
-    @step(on=HEARD, each=("attempt", "pair"), witness="a_worker_is_engaged")
+    @step(on=HEARD, witness="a_worker_is_engaged")
     def answers_concern_their_pass(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
         """An answer to an older pass changes nothing in a later one."""
         callers = ((p, self.shape.ends(p)[0]) for p in self.pairs())
@@ -187,11 +183,11 @@ class Backward(Environment):
 
     @always(witness="it_raises", editions=FAST)
     def unused_calls_are_an_error(self, s: S) -> Condition:
-        """FAST does not return when a worker that takes part has a send that gets no gradient."""
+        """FAST does not return if a worker that takes part has a send without a gradient."""
         return or_(not self.shape.unused, self.returned(s) == 0)
 
     @leads_to(editions=FAST)
     def unused_calls_are_named(self, s: S) -> tuple[Condition, Condition]:
-        """FAST over an unused call says so, and does not wait for anything else."""
+        """FAST over an unused call raises an error that names it, and waits for nothing else."""
         asked = bool(self.shape.unused) and not self.faults
         return and_(asked, s.outcome[0] == Outcome.RUNNING), s.outcome[0] == Outcome.UNUSED

@@ -1,7 +1,8 @@
-"""SMART, a mode of ours: a wave of marks finds the sends that the root reaches, and the pass waits for these alone.
+"""SMART, a mode of ours: a wave of marks finds the sends that the root reaches, and the pass waits only for these.
 
-The wave is a diffusing computation of its own, over MARK: the root marks the recvs that it reaches, and each worker
-that is marked marks on. When the root's marks are answered, all are. Then gradients flow as in FAST.
+The wave is a separate diffusing computation, over MARK: the root marks the recvs that it reaches, and each worker
+that is marked marks the recvs that its sends reach. When the root's marks are answered, all marks are. Then gradients
+flow as in FAST.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from ...language import *
 from ..vocabulary import Mode, Part
-from .fields import OTHERS, RESET, SKIPS, UNANSWERED, Call, Condition, Each, S, moves
+from .fields import OTHERS, RESET, SKIPS, UNANSWERED, Call, Each, S, moves
 from .ours import OVER, TAKES, Ours
 
 MARKED = moves(OTHERS, [Part.IDLE, Part.DONE, Part.CANCELLED], Part.MARKING) + RESET
@@ -25,9 +26,9 @@ class Smart(Ours, edition=Mode.SMART):
 
     # ---- the wave
 
-    @transition(each="attempt", moves=[MARKED])
+    @transition(moves=[MARKED])
     def begin(self, s: S, attempt: Expr) -> None:
-        """backward() is called: the root marks what it reaches, and tells the workers that sent it."""
+        """backward() is called: the root marks the recvs that it reaches, by requests to the workers of their sends."""
         self.begins_now(s, attempt)
         home = self.shape.home
         self.opens(s, ord_(attempt), [w == home for w in self.workers()])
@@ -36,7 +37,7 @@ class Smart(Ours, edition=Mode.SMART):
         self.marks_from(s, attempt, self.shape.root, True)
 
     def marks_from(self, s: S, attempt: Expr, node: int, when: Any) -> None:
-        """Each recv that a node reaches, and that has not been marked yet, is marked."""
+        """Mark each recv that a node reaches and that has not been marked yet."""
         for p in self.shape.recvs(self.shape.nodes[node].worker):
             if self.shape.pairs[p].recv in self.shape.local_reach(node):
                 new = and_(when, s.mark[attempt, p] == Call.UNSENT)
@@ -44,9 +45,9 @@ class Smart(Ours, edition=Mode.SMART):
                     new, ite(self.keeps(s, "mark", attempt, p), Call.KEPT, Call.OUT), s.mark[attempt, p]
                 )
 
-    @transition(each=("attempt", "pair"), moves=[MARKED])
+    @transition(moves=[MARKED])
     def take_mark(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """A send is marked, and what it reaches."""
+        """A mark arrives: the send is marked, and the recvs that it reaches."""
         s.when(s.mark[attempt, pair] == Call.OUT)
         s.when(self.at_taker(pair, [s.alive[w] for w in self.workers()], "its taker lives"))
         refused = self.at_taker(pair, [self.is_over(s, w, attempt) for w in self.workers()])
@@ -67,29 +68,23 @@ class Smart(Ours, edition=Mode.SMART):
         """Does it owe an answer to a mark?"""
         return or_(*(s.mark[a, p] == Call.HELD for a in self.attempts() for p in self.shape.sends(w)))
 
-    @transition(each="worker", moves=[arc(Part.MARKING, Part.COUNTING)])
+    @transition(moves=[arc(Part.MARKING, Part.COUNTING)])
     def end_wave(self, s: S, worker: Expr) -> None:
-        """All marks that it sent are answered: a worker answers, the root begins to count."""
-        s.when(
-            s.phase[worker] == Part.MARKING,
-            not_(self.at(worker, [self.is_marking(s, w) for w in self.workers()], "it waits for marks")),
-        )
+        """All marks that a worker sent are answered: it answers its own, or begins to count at the root."""
+        s.when(s.phase[worker] == Part.MARKING, not_(self.where(s, worker, self.is_marking, "it waits for marks")))
         owes = [or_(w == self.shape.home, self.holds_mark(s, w)) for w in self.workers()]
         s.when(self.at(worker, owes, "it owes an answer, or is the root"))
         s.phase[worker] = ite(worker == self.shape.home, Part.COUNTING, Part.MARKING)
-        self.loads(s, "mark", [worker == w for w in self.workers()])
-        for a in s.attempt:
-            for p in s.pair:
-                held = and_(self.at_taker(p, [worker == w for w in self.workers()]), s.mark[a, p] == Call.HELD)
-                s.mark[a, p] = ite(held, Call.DONE, s.mark[a, p])
+        self.loads(s, "mark", self.only(worker))
+        self.releases_held(s, [s.mark], self.only(worker), Call.DONE)
 
     def is_marking(self, s: S, w: int) -> Condition:
         """Does it wait for the answer to a mark?"""
         return or_(*(s.mark[a, p].isin(UNANSWERED) & (s.current[w] == a + 1) for a, p in self.calls_of(w)))
 
-    @transition(each=("attempt", "pair"), moves=[moves(OTHERS, [Part.MARKING], *OVER), SKIPS])
+    @transition(moves=[moves(OTHERS, [Part.MARKING], *OVER), SKIPS])
     def hear_marked(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """The answer to a mark arrives, or none will; the marks that it carries are taken in."""
+        """The answer to a mark arrives or is given up; the marks that it carries are taken in."""
         done, lost = s.mark[attempt, pair] == Call.DONE, self.is_lost(s, s.mark[attempt, pair], pair)
         s.when(or_(done, lost, s.mark[attempt, pair] == Call.FAILED))
         live = self.hears(s, attempt, pair)
@@ -100,13 +95,12 @@ class Smart(Ours, edition=Mode.SMART):
         s.mark[attempt, pair] = Call.OVER
         self.fails(s, [and_(live[w], not_(done)) for w in self.workers()])
 
-    @fault("lose", each=("attempt", "pair"))
+    @fault("lose")
     def lose_mark(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """A mark is lost, or the answer to one."""
-        s.when(s.mark[attempt, pair].isin((Call.OUT, Call.DONE, Call.FAILED)))
-        s.mark[attempt, pair] = Call.LOST
+        """A mark or its answer is lost."""
+        move(s.mark, (Call.OUT, Call.DONE, Call.FAILED), Call.LOST, at=(attempt, pair))
 
-    # ---- what the marks change in the pass
+    # ---- changes of the pass by the marks
 
     waits_for_all = False
 
@@ -116,7 +110,7 @@ class Smart(Ours, edition=Mode.SMART):
         return [s.call, s.mark]
 
     def takes_part(self, s: S, pair: int) -> Condition:
-        """Does the pass wait for a gradient to this send? SMART waits for those that are marked."""
+        """Does the pass wait for a gradient to this send? SMART waits for the marked sends."""
         return s.marked[pair]
 
     def expects(self, s: S, attempt: Expr, pair: Expr) -> Condition:
@@ -135,7 +129,7 @@ class Smart(Ours, edition=Mode.SMART):
         marks = and_(s.phase[w] == Part.MARKING, self.kept(s, "mark", w) > 0, self.is_marking(s, w))
         return or_(super().waits_in_vain(s, w), marks)
 
-    # ---- what is asked of the wave
+    # ---- properties of the wave
 
     @sometimes()
     def the_wave_ends(self, s: S) -> Condition:
@@ -144,7 +138,7 @@ class Smart(Ours, edition=Mode.SMART):
 
     @always(witness="the_wave_ends")
     def marked_means_reachable(self, s: S) -> Condition:
-        """No send is marked that no root reaches."""
+        """A send that no root reaches is not marked."""
         return all_(or_(self.shape.paths[pair.send] > 0, ~s.marked[p]) for p, pair in enumerate(self.shape.pairs))
 
     @always(witness="the_wave_ends")
@@ -159,7 +153,7 @@ class Smart(Ours, edition=Mode.SMART):
         )
         return implies(running, not_(any_(unmarked)))
 
-    @step(on=("take_gradient", "hear_answer"), each=("attempt", "pair"), witness="a_worker_is_engaged")
+    @step(on=("take_gradient", "hear_answer"), witness="a_worker_is_engaged")
     def gradients_come_for_the_marked(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
         """No gradient comes for a send that is not marked, unless its pass is over."""
         known = (or_(before.marked[p], self.is_over(before, self.shape.ends(p)[1], attempt)) for p in self.pairs())

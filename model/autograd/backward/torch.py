@@ -1,7 +1,7 @@
-"""FAST as the design note has it and torch 2.13 builds it: no message names its pass, and a failure is told to nobody.
+"""FAST as in the design note and in torch 2.13: no message names its pass, and no worker is notified of a failure.
 
-A worker's first gradient of a pass begins its part; that request is answered when the part is over, all others at once,
-so that the answers form a tree (Dijkstra and Scholten's diffusing computation, but for errors). A part that has
+A worker's first gradient of a pass begins its part. That request is answered when the part is over, and all others at
+once, so the answers form a tree (Dijkstra and Scholten's diffusing computation, except for errors). A part that has
 nothing `left` (torch: `outstanding_tasks`) is DRAINING; it is DONE when all its gradients are answered, and the pass
 ends when the part of the root is DONE. Its defects are G1 to G8 in `findings`.
 """
@@ -10,24 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, always, and_, arc, count, fault, flag, integer, ite, named, not_, or_, ord_, transition
+from ...language import *
 from ..vocabulary import Edition, NodeKind, NodeState, Part
-from .fields import (
-    COUNTS,
-    ENGAGED,
-    OTHERS,
-    OWN,
-    RESET,
-    RUN,
-    RUNS,
-    SKIPS,
-    Call,
-    Condition,
-    Each,
-    Outcome,
-    S,
-    moves,
-)
+from .fields import *
 from .properties import Backward
 
 TASK = (Part.COUNTING, Part.RUNNING, Part.DRAINING)  # the context is in the engine's set
@@ -43,13 +28,12 @@ class Torch(Backward, edition=Edition.TORCH):
     """The messages of torch."""
 
     left = integer(-4, TASKS_MAX, initial=0, per="worker", doc="outstanding_tasks")
-    deaf = flag(per=("attempt", "pair"), doc="nobody waits for the answer: its time was over")
-    crashed = flag(doc="a callback has touched a context that was gone")
+    deaf = flag(per=("attempt", "pair"), doc="the sender no longer waits for the answer: its time was over")
+    crashed = flag(doc="a callback has used a context that was released")
 
     # ---- a part of a pass
 
     @transition(
-        each="attempt",
         moves=[
             arc((Part.IDLE, Part.DONE), Part.COUNTING, of=OTHERS),
             RESET,
@@ -66,17 +50,15 @@ class Torch(Backward, edition=Edition.TORCH):
         self.opens(s, ord_(attempt), [and_(w == home, free) for w in self.workers()])
         s.gradient[root] = ite(free, 1, s.gradient[root])
 
-    @transition(each="worker", moves=COUNTS, cite="dist_engine.cpp:computeDependencies")
+    @transition(moves=COUNTS, cite="dist_engine.cpp:computeDependencies")
     def count_inputs(self, s: S, worker: Expr) -> None:
-        """A worker counts what each node waits for, from the root and its sends; each of these is a task."""
-        s.when(s.phase[worker] == Part.COUNTING)
-        s.phase[worker] = Part.RUNNING
+        """A worker counts the inputs of each node, from the root and its sends; each of these is a task."""
+        move(s.phase, Part.COUNTING, Part.RUNNING, at=worker)
         for w in self.workers():
             begun = ite(s.gradient[self.shape.root] > 0, 1, 0) if w == self.shape.home else 0
             s.left[w] = ite(worker == w, begun + len(self.shape.sends(w)), s.left[w])
 
     @transition(
-        each="node",
         moves=[
             RUN,
             SKIPS,
@@ -86,7 +68,7 @@ class Torch(Backward, edition=Edition.TORCH):
         cite="engine.cpp:Engine::evaluate_function",
     )
     def run(self, s: S, node: Expr) -> None:
-        """A node whose inputs are all there runs, and feeds those that follow; a recv ships to the send of its pair."""
+        """A node with all inputs runs and feeds the nodes that follow; a recv ships to the send of its pair."""
         self.runs(s, node)
 
     def feeds(self, s: S, before: S, node: Expr) -> None:
@@ -107,7 +89,6 @@ class Torch(Backward, edition=Edition.TORCH):
         self.fails(s, failed)
 
     @transition(
-        each="worker",
         moves=[
             moves(OWN, [Part.RUNNING, Part.PASSIVE], Part.DRAINING),
             moves(OTHERS, [NodeState.READY], NodeState.WAITING),
@@ -117,24 +98,19 @@ class Torch(Backward, edition=Edition.TORCH):
         cite="graph_task.h:GraphTask::completed",
     )
     def finish(self, s: S, worker: Expr) -> None:
-        """No task is outstanding: the local part is over; with an error if a node still waits for an input."""
-        s.when(s.phase[worker] == Part.RUNNING, s.left[worker] == 0)
-        s.phase[worker] = Part.DRAINING
+        """No task is outstanding: the local part is over, with an error if a node still waits for an input."""
+        move(s.phase, Part.RUNNING, Part.DRAINING, s.left[worker] == 0, at=worker)
+        short = {k: (s.fed[k] > 0) & (s.fed[k] < self.waits_for(s, k)) for k in self.nodes()}
+        self.fails(s, [and_(worker == w, or_(*(short[k] for k in self.shape.of(w)))) for w in self.workers()])
 
-        def is_short(w: int) -> Condition:
-            return or_(*((s.fed[k] > 0) & (s.fed[k] < self.waits_for(s, k)) for k in self.shape.of(w)))
-
-        self.fails(s, [and_(worker == w, is_short(w)) for w in self.workers()])
-
-    @transition(each="worker", moves=[arc(Part.DRAINING, Part.DONE)], cite="dist_engine.cpp:cleanupBackwardPass")
+    @transition(moves=[arc(Part.DRAINING, Part.DONE)], cite="dist_engine.cpp:cleanupBackwardPass")
     def come_to_rest(self, s: S, worker: Expr) -> None:
-        """All gradients that it shipped are answered: it answers the first that it got, or backward() returns."""
+        """All gradients that a worker shipped are answered: it answers its first gradient, or backward() returns."""
         s.when(
-            s.phase[worker] == Part.DRAINING,
-            not_(self.at(worker, [self.is_unanswered(s, w) for w in self.workers()], "it waits for an answer")),
+            s.phase[worker] == Part.DRAINING, not_(self.where(s, worker, self.is_unanswered, "it waits for an answer"))
         )
         s.phase[worker] = Part.DONE
-        self.answers(s, [worker == w for w in self.workers()], Call.DONE, Outcome.RETURNED)
+        self.answers(s, self.only(worker), Call.DONE, Outcome.RETURNED)
 
     def at_rest_in(self, s: S, worker: Expr) -> Any:
         missing = self.at(worker, [self.missing(s, w) > 0 for w in self.workers()])
@@ -142,7 +118,7 @@ class Torch(Backward, edition=Edition.TORCH):
 
     # ---- gradients and their answers
 
-    @transition(each=("attempt", "pair"), moves=[TAKEN], cite="dist_engine.cpp:executeSendFunctionAsync")
+    @transition(moves=[TAKEN], cite="dist_engine.cpp:executeSendFunctionAsync")
     def take_gradient(self, s: S, attempt: Expr, pair: Expr) -> None:
         """A gradient arrives: the first begins the worker's part, any other is executed and answered at once."""
         s.when(s.call[attempt, pair] == Call.OUT)
@@ -150,7 +126,7 @@ class Torch(Backward, edition=Edition.TORCH):
         s.call[attempt, pair] = ite(refused, Call.FAILED, ite(first, Call.HELD, Call.DONE))
 
     def takes_in(self, s: S, attempt: Expr, pair: Expr) -> tuple[Condition, Condition]:
-        """Whether it begins the worker's part, and whether it is refused because the context is gone."""
+        """Take in a gradient; returns whether it begins the worker's part, and whether it is refused as released."""
         s.when(
             self.at_taker(
                 pair, [s.alive[w] & (s.phase[w] != Part.COUNTING) for w in self.workers()], "its taker does not count"
@@ -165,9 +141,9 @@ class Torch(Backward, edition=Edition.TORCH):
             s.ran[one.send] = and_(s.ran[one.send], not_(here))
         return first, refused
 
-    @transition(each=("attempt", "pair"), moves=[FAILS], cite="context.cpp:addOutstandingRpc")
+    @transition(moves=[FAILS], cite="context.cpp:addOutstandingRpc")
     def hear_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """An answer arrives; an error ends the pass that the worker is in, whichever it is."""
+        """An answer arrives; an error ends the worker's current pass, even if the answer is for another."""
         failed = s.call[attempt, pair] == Call.FAILED
         s.when(or_(failed, s.call[attempt, pair] == Call.DONE))
         self.gives_up(s, pair, and_(failed, ~s.deaf[attempt, pair]))
@@ -179,7 +155,7 @@ class Torch(Backward, edition=Edition.TORCH):
     # ---- failure
 
     def fails(self, s: S, when: Each) -> None:
-        """The part is dropped here, and the request that began it is answered; no other worker is told."""
+        """Drop the parts of these workers and answer the requests that began them; no other worker is notified."""
         for j in s.worker:
             s.phase[j] = ite(self.at(j, when), Part.FAILED, s.phase[j])
         self.clears(s, when)
@@ -192,16 +168,16 @@ class Torch(Backward, edition=Edition.TORCH):
         s.crashed = or_(s.crashed, *(and_(c, s.released[w], not_(runs[w])) for w, c in enumerate(came)))
         self.fails(s, [and_(came[w], runs[w]) for w in self.workers()])
 
-    @transition(each=("attempt", "pair"), moves=[FAILS], cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
+    @transition(moves=[FAILS], cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
     def expire(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """A gradient that cannot be answered any more, or waits when all else has come to rest, times out."""
+        """A gradient times out that can no longer be answered, or that waits when everything else has come to rest."""
         state = s.call[attempt, pair]
         s.when(~s.deaf[attempt, pair], or_(self.is_lost(s, state, pair), (state == Call.HELD) & self.is_stuck(s)))
         s.deaf[attempt, pair] = True
         self.gives_up(s, pair, True)
 
     def is_stuck(self, s: S) -> Condition:
-        """Nothing moves but by a timeout."""
+        """Can only a timeout change the state?"""
         moving = (Call.OUT, Call.DONE, Call.FAILED, Call.LOST)
         calls = (
             s.call[a, p].isin(moving) & self.is_awaited(s, a, p) for w in self.workers() for a, p in self.calls_of(w)
@@ -213,22 +189,21 @@ class Torch(Backward, edition=Edition.TORCH):
 
     # ---- faults
 
-    @fault("copy", each=("attempt", "pair"), moves=[TAKEN])
+    @fault("copy", moves=[TAKEN])
     def take_copy(self, s: S, attempt: Expr, pair: Expr) -> None:
         """A gradient that was taken in arrives again."""
         s.when(not_(s.call[attempt, pair].isin((Call.UNSENT, Call.OUT))))
         self.takes_in(s, attempt, pair)
 
-    @fault("late", each=("attempt", "pair"), moves=[FAILS])
+    @fault("late", moves=[FAILS])
     def expire_early(self, s: S, attempt: Expr, pair: Expr) -> None:
         """A gradient is not answered in time, although it will be."""
-        s.when(s.call[attempt, pair].isin((Call.OUT, Call.HELD, Call.DONE)), ~s.deaf[attempt, pair])
-        s.deaf[attempt, pair] = True
+        move(s.deaf, False, True, s.call[attempt, pair].isin((Call.OUT, Call.HELD, Call.DONE)), at=(attempt, pair))
         self.gives_up(s, pair, True)
 
-    # ---- what is asked of it alone
+    # ---- properties of this edition
 
     @always(witness="it_raises", needs="leave")
     def released_contexts_are_not_touched(self, s: S) -> Condition:
-        """No callback runs on a context that is gone."""
+        """No callback runs on a context that was released."""
         return ~s.crashed

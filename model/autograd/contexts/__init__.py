@@ -1,4 +1,4 @@
-"""One context on several workers: which have it, the calls that take it along, what uses it, and how it ends."""
+"""One context on several workers: the workers that have it, the calls that carry it, its passes, and its release."""
 
 from .ours import Ours
 from .properties import Contexts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...language import Expr, and_, any_, arc, environment, fault, ite, may, not_, ord_
+from ...language import *
 from ..vocabulary import CallState, CleanUp, ContextState, Shipped
 from .fields import CREATOR, LIVE, S
 from .steps import UNUSED, Steps
@@ -13,41 +13,33 @@ TELLS = may(CleanUp.NONE, CleanUp.SENT, of="others")
 
 
 class Environment(Steps):
-    """Faults, and what is noticed of them."""
+    """Faults, and the steps by which workers notice them."""
 
-    @fault("timeout", each="worker", cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
+    @fault("timeout", cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
     def time_out(self, s: S, worker: Expr) -> None:
-        """The caller of a worker waits no longer; the call goes on."""
+        """The caller of a worker stops waiting; the call continues."""
         s.when(s.call[worker] != CallState.IDLE, any_(s.caller[j, worker] & ~s.dead[j] for j in s.worker))
         for j in s.worker:
             s.caller[j, worker] = False
 
-    @fault("error", each="worker", bound=2, moves=[arc(Shipped.RUNNING, Shipped.FAILED), UNUSED])
+    @fault("error", bound=2, moves=[arc(Shipped.RUNNING, Shipped.FAILED), UNUSED])
     def fail_part(self, s: S, worker: Expr) -> None:
         """A node raises."""
-        s.when(s.shipped[worker] == Shipped.RUNNING, ~s.dead[worker])
-        s.shipped[worker] = Shipped.FAILED
+        move(s.shipped, Shipped.RUNNING, Shipped.FAILED, ~s.dead[worker], at=worker)
 
-    @fault("lose", each=("worker", "worker"), moves=[arc(CleanUp.SENT, CleanUp.LOST)])
+    @fault("lose", moves=[arc(CleanUp.SENT, CleanUp.LOST)])
     def lose(self, s: S, worker0: Expr, worker1: Expr) -> None:
         """A CLEAN is lost."""
-        s.when(s.clean[worker0, worker1] == CleanUp.SENT, ~s.dead[worker0])
-        s.clean[worker0, worker1] = CleanUp.LOST
+        move(s.clean, CleanUp.SENT, CleanUp.LOST, ~s.dead[worker0], at=(worker0, worker1))
 
-    @environment(
-        each=("worker", "worker"),
-        fair=True,
-        moves=[arc(CleanUp.LOST, CleanUp.SENT)],
-        cite="rpc_agent.cpp: sendWithRetries",
-    )
+    @environment(fair=True, moves=[arc(CleanUp.LOST, CleanUp.SENT)], cite="rpc_agent.cpp: sendWithRetries")
     def repeat(self, s: S, worker0: Expr, worker1: Expr) -> None:
-        """It is not answered in time, and sent again."""
-        s.when(s.clean[worker0, worker1] == CleanUp.LOST, ~s.dead[worker0])
-        s.clean[worker0, worker1] = CleanUp.SENT
+        """A lost CLEAN is not answered in time and is sent again."""
+        move(s.clean, CleanUp.LOST, CleanUp.SENT, ~s.dead[worker0], at=(worker0, worker1))
 
     # ---- workers that are lost
 
-    @fault("creator_crash", each="worker", moves=[DIES, UNSAID])
+    @fault("creator_crash", moves=[DIES, UNSAID])
     def creator_crashes(self, s: S, worker: Expr) -> None:
         """The creator dies."""
         s.when(ord_(worker) == CREATOR)
@@ -55,14 +47,13 @@ class Environment(Steps):
         s.running = False
         self.dies(s, worker)
 
-    @fault("crash", each="worker", moves=[DIES])
+    @fault("crash", moves=[DIES])
     def crash(self, s: S, worker: Expr) -> None:
         """Another worker dies."""
         s.when(not_(ord_(worker) == CREATOR))
         self.dies(s, worker)
 
     @environment(
-        each=("worker", "worker"),
         fair=True,
         moves=[
             TELLS,
@@ -74,7 +65,7 @@ class Environment(Steps):
     )
     def notice(self, s: S, worker0: Expr, worker1: Expr) -> None:
         """A worker finds that another is lost: its calls of that worker fail, and messages from there do not arrive."""
-        s.when(s.dead[worker1], ~s.dead[worker0], ~s.noticed[worker0, worker1])
+        move(s.noticed, False, True, s.dead[worker1], ~s.dead[worker0], at=(worker0, worker1))
         self.forgets_call(s, worker1, s.caller[worker0, worker1])
         self.forgets_call(s, worker0, s.caller[worker1, worker0] & (s.call[worker0] == CallState.REQUESTED))
         shipped = and_(ord_(worker0) == CREATOR, s.shipped[worker1] != Shipped.NONE)
@@ -82,5 +73,4 @@ class Environment(Steps):
         untold = s.clean[worker0, worker1] != CleanUp.NONE
         s.clean[worker0, worker1] = CleanUp.NONE
         s.clean[worker1, worker0] = CleanUp.NONE
-        s.noticed[worker0, worker1] = True
         self.hears_of_loss(s, worker0, worker1, untold)

@@ -13,12 +13,12 @@ SHARED = Walk(
     "context-shared", "A sender and a receiver share a context (distributed-autograd-contexts 4.4.2).", TWO,
     (
         Taken("enter(0)", "the sender makes the context"),
-        Taken("ask(0, 1)", "AutogradMetadata has the ids of context and message; a Message has it; agent.send",
+        Taken("ask(0, 1)", "a Message with AutogradMetadata, the ids of context and message: agent.send",
               (1, 2, 3)),
-        Taken("take_request(1)", "the Message is there, with its AutogradMetadata and the id in it: getOrCreateContext",
+        Taken("take_request(1)", "the Message arrives with the id of the context: getOrCreateContext",
               (4, 5, 6, 7)),
         Taken("answer(1)", "FORWARD_AUTOGRAD_RESP names the context"),
-        Taken("take_answer(1)", "both have the context, under one id"),
+        Taken("take_answer(1)", "both workers have the context under one id"),
     ),
     witness="everybody_has_it",
 )  # fmt: skip

@@ -1,14 +1,14 @@
-"""One context on several workers: which have it, the calls that take it along, and the passes that use it.
+"""One context on several workers: the workers that have it, the calls that carry it, and the passes that use it.
 
-Theory of operation. Worker 0 is the creator. A worker that has the context, and runs in it, may call any other worker;
-that one then has it too. The creator leaves the context, or is lost; a request CLEAN goes from worker to worker along
-the calls, and each that gets it releases the context. The editions differ in what a worker remembers of a context that
-is over, and in when CLEAN is answered.
+Theory of operation. Worker 0 is the creator. A worker that has the context and runs in it may call any other worker,
+which then has it too. When the creator leaves the context or is lost, a request CLEAN goes from worker to worker along
+the calls. Each worker that gets it releases the context. The editions differ in what a worker remembers about a context
+that is over, and in when CLEAN is answered.
 
-Abstractions. A worker serves one call at a time in this context. A pass is the root's, and ships once to each worker
-that the root has called. All workers have, or make, a connection to the creator of a context that they have, so that
-each notices when one is lost. Messages may overtake each other, also between the same two workers: that is more than a
-connection does.
+Abstractions. A worker serves one call at a time in this context. Only the creator runs a pass, and it ships once to
+each worker that it has called. Each worker that has a context also has or makes a connection to its creator, so each
+notices when the other is lost. Messages may overtake each other, also between the same two workers, which a connection
+does not allow.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from ...language.lifelines import Place, Value, between
 from ..vocabulary import CallState, CleanUp, ContextState, Shipped
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 LIVE = (ContextState.CREATED, ContextState.SHARED, ContextState.IN_USE)
 CREATOR = 0
 
 
 class Fields(System):
-    """The fields of the system, its machines, and what its steps share."""
+    """The fields of the system, its machines, and the methods that its steps share."""
 
     worker = index(3, "0 is the creator")
     calls = constant(2, "how many calls are made")
@@ -36,34 +35,31 @@ class Fields(System):
     entered = flag(doc="the context has been created")
     open = flag(doc="the creator has not left it")
     has = flag(per="worker")
-    over = flag(per="worker", doc="it was released here; ours remembers, torch does not")
-    known = flag(per=("worker", "worker"), doc="the first is to tell the second of the release")
+    over = flag(per="worker", doc="it was released here; ours remembers that, torch does not")
+    known = flag(per=("worker", "worker"), doc="the first sends CLEAN to the second at the release")
 
     asked = integer(0, "calls")
     call = choice(CallState, per="worker")
-    caller = flag(per=("worker", "worker"), doc="the call that the second serves is the first's")
+    caller = flag(per=("worker", "worker"), doc="the second serves a call of the first")
     inside = flag(per="worker", doc="the thread that serves the call has the context as its current one")
     carries = flag(per="worker", doc="the answer names the context")
 
     clean = choice(CleanUp, per=("worker", "worker"), doc="from the first to the second")
-    told = flag(per=("worker", "worker"), doc="ours: the first need not tell the second again")
+    told = flag(per=("worker", "worker"), doc="ours: the first does not send CLEAN to the second again")
     dead = flag(per="worker")
-    noticed = flag(per=("worker", "worker"), doc="the first knows that the second is lost")
+    noticed = flag(per=("worker", "worker"), doc="the first has noticed that the second is lost")
 
     began = flag(doc="the pass has begun")
     running = flag(doc="the pass has not ended at its root")
     shipped = choice(Shipped, per="worker", doc="from the root")
-    crashed = flag(doc="a callback has touched a context that was gone")
+    crashed = flag(doc="a callback has used a context that was released")
 
     def lifelines(self) -> Lifelines:
-        """A call is sent by the worker that it notes as the caller; a gradient by the creator."""
+        """A call is sent by the worker in `caller`, a gradient by the creator."""
 
         def call(indices: tuple[int, ...], value: Value) -> tuple[Place, Place]:
             callers = range(self.sizes["worker"])
             return next((k for k in callers if value(f"caller[{k}][{indices[0]}]")), None), indices[0]
-
-        def from_creator(indices: tuple[int, ...], _: Value) -> tuple[Place, Place]:
-            return CREATOR, indices[0]
 
         return Lifelines(
             places=dict.fromkeys(("entered", "open", "began", "running", "begin_pass", "end_pass"), CREATOR),
@@ -78,14 +74,14 @@ class Fields(System):
                     taken=(CleanUp.NONE, CleanUp.AGAIN, CleanUp.PASSING_ON),
                 ),
                 "shipped": Message(
-                    from_creator, sent=(Shipped.SENT,),
+                    lambda at, _: (CREATOR, at[0]), sent=(Shipped.SENT,),
                     taken=(Shipped.RUNNING, Shipped.FAILED),
                     answered=(Shipped.DONE, Shipped.FAILED), received=(Shipped.NONE,),
                 ),
             },
         )  # fmt: skip
 
-    @machine(ContextState, each="worker")
+    @machine(ContextState)
     def context(self, s: S, worker: Expr) -> Any:
         """The context on a worker."""
         used = or_(s.shipped[worker] == Shipped.RUNNING, and_(ord_(worker) == CREATOR, s.running))
@@ -96,36 +92,30 @@ class Fields(System):
         )
         return ite(s.has[worker], live, ite(s.over[worker], ContextState.RELEASED, ContextState.ABSENT))
 
-    @machine(CallState, each="worker")
-    def forward_call(self, s: S, worker: Expr) -> Any:
-        """The call that a worker serves."""
-        return s.call[worker]
+    forward_call = machine_of(call, "The call that a worker serves.")
 
-    @machine(CleanUp, each="worker")
+    @machine(CleanUp)
     def clean_up(self, s: S, worker: Expr) -> Any:
         """The CLEAN request from the creator to a worker."""
         return s.clean[CREATOR, worker]
 
-    @machine(Shipped, each="worker")
-    def gradient(self, s: S, worker: Expr) -> Any:
-        """The gradient that the root ships to a worker."""
-        return s.shipped[worker]
+    gradient = machine_of(shipped, "The gradient that the root ships to a worker.")
 
-    # ---- what the steps share
+    # ---- shared by the steps
 
     def are_two(self, one: Expr, other: Expr) -> Condition:
         return not_(ord_(one) == ord_(other))
 
     def creates(self, s: S, worker: Expr) -> Condition:
-        """Does a request that names the context have it here?"""
+        """Does a request that names the context create it here?"""
         return not_(False)
 
     def recreates(self, s: S, worker: Expr) -> Condition:
-        """Does an answer that names the context have it here?"""
+        """Does an answer that names the context create it here?"""
         return not_(False)
 
     def waits(self, s: S, worker: Expr) -> Condition:
-        """Does it wait for a call of its own?"""
+        """Does the worker wait for its own call?"""
         return any_(s.caller[worker, j] for j in s.worker)
 
     def ends_request(self, s: S, worker: Expr) -> None:
@@ -137,24 +127,23 @@ class Fields(System):
             s.caller[j, worker] = s.caller[j, worker] & not_(when)
 
     def releases(self, s: S, worker: Expr, when: Any, told_by: Expr | None = None) -> None:
-        """The context is over on a worker: it is dropped, what uses it fails, and others are told."""
+        """The context is over on a worker, which drops it and sends CLEAN on; in ours, its part of a pass fails."""
         self.passes_on(s, worker, when, told_by)
         s.has[worker] = s.has[worker] & not_(when)
         s.over[worker] = s.over[worker] | when
-        for j in s.worker:
-            s.known[worker, j] = s.known[worker, j] & not_(when)
+        reset(s.known, at=worker, when=when)
 
     def passes_on(self, s: S, worker: Expr, when: Any, told_by: Expr | None) -> None:
-        """CLEAN to all workers that it knows."""
+        """Send CLEAN to all workers in `known`."""
         for j in s.worker:
             self.tells(s, worker, j, and_(when, s.known[worker, j]))
 
     def tells(self, s: S, worker: Expr, other: Expr, when: Any) -> None:
-        """CLEAN from one to another."""
+        """Send CLEAN from one worker to another."""
         s.clean[worker, other] = ite(when, CleanUp.SENT, s.clean[worker, other])
 
     def has_answers(self, s: S, worker: Expr) -> None:
-        """An answer to CLEAN may have been the last that the worker waited for."""
+        """Called when a worker has an answer to CLEAN, which may be the last that it waited for."""
 
     def is_news(self, s: S, worker: Expr) -> Condition:
         """Does CLEAN change anything on this worker?"""
@@ -165,16 +154,13 @@ class Fields(System):
         return CleanUp.NONE
 
     def hears_of_loss(self, s: S, worker: Expr, other: Expr, untold: Any) -> None:
-        """A worker has found that another is lost, which it may not have told of the release."""
+        """Called when a worker notices that another is lost. `untold`: the other has not answered its CLEAN."""
 
     def dies(self, s: S, worker: Expr) -> None:
-        """A worker dies: its messages are still on their way, and its peers do not know yet."""
-        s.when(s.entered, ~s.dead[worker])
-        s.dead[worker] = True
-        s.has[worker] = False
-        s.inside[worker] = False
+        """A worker dies: its messages are still on their way, and its peers have not noticed yet."""
+        move(s.dead, False, True, s.entered, at=worker)
+        reset(s.has, s.inside, s.known, at=worker)
         for j in s.worker:
-            s.known[worker, j] = False
             unsaid = s.clean[worker, j].isin((CleanUp.LOST, CleanUp.PASSING_ON))
             s.clean[worker, j] = ite(unsaid, CleanUp.NONE, s.clean[worker, j])
 
@@ -182,11 +168,9 @@ class Fields(System):
         return s.entered & ~s.open
 
     def is_quiet(self, s: S) -> Condition:
-        """Nothing is on its way, runs, or is unnoticed, among those that live."""
+        """Among the living workers, no message is on its way, no call or pass runs, and every loss is noticed."""
         calls = all_((s.call[j] == CallState.IDLE) | s.dead[j] for j in s.worker)
-        gradients = s.dead[CREATOR] | all_(s.shipped[j] == Shipped.NONE for j in s.worker)
-        clean = all_(
-            all_((s.clean[i, j] == CleanUp.NONE) | (s.dead[i] & s.dead[j]) for i in s.worker) for j in s.worker
-        )
-        known = all_(all_(s.noticed[i, j] | s.dead[i] | ~s.dead[j] for i in s.worker) for j in s.worker)
+        gradients = s.dead[CREATOR] | s.shipped.all(Shipped.NONE)
+        clean = all_((s.clean[i, j] == CleanUp.NONE) | (s.dead[i] & s.dead[j]) for j in s.worker for i in s.worker)
+        known = all_(s.noticed[i, j] | s.dead[i] | ~s.dead[j] for j in s.worker for i in s.worker)
         return calls & gradients & clean & known & ~s.running

@@ -1,18 +1,18 @@
 """The properties of a context, the same for both editions.
 
-docs/language.md says how a property is read; `../findings.py` lists the violations by edition.
+docs/language.md describes how to read a property; `../findings.py` lists the violations by edition.
 """
 
 from __future__ import annotations
 
-from ...language import Expr, all_, always, any_, implies, leads_to, sometimes, terminal
+from ...language import *
 from ..vocabulary import CallState, CleanUp, Edition, Shipped
 from .environment import Environment
-from .fields import Condition, S
+from .fields import S
 
 
 class Contexts(Environment):
-    """A context from its creation to its release on every worker that ever had it."""
+    """A context from its creation to its release on every worker that had it."""
 
     title = "A context"
     Edition = (Edition.TORCH, Edition.TRYSTATE)
@@ -25,7 +25,7 @@ class Contexts(Environment):
     @sometimes()
     def everybody_has_it(self, s: S) -> Condition:
         """Calls take the context to every worker."""
-        return all_(s.has[j] for j in s.worker)
+        return all_(s.has)
 
     @sometimes()
     def a_call_outlives_the_context(self, s: S) -> Condition:
@@ -36,9 +36,9 @@ class Contexts(Environment):
 
     @sometimes()
     def clean_up_comes_first(self, s: S) -> Condition:
-        """A worker is told of the release before the call arrives that would have brought the context."""
-        untold = all_(all_(s.clean[i, j] == CleanUp.NONE for i in s.worker) for j in s.worker)
-        return self.is_left(s) & untold & any_(s.call[j] == CallState.REQUESTED for j in s.worker)
+        """A worker receives CLEAN before the call that would have brought the context."""
+        untold = all_(s.clean[i, j] == CleanUp.NONE for j in s.worker for i in s.worker)
+        return self.is_left(s) & untold & s.call.any(CallState.REQUESTED)
 
     @sometimes()
     def a_pass_runs_elsewhere(self, s: S) -> Condition:
@@ -53,7 +53,7 @@ class Contexts(Environment):
     @always(witness="everybody_has_it")
     def after_exit_and_quiet_nobody_has_it(self, s: S) -> Condition:
         """When the context is left and all is quiet, no worker has it."""
-        return implies(self.is_left(s) & self.is_quiet(s), ~any_(s.has[j] for j in s.worker))
+        return implies(self.is_left(s) & self.is_quiet(s), ~any_(s.has))
 
     @always(witness="everybody_has_it")
     def no_thread_stays_in_a_context(self, s: S) -> Condition:
@@ -62,7 +62,7 @@ class Contexts(Environment):
 
     @always(witness="everybody_has_it")
     def what_is_released_is_not_in_use(self, s: S) -> Condition:
-        """No part of a pass runs on in a context that was released there."""
+        """No part of a pass continues in a context that was released there."""
         return ~any_(s.over[j] & (s.shipped[j] == Shipped.RUNNING) & ~s.dead[j] for j in s.worker)
 
     @always(witness="everybody_has_it")
@@ -70,7 +70,7 @@ class Contexts(Environment):
         """No callback writes to a context that was released."""
         return ~s.crashed
 
-    @leads_to(each="worker")
+    @leads_to()
     def clean_up_reaches_everybody(self, s: S, worker: Expr) -> Condition:
-        """When the creator has left, or is dead, everybody who has the context comes to release it."""
+        """When the creator has left or is dead, every worker that has the context finally releases it."""
         return self.is_left(s) & s.has[worker], ~s.has[worker]

@@ -1,17 +1,17 @@
-"""torch 2.13: nothing is remembered of a context that is over, so that a late call brings it back (G11).
+"""torch 2.13: a worker does not remember a context that is over, so a late call brings it back (G11).
 
-A worker that is told, and has the context, erases it and tells all that it knows, the one that told it included; one
-that does not have it does nothing. Each is told up to 21 times; then no more (G14).
+A worker that receives CLEAN and has the context erases it and sends CLEAN to all workers in its list, including the
+sender. A worker without the context does nothing. Each CLEAN is sent up to 21 times, and then no more (G14).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, arc, environment, fault, may, ord_, transition
+from ...language import *
 from ..vocabulary import CleanUp, ContextState, Edition
 from .environment import DIES, TELLS, UNSAID
-from .fields import CREATOR, LIVE, Condition, S
+from .fields import CREATOR, LIVE, S
 from .properties import Contexts
 
 GONE = may(LIVE, ContextState.RELEASED)
@@ -23,20 +23,15 @@ AGAIN = (
 
 
 class Torch(Contexts, edition=Edition.TORCH):
-    """A worker that has the context erases it and tells the workers that it knows; each is told up to 21 times."""
+    """A worker with the context erases it and sends CLEAN to the workers in its list, to each up to 21 times."""
 
-    take_request = Contexts.take_request.claiming(
-        *Contexts.take_request.arcs,
+    take_request = Contexts.take_request.also(
         arc(ContextState.RELEASED, ContextState.CREATED),
         may(ContextState.RELEASED, ContextState.IN_USE),
     )
-    answer = Contexts.answer.claiming(*Contexts.answer.arcs, arc(ContextState.CREATED, ContextState.SHARED))
-    take_answer = Contexts.take_answer.claiming(
-        *Contexts.take_answer.arcs, arc(ContextState.RELEASED, ContextState.CREATED, of="others")
-    )
-    hear_answer = Contexts.hear_answer.claiming(
-        *Contexts.hear_answer.arcs, arc(ContextState.IN_USE, ContextState.SHARED, of="others")
-    )
+    answer = Contexts.answer.also(arc(ContextState.CREATED, ContextState.SHARED))
+    take_answer = Contexts.take_answer.also(arc(ContextState.RELEASED, ContextState.CREATED, of="others"))
+    hear_answer = Contexts.hear_answer.also(arc(ContextState.IN_USE, ContextState.SHARED, of="others"))
     creator_crashes = Contexts.creator_crashes.claiming(DIES, may(LIVE, ContextState.RELEASED), UNSAID)
     crash = Contexts.crash.claiming(DIES, may(LIVE, ContextState.RELEASED))
 
@@ -50,7 +45,6 @@ class Torch(Contexts, edition=Edition.TORCH):
         s.running = s.running & ~failed
 
     @transition(
-        each="worker",
         moves=[arc((ContextState.CREATED, ContextState.SHARED), ContextState.RELEASED), TELLS],
         cite="distributed-autograd-contexts 4.3.2: __exit__",
     )
@@ -64,12 +58,11 @@ class Torch(Contexts, edition=Edition.TORCH):
         self.releases(s, worker, True)
 
     @transition(
-        each=("worker", "worker"),
-        moves=[GONE, AGAIN, arc(CleanUp.SENT, CleanUp.NONE), arc(CleanUp.AGAIN, CleanUp.NONE)],
+        moves=[GONE, AGAIN, arc((CleanUp.SENT, CleanUp.AGAIN), CleanUp.NONE)],
         cite="container.cpp: releaseContextIfPresent",
     )
     def take_clean_up(self, s: S, worker0: Expr, worker1: Expr) -> None:
-        """A worker is told of the release."""
+        """A worker receives CLEAN."""
         state = s.clean[worker0, worker1]
         s.when(state.isin((CleanUp.SENT, CleanUp.AGAIN)), ~s.dead[worker1])
         first = self.is_news(s, worker1)
@@ -82,17 +75,16 @@ class Torch(Contexts, edition=Edition.TORCH):
         return s.has[worker]
 
     @environment(
-        each=("worker", "worker"),
         fair=True,
         moves=[arc(CleanUp.SENT, CleanUp.NONE), may(CleanUp.LOST, CleanUp.NONE)],
         cite="rpc_agent.cpp: sendWithRetries",
     )
     def give_up(self, s: S, worker0: Expr, worker1: Expr) -> None:
-        """The last of 21 attempts to tell a worker that is dead has failed, which is logged."""
+        """The last of 21 attempts to send CLEAN to a dead worker has failed, which is logged."""
         s.when(s.clean[worker0, worker1] != CleanUp.NONE, s.noticed[worker0, worker1])
         s.clean[worker0, worker1] = CleanUp.NONE
 
-    @fault("duplicate", each=("worker", "worker"), moves=[GONE, AGAIN, arc(CleanUp.SENT, CleanUp.AGAIN)])
+    @fault("duplicate", moves=[GONE, AGAIN, arc(CleanUp.SENT, CleanUp.AGAIN)])
     def duplicate(self, s: S, worker0: Expr, worker1: Expr) -> None:
         """A CLEAN arrives, and will arrive again."""
         s.when(s.clean[worker0, worker1] == CleanUp.SENT, ~s.dead[worker1], self.is_news(s, worker1))

@@ -1,1 +1,1 @@
-"""The explicit engine: every state, packed into words, a whole frontier at a time. The default at every size."""
+"""The explicit engine: visits every state, packed into words, a whole frontier at a time. It is the default."""

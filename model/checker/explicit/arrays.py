@@ -1,6 +1,6 @@
-"""The functions beside Python's operators that generated text calls, for one kind of array.
+"""The functions, besides Python's operators, that generated code calls, for one kind of array.
 
-Values that may leave int64 are arrays of Python ints (`big`, `offset`), which only NumPy has.
+Values that may leave int64 are arrays of Python ints (`big`, `offset`). Only NumPy has these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """One kind of array. Rows are the numbers of elements, in ascending order."""
+    """One kind of array. Rows are the positions of elements, in ascending order."""
 
     where: Callable[..., Any]  # (mask, array or number, array or number)
     take: Callable[..., Any]  # (array, rows)
@@ -35,7 +35,7 @@ def big(values: Any) -> NDArray[np.object_]:
 
 
 def offset(values: Any, low: int, high: int) -> NDArray[np.int64]:
-    """Numbers of any size minus `low`; 0 for those outside of `low` to `high`."""
+    """Numbers of any size minus `low`; 0 for each number outside of `low` to `high`."""
     numbers = big(values)
     within = (numbers >= low) & (numbers <= high)
     return np.where(within, numbers - low, 0).astype(np.int64)
@@ -50,13 +50,13 @@ NUMPY = Arrays(
 
 
 def leaves_int64(lines: Iterable[str]) -> bool:
-    """Does the text compute with numbers that an int64 does not hold?"""
+    """Whether the code computes with numbers that do not fit an int64."""
     text = "\n".join(lines)
     return bool(re.search(r"\b(big|offset)\(", text)) or any(int(n) >= 1 << 63 for n in re.findall(r"\b\d+", text))
 
 
 def built(arrays: Arrays, name: str, head: Sequence[str], lines: Sequence[str]) -> Callable[..., Any]:
-    """The function of the given parameters and body."""
+    """The function with the given parameters and body."""
     source = "\n".join([f"def {name}({', '.join(head)}):", *lines])
     scope: dict[str, Any] = {name: getattr(arrays, name) for name in Arrays.__slots__} | {"big": big, "offset": offset}
     exec(compile(source, f"<generated {name}>", "exec"), scope)

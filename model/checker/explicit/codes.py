@@ -1,18 +1,18 @@
-"""States of several words as one number each: a word is told by its place in a table of the values that it has had.
+"""States of several words as one number each: a word is replaced by its number in a table of the word's values so far.
 
-*Theory of operation.* A search has millions of states, and a word of them has thousands of values: most steps write a
-few words, and the others stay as they were. Once a search is large, `Codes` numbers the values of each word as they
-come, and the set of states seen holds a *code* for each state: the numbers of its words in one int64 (COLLAPSE in
+*Theory of operation.* A search has millions of states, and each word has only thousands of values: most steps write a
+few words and leave the others. Once a search is large, `Codes` numbers the values of each word in the order in which
+they occur, and the set of states seen holds a *code* for each state: the numbers of its words in one int64 (COLLAPSE in
 Holzmann 1997, "State compression in Spin"). Codes are sorted, searched and merged like states of one word. The levels
-hold the words, in the order of the layout: the outcome is the same with codes and without.
+hold the words, in the order of the layout: the outcome is the same with and without codes.
 
-A table is entered by a hash of the word, and the value found there is compared whole. If it is another one, the word
-is looked up among the sorted values: nothing but time depends on the hash.
+A hash of the word selects a slot of a table, and the value in the slot is compared with the whole word. If they differ,
+the word is looked up among the sorted values: only the speed depends on the hash.
 
-Tables grow between two levels, never in one. A successor with a value that no state had is new; until the level is over
-it is kept with all its words (*novel*). So the workers are told of values once a level (`Workers.tell`), and number
-them alike. Where the numbers no longer fit a code, or the values are too many for the tables to pay, the set is made
-again, from the levels: with other codes, or without.
+Tables grow only between levels. A successor with a value that no state had is new; it is kept with all its words
+(*novel*) until the level is over. So the workers receive new values once per level (`Workers.tell`), and number them
+in the same way. If the numbers no longer fit a code, or the tables have too many values to pay, the set is rebuilt
+from the levels: with other codes, or without codes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .storage import Level
 from .visited import NextLevel, Successors, Visited
 from .workers import Workers
 
-SHARE = 4  # states for each value: the tables then take less memory than the codes save
-RETRY = 4  # times the states, after codes did not pay
+SHARE = 4  # states for each value: with more, the tables take less memory than the codes save
+RETRY = 4  # codes that did not pay are tried again when the states have grown by this factor
 CODE_BITS = 62  # an int64 that is never negative
-TEMPORARIES = 6  # arrays of as many words as a chunk has successors
+TEMPORARIES = 6  # temporary arrays with a word for each successor of a chunk
 SLOTS_MIN = 1 << 10
-SPARSE = 4  # slots for each value, at least: an eighth of the values or less lacks a slot of its own
+SPARSE = 4  # the least number of slots for each value: at most an eighth of the values have no slot
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing (Knuth 1973, 6.4): 2**64 by the golden ratio, odd
 _HALF = np.uint64(32)
@@ -43,7 +43,7 @@ _ONE_WORD = Layout(())
 Words = NDArray[np.uint64]
 Output = tuple[
     Rows | None, Columns, Columns
-]  # a step taken: rows of the chunk, their words (if the rows are told), after
+]  # a taken step: rows of the chunk, the words there (if rows are given), words after the step
 
 
 def _ordered(column: Column, swapped: bool) -> Words:
@@ -63,16 +63,16 @@ def distinct(layout: Layout, parts: Iterable[Keys]) -> list[Column]:
 
 
 class Table:
-    """The values of one word, with their numbers moved to where they stand in a code. None of them is 0."""
+    """The values of one word, with their numbers shifted to their place in a code. No value is 0."""
 
     def __init__(self, shift: int, bits: int, swapped: bool) -> None:
         self.shift = shift
         self.ones = (1 << bits) - 1
         self.mask = self.ones << shift
         self._swapped = swapped
-        self.values: Column = np.empty(0, np.int64)  # in the order of the layout
-        self._numbers: Column = np.empty(0, np.int64)  # of these
-        self.ranks: Column = np.empty(0, np.int64)  # by number: where the value stands
+        self.values: Column = np.empty(0, np.int64)  # sorted like the layout
+        self._numbers: Column = np.empty(0, np.int64)  # the numbers of `values`
+        self.ranks: Column = np.empty(0, np.int64)  # number -> position in `values`
         self._slots: Column = np.empty(0, np.int64)
         self._slot_codes: Column = np.empty(0, np.int64)
 
@@ -81,9 +81,9 @@ class Table:
         return sum(array.nbytes for array in (self.values, self._numbers, self.ranks, self._slots, self._slot_codes))
 
     def ordered(self, column: Column) -> Words:
-        """Words as numbers whose order is that of the layout: of three words or more the lower half comes first.
+        """Words as numbers in the order of the layout: with three or more words, the lower half comes first.
 
-        Done twice, it gives the words back.
+        Applied twice, it returns the words.
         """
         return _ordered(column, self._swapped)
 
@@ -91,7 +91,7 @@ class Table:
         return len(self.values) + count <= self.ones + 1
 
     def add(self, values: Column) -> None:
-        """Number further values: sorted, none of them here."""
+        """Number further values, which are sorted and not in the table."""
         at = np.searchsorted(self.ordered(self.values), self.ordered(values))
         numbers = np.arange(len(self.values), len(self.values) + len(values))
         self.values = np.insert(self.values, at, values)
@@ -110,7 +110,7 @@ class Table:
         return ((column.view(np.uint64) * _FACTOR) >> np.uint64(65 - len(self._slots).bit_length())).view(np.int64)
 
     def codes(self, column: Column) -> tuple[Column, Rows]:
-        """The numbers of words, in place; and the rows of those that have none (their numbers are 0)."""
+        """The numbers of words, at their place in a code, and the rows of words without a number (which get 0)."""
         slots = self._slot(column)
         codes = self._slot_codes.take(slots)
         others = np.flatnonzero(self._slots.take(slots) != column)
@@ -128,13 +128,13 @@ class Table:
         return self.ordered(self.values)
 
     def lacking(self, column: Column) -> Column:
-        """The values among the words that have no number, sorted."""
+        """The values of the words that have no number, sorted."""
         missing = column[self.codes(column)[1]]
         return self.ordered(np.unique(self.ordered(missing)).view(np.int64)).view(np.int64)
 
 
 class Codes:
-    """The tables of all words. `values` are the first ones of each, sorted; None of them if they do not fit."""
+    """The tables of all words. `values` are the first values of each word, sorted, and are added if they fit."""
 
     def __init__(self, layout: Layout, values: Sequence[Column]) -> None:
         self.layout = layout
@@ -142,7 +142,7 @@ class Codes:
         spare = max(0, CODE_BITS - sum(bits)) // len(bits)
         self.tables: list[Table] = []
         shift = CODE_BITS
-        for width in bits:  # the first word stands highest, as in the order of keys
+        for width in bits:  # the first word has the highest bits, as in the order of keys
             shift -= width + spare
             self.tables.append(Table(max(0, shift), width + spare, layout.words > 2))
         self.fits = shift >= 0
@@ -155,7 +155,7 @@ class Codes:
 
     @property
     def values(self) -> int:
-        """How many there are, of all words."""
+        """The number of values of all words."""
         return sum(len(table.values) for table in self.tables)
 
     def add(self, values: Sequence[Column]) -> None:
@@ -165,7 +165,7 @@ class Codes:
                 table.add(column)
 
     def lacking(self, keys: Keys) -> list[Column]:
-        """The values of each word of some states that have no number, sorted."""
+        """For each word, its values in some states that have no number, sorted."""
         columns = self.layout.columns(keys)
         return [table.lacking(column) for table, column in zip(self.tables, columns, strict=True)]
 
@@ -196,7 +196,7 @@ class Codes:
 
 
 class CodedSuccessors(Successors):
-    """Gathers them as codes."""
+    """Gathers successors as codes."""
 
     def __init__(self, codes: Codes, columns: Columns) -> None:
         super().__init__(codes.layout)
@@ -204,8 +204,8 @@ class CodedSuccessors(Successors):
         self._base = np.zeros(len(columns[0]), np.int64)
         for table, column in zip(self._tables, columns, strict=True):
             self._base |= table.codes(column)[0]
-        self._codes: list[Column] = []  # of the words that a step does not write
-        self._written: list[list[int]] = [[] for _ in self._tables]  # for each word, the numbers of the steps
+        self._codes: list[Column] = []  # step by step, the codes of the unwritten words
+        self._written: list[list[int]] = [[] for _ in self._tables]  # word by word, the numbers of the steps
 
     def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
         same = 0
@@ -247,13 +247,13 @@ class CodedSuccessors(Successors):
 
 
 class Coded(Visited):
-    """The set of states seen, as codes. Levels are given and taken as keys of the layout."""
+    """The set of states seen, as codes. Levels are passed and returned as keys of the layout."""
 
     def __init__(self, codes: Codes, workers: Workers) -> None:
         super().__init__(_ONE_WORD, workers)
         self.codes: Codes = codes
-        self.full = False  # the tables have no room: it no longer holds its states, and is to be made again
-        self.latest: Keys | None = None  # the codes of the level that comes next
+        self.full = False  # the tables have no room: the set no longer holds its states, and must be rebuilt
+        self.latest: Keys | None = None  # the codes of the next level
 
     @property
     def pays(self) -> bool:
@@ -279,7 +279,7 @@ class Coded(Visited):
 
 
 class NextCodes(NextLevel):
-    """Gathers the successors of one level as codes, and those that are novel as keys."""
+    """Gathers the successors of one level as codes, and novel successors as keys."""
 
     def __init__(self, visited: Coded, room: int, workers: Workers) -> None:
         super().__init__(_ONE_WORD, visited, room, workers)
@@ -312,7 +312,7 @@ class NextCodes(NextLevel):
         return self._numbered(super().finish()[:], self._novel.finish()[:])
 
     def _numbered(self, known: Column, novel: Keys) -> Level:
-        """The new states, once the tables have the values of those that are novel."""
+        """The new states, after the values of the novel states have been added to the tables."""
         codes, coded = self._coded.codes, self._coded
         values = codes.lacking(novel)
         if all(table.has_room(len(new)) for table, new in zip(codes.tables, values, strict=True)):
@@ -327,7 +327,7 @@ class NextCodes(NextLevel):
 
 
 def renewed(visited: Visited, layout: Layout, levels: Levels, workers: Workers) -> Visited | None:
-    """The set as it is to be held from now on, and the workers know it; None: as it is."""
+    """The set rebuilt with codes or without, after the workers have received its codes; None: keep it as it is."""
     if visited.pays:
         return None
     made = _coded(layout, levels, visited.count, workers)
@@ -344,7 +344,7 @@ def renewed(visited: Visited, layout: Layout, levels: Levels, workers: Workers) 
 
 
 def _coded(layout: Layout, levels: Levels, count: int, workers: Workers) -> Visited | None:
-    """A set that has codes for the states of some levels, empty; None if they would not pay."""
+    """An empty set that has codes for the states of some levels; None if codes would not pay."""
     values = distinct(layout, (level[:] for level in levels))
     if sum(map(len, values)) * SHARE > count:
         return None

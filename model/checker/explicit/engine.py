@@ -1,55 +1,53 @@
 """The explicit engine: breadth-first over whole frontiers of packed states with NumPy.
 
-*Theory of operation.* A state is a few 64-bit words (`packing`), a transition a function over arrays of them
-(`vectorise`), the set of states seen a few sorted runs (`visited`). The engine keeps the levels instead of parent
-pointers (`paths`), and builds the graph only when a liveness property asks for it (`graph`).
+*Theory of operation.* A state is a few 64-bit words (`packing`), a transition is a function over arrays of words
+(`vectorise`), and the set of states seen is a few sorted runs (`visited`). The engine keeps the levels instead of
+parent pointers (`paths`), and builds the graph only for a liveness property (`graph`).
 
-The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
-all on one thread. `explore` shares large levels among `workers`, and takes what they find in the order of the chunks:
-the outcome does not depend on how many there are. Workers may have another kind of arrays, on a GPU: the search moves
-to those with the first large level, and comes back when it is over. The searches of one kernel share what is compiled
-(`Compiled`). With a `storage` states that do not fit the memory are kept there, and the search is saved there at the
-end of a level, for a later one to resume it; the outcome is the same. Five things can go wrong: a limit ends the search
-between two chunks, an allocation fails, a worker is lost, the storage fails (in these cases `stopped` says so, and what
-was found stays), and an effect leaves its field's range (a watch reports the step; the state after it does not count).
+The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` any number of times,
+all on one thread. `explore` shares large levels among `workers` and takes their results in the order of the chunks, so
+the outcome does not depend on the number of workers. Workers may keep the states in arrays on a GPU. The search then
+moves to the GPU at the first large level, and moves back when it has ended. The searches of one kernel share compiled
+functions (`Compiled`). A `storage` keeps the states that do not fit in memory. The search is saved there at the end of
+a level. A later search can resume from it and has the same outcome.
+
+Failures:
+
+- A limit ends the search between two chunks, an allocation fails, a worker is lost, or the storage fails. `stopped` has
+  the reason, and what was found stays.
+- An effect leaves its field's range. A watch reports the step. The search neither counts nor stores the state after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...errors import LimitReached, UsageError
-from ...language.expressions import FALSE, TRUE, Expr
-from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
-from ..interpret import Interpreter
+from ...errors import UsageError
+from ...language.expressions import Expr
+from ..engine import OnProgress, ShowingClock, memory_bounded, memory_ended, quiet
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
-from .codes import CodedSuccessors, Codes, renewed
-from .graph import Explored, Graph, fair_region, fair_run
+from .codes import CodedSuccessors, renewed
+from .graph import Explored
 from .levels import Levels
-from .packing import CHUNK, Columns, Keys, Layout, Layouts, Mask
-from .paths import Trail, Trails, Words
-from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
+from .liveness import Liveness
+from .packing import CHUNK, Columns, Keys, Layout, Layouts
+from .paths import Trails
+from .saving import Checkpoint, Saver
+from .storage import Level, Saved, Storage, StorageFailed
 from .symmetry import Symmetry
-from .vectorise import Step, conditions
+from .vectorise import Step
 from .visited import NextLevel, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
-REPORT_SECONDS = 0.12
-UNSAVED = 16  # levels that are not in the storage yet take a part of the memory as large as this: one in so many
-
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The searches of one kernel share this: the place of each cell, and each instance as a function over states."""
+    """The part that all searches of one kernel share: the place of each cell, and each instance as a function."""
 
     layout: Layout
     steps: tuple[Step, ...]
@@ -58,15 +56,15 @@ class Compiled:
     @classmethod
     def of(cls, kernel: Kernel, *, symmetry: bool = False, layouts: Layouts = Layout) -> Compiled:
         reduction = Symmetry(kernel, layouts) if symmetry else None
-        layout = layouts(kernel.cells, kernel.frozen, "") if reduction is None else reduction.layout
+        layout = layouts(kernel.cells, kernel.constant_cells, "") if reduction is None else reduction.layout
         return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """After so many states or seconds `stop_reason` is asked: why the search should end here, or empty to go on.
+    """After `states` or `seconds`, `stop_reason` returns why the search should end here, or "" to continue.
 
-    It is told the states seen so far, the sizes of the levels, and the bytes a state takes.
+    Its arguments are the number of states seen so far, the sizes of the levels, and the bytes per state.
     """
 
     states: int
@@ -74,20 +72,8 @@ class Pause:
     stop_reason: Callable[[int, Sequence[int], float], str]
 
 
-class Whole(NamedTuple):
-    """How many levels are whole; the steps from all of them but the last, and how many finds are of these.
-
-    If the search is `over`, of the last as well.
-    """
-
-    levels: int = 0
-    edges: int = 0
-    finds: int = 0
-    over: bool = False
-
-
 class Chunks(Sequence[Keys]):
-    """A level in chunks, each taken when it is asked for."""
+    """A level in chunks, each read when it is needed."""
 
     def __init__(self, level: Level, size: int) -> None:
         self._level = level
@@ -105,11 +91,11 @@ class Chunks(Sequence[Keys]):
 class ExplicitEngine:
     """Explores a kernel level by level. With `symmetry`, one state per orbit; `compiled` is from an earlier search.
 
-    The `workers` share the levels of more than one chunk. A search that is not over at a `pause` asks there, once,
-    whether to go on. With a `storage` the search goes on from what is saved there.
+    The `workers` share the levels of more than one chunk. At a `pause`, the search decides once whether to continue.
+    With a `storage`, the search resumes the search that is saved there.
 
-    Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
-    of every member alike; the paths found are runs of the system as it is declared.
+    Under symmetry a watch is found if it occurs for some renaming of the members, so each watch must be the same
+    for every member; the paths found are runs of the system as it is declared.
 
     Raises:
         UsageError: symmetry where it would not be sound, or a cell too wide for a word.
@@ -128,52 +114,53 @@ class ExplicitEngine:
         self.limits = limits
         self.on_progress = on_progress
         self._workers = workers or Workers()
-        self._storage = storage
-        self._codes: Codes | None = None
+        self._saver = Saver(storage)
         self.visited = Visited(self.layout, self._workers, storage)
         self.levels = Levels()
-        self._whole = self._saved = Whole()
-        self._resumed = 0  # states
+        self.whole = Checkpoint()
         self._pause = pause
         self.edges = 0
-        self.stopped = "not explored yet"
+        self.stopped = ""
+        self.complete = False
         self._peak_bytes = 0
-        self._chunk_bytes = 0  # of the successors of one chunk, and these together
-        self._chunks = 1  # at a time
-        self._reported = 0.0
-        self._clock = Clock(limits)
+        self._chunk_bytes = 0  # bytes held while one chunk is expanded
+        self._chunks = 1  # the number of chunks in memory at the same time
+        self._clock = ShowingClock(limits, self.name, on_progress)
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
-        self._clock = Clock(self.limits)
-        self._reported = 0.0
-        self.stopped = ""
+        self._clock.restart(self.limits)
         finds: dict[WatchKey, Find] = {}
         found: dict[WatchKey, Path] = {}
         try:
-            saved = None if self._storage is None else self._begun(self._storage, watches)
+            saved = self._open_storage(watches)
             finds |= {} if saved is None else saved.finds
-            with self._workers, self._saving(finds):
+            with self._workers, self._saver.saving(self, finds):
                 self._search(watches, finds, saved)
         except MemoryError:
             self.stopped = memory_ended(self.limits)
         except (WorkerLost, StorageFailed) as lost:
             self.stopped = str(lost)
         if self.stopped or self.layout is not self.compiled.layout:
-            self.visited.release()  # the levels hold each state as well, and the paths need room
+            self.visited.release()  # the levels hold each state too, and the paths need memory
         self._use(self.compiled)
         wanted = {watch.key for watch in watches if watch.path}
         try:
-            found = self._paths({key: find for key, find in finds.items() if key in wanted})
+            found = self._trails().paths({key: find for key, find in finds.items() if key in wanted})
         except MemoryError:
             self.stopped = memory_ended(self.limits)
         except StorageFailed as lost:
             self.stopped = str(lost)
         found |= dict.fromkeys((key for key in finds if key not in wanted), NO_PATH)
+        self.complete = not self.stopped
         distinct = self.visited.count
         return Exploration(
             self.name, distinct, self.edges, max(0, len(self.levels) - 1), self._clock.seconds,
-            self._peak_bytes / max(1, distinct), found, self.stopped, resumed=self._resumed,
+            self._peak_bytes / max(1, distinct), found, self.stopped, resumed=self._saver.resumed,
         )  # fmt: skip
+
+    def _open_storage(self, watches: Sequence[Watch]) -> Saved | None:
+        """The saved search to resume, or None."""
+        return self._saver.open_storage(self, watches)
 
     def _search(self, watches: Sequence[Watch], finds: dict[WatchKey, Find], saved: Saved | None) -> None:
         watching = self._watching(watches, finds)
@@ -181,16 +168,16 @@ class ExplicitEngine:
             level = self._initial()
             self._add(level, finds)
         else:
-            level = self._resume(saved, finds)
-        while not (self.stopped or self._whole.over):
-            self._save_in_time(finds)
+            level = self._saver.resume(self, saved)
+        while not (self.stopped or self.whole.over):
+            if self._saver.due(self):
+                self._saver.save(self, finds)
             layouts = self._workers.layouts(len(level))
             if layouts is not None and self.layout is self.compiled.layout:
                 self._move(layouts)
                 level, watching = self.layout.sent(level[:]), self._watching(watches, finds)
             if self.layout is self.compiled.layout and not self.visited.pays:
                 self.visited = renewed(self.visited, self.layout, self.levels, self._workers) or self.visited
-                self._codes = self.visited.codes
             level = self._successors(level, watching)
             self._add(level, finds)
 
@@ -198,13 +185,12 @@ class ExplicitEngine:
         return Watching(self.kernel, self.layout, watches, self.steps, finds, CHUNK)
 
     def _move(self, layouts: Layouts) -> None:
-        """Go on with another kind of arrays; there is no storage then."""
+        """Continue on the workers' arrays, such as a GPU's. Such a search has no storage."""
         moved = Compiled.of(self.kernel, symmetry=self.symmetry is not None, layouts=layouts)
         for here, there in zip(self.steps, moved.steps, strict=True):
-            if here.met:
-                there.meet()
+            if here.activated:
+                there.activate()
         self._use(moved)
-        self._codes = None
         self.visited = Visited(self.layout, self._workers)
         for level in self.levels:
             self.visited.add(self.layout.sent(level[:]))
@@ -213,18 +199,18 @@ class ExplicitEngine:
         self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry
 
     def _add(self, fresh: Level, finds: Mapping[WatchKey, Find]) -> None:
-        """Take a level; after the last one comes one that is empty."""
+        """Take a level; the last one is empty."""
         if len(fresh):
             self.levels.append(self.layout, fresh)
-        if self.stopped:  # some states of the level are missing: it is counted, and never searched
+        if self.stopped:  # some states of the level are missing: it is counted but not searched
             self.visited.count += len(fresh)
             return
-        self._whole = Whole(len(self.levels), self.edges, len(finds), over=not len(fresh))
+        self.whole = Checkpoint(len(self.levels), self.edges, len(finds), over=not len(fresh))
         if len(fresh):
             self.visited.add(fresh)
 
     def _initial(self) -> Level:
-        """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
+        """The initial states; fewer if a limit stops the search, since each field may have several initial values."""
         gathered = NextLevel(self.layout, self.visited, self.limits.states, self._workers)
         states = self.kernel.initial_states()
         while batch := list(islice(states, CHUNK)):
@@ -250,7 +236,7 @@ class ExplicitEngine:
             for key, find in expansion.finds.items():
                 watching.found.setdefault(key, find)
             for number in expansion.met:
-                self.compiled.steps[number].meet()
+                self.compiled.steps[number].activate()
             self._chunk_bytes = max(self._chunk_bytes, expansion.bytes)
             if len(expansion.after):
                 following.add(expansion.after)
@@ -262,23 +248,24 @@ class ExplicitEngine:
         return following.finish()
 
     def _expand(self, watching: Watching, level: int, chunk: Keys) -> Expansion:
-        """Take every step from every state of the chunk. Changes nothing but `watching`, and what is compiled."""
+        """Take every step from every state of the chunk. Only `watching` and compiled functions change."""
         columns = self.layout.columns(chunk)
-        unmet = [number for number, step in enumerate(self.steps) if not step.met]
+        unmet = [number for number, step in enumerate(self.steps) if not step.activated]
         found_before = len(watching.found)
         watching.begin(columns, level)
-        together = self.layout.together(columns, self.steps, watching)
-        gathered = Successors(self.layout) if self._codes is None else CodedSuccessors(self._codes, columns)
+        fused = self.layout.fused(columns, self.steps, watching)
+        codes = self.visited.codes
+        gathered = Successors(self.layout) if codes is None else CodedSuccessors(codes, columns)
         edges = 0
-        if together:
-            edges = together.edges
-            gathered.add(self._canonical(together.after))
-        for number in together.open if together else range(len(self.steps)):
+        if fused:
+            edges = fused.edges
+            gathered.add(self._canonical(fused.after))
+        for number in fused.open if fused else range(len(self.steps)):
             taken = self.steps[number].run(columns)
             if taken is None:
                 continue
             watching.step(number, taken)
-            if together and number in together.taken:
+            if fused and number in fused.taken:
                 continue
             edges += len(taken.rows)
             if self.symmetry is None and (taken.inside is None or taken.inside.all()):
@@ -288,19 +275,18 @@ class ExplicitEngine:
                 gathered.add(self._canonical(tuple(c[inside] for c in taken.after)))
         watching.end()
         finds = dict(islice(watching.found.items(), found_before, None))
-        met = [number for number in unmet if self.steps[number].met]
+        met = [number for number in unmet if self.steps[number].activated]
         return Expansion(edges, finds, met, *gathered.finish())
 
     def _canonical(self, columns: Columns) -> Columns:
         return columns if self.symmetry is None else self.symmetry.canonical(columns)
 
     def _learn(self, news: Any) -> None:
-        """In a worker: what it is told of codes."""
+        """Take new values of the codes, or new codes. Called in a worker."""
         if isinstance(news, list):
-            assert self._codes is not None
-            self._codes.add(news)
+            self.visited.codes.add(news)
         else:
-            self._codes = news
+            self.visited.codes = news
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count
@@ -310,185 +296,52 @@ class ExplicitEngine:
             self._pause = None
             sizes = [*self.levels.sizes, following.count]
             self.stopped = pause.stop_reason(distinct, sizes, self._peak_bytes / distinct)
-        self._progress("exploring", distinct)
+        self._clock.show("exploring", distinct, len(self.levels))
 
     def _memory(self, successors: int) -> int:
-        """The bytes in memory with those of successors; 0 if the limit does not count, for a storage keeps to it."""
+        """The bytes in memory, `successors` bytes included; 0 with a storage, which keeps to the limit by itself."""
         memory = self._workers.memory(self.visited.bytes + successors + self._chunks * self._chunk_bytes)
         self._peak_bytes = max(self._peak_bytes, memory)
-        return memory if self._storage is None else 0
+        return memory if self._saver.storage is None else 0
 
-    # ---- the storage
-
-    def _begun(self, storage: Storage, watches: Sequence[Watch]) -> Saved | None:
-        return storage.begin(self.layout, fingerprint(self.kernel, self.layout, self.symmetry is not None, watches))
-
-    def _resume(self, saved: Saved, finds: Mapping[WatchKey, Find]) -> Level:
-        """Take what is saved; returns its last level."""
-        self.levels, self.edges = Levels((self.layout, level) for level in saved.levels), saved.edges
-        for number in saved.met:
-            self.steps[number].meet()
-        self.visited.stored = [*saved.merged]
-        self.visited.count = sum(map(len, saved.merged))
-        for level in saved.levels:
-            self._resumed += len(level)
-            if self._resumed > self.visited.count:
-                self.visited.add(level[:] if len(level) <= self.visited.keys_max // 2 else level)
-        self._whole = self._saved = Whole(len(self.levels), self.edges, len(finds), saved.over)
-        return self.levels[-1]
-
-    @contextmanager
-    def _saving(self, finds: Mapping[WatchKey, Find]) -> Iterator[None]:
-        """However the block ends, save the last whole level."""
-        try:
-            yield
-        except BaseException:  # Ctrl-C, too
-            if self._storage is not None:
-                with suppress(StorageFailed, MemoryError):
-                    self._save(self._storage, finds)
-            raise
-        if self._storage is not None:
-            self._save(self._storage, finds)
-
-    def _save_in_time(self, finds: Mapping[WatchKey, Find]) -> None:
-        if self._storage is not None and self._time_to_save(self._storage):
-            self._save(self._storage, finds)
-
-    def _time_to_save(self, storage: Storage) -> bool:
-        unsaved = sum(len(level) for level in self.levels if not isinstance(level, Run))
-        return storage.due or unsaved * self.layout.state_bytes > storage.memory_bytes // UNSAVED
-
-    def _save(self, storage: Storage, finds: Mapping[WatchKey, Find]) -> None:
-        whole = self._whole
-        if whole == self._saved:
-            return
-        new = [k for k, level in enumerate(self.levels[: whole.levels]) if not isinstance(level, Run)]
-        for k, run in zip(new, storage.write([cut(self.levels[k][:]) for k in new]) if new else (), strict=True):
-            self.levels[k] = run
-        levels = [level for level in self.levels[: whole.levels] if isinstance(level, Run)]
-        if levels:
-            met = [number for number, step in enumerate(self.steps) if step.met]
-            finds = dict(islice(finds.items(), whole.finds))
-            storage.save(Saved(levels, self.visited.stored, whole.edges, finds, met, whole.over))
-            self._saved = whole
-
-    def _progress(self, phase: str, distinct: int) -> None:
-        seconds = self._clock.seconds
-        if seconds - self._reported >= REPORT_SECONDS:
-            self._reported = seconds
-            self.on_progress(Progress(self.name, phase, distinct, max(0, len(self.levels) - 1), seconds))
-
-    def _paths(self, found: dict[WatchKey, Find]) -> dict[WatchKey, Path]:
-        """A shortest path for every find; for a find with a step, ending with that step."""
-        trails = self._trails.trails((find.level, find.words) for find in found.values())
-        interpreter = Interpreter(self.kernel.system)
-        paths: dict[tuple[int, Words], Path] = {end: self._concrete(trail) for end, trail in trails.items()}
-        out = {}
-        for key, find in found.items():
-            path = paths[find.level, find.words]
-            if find.step is not None:
-                after = interpreter.apply(self.kernel.instances[find.step], path.states[-1])
-                path = Path((*path.states, after), (*path.steps, find.step))
-            out[key] = path
-        return out
-
-    @cached_property
-    def _trails(self) -> Trails:
-        canonical = None if self.symmetry is None else self.symmetry.canonical
-        return Trails(self.layout, self.steps, self.levels, canonical)
-
-    def _concrete(self, trail: Trail) -> Path:
-        if self.symmetry is not None:
-            return self.symmetry.concrete(trail)
-        states, numbers = trail
-        return Path(tuple(map(self.layout.unpack, states)), tuple(numbers))
+    # ---- queries after the search
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
         """A weakly fair run through `premise` on which `goal` stays false from there on.
 
-        No run reaches such a premise in fewer steps. Ask after a complete `explore`.
+        No run reaches such a premise in fewer steps. Call it after a complete `explore`.
 
         Raises:
             UsageError: the exploration is not complete, or was reduced by symmetry.
             LimitReached: the graph does not fit the limits.
         """
-        if self.symmetry is not None:
-            raise UsageError("liveness is not decided under symmetry: explore without it")
-        if self.stopped:
-            raise UsageError(f"liveness is decided on all states: explore completely first ({self.stopped})")
+        reduced = "liveness is not decided under symmetry: explore without it"
+        self._refuse_part(reduced, "liveness is decided on all states")
         with memory_bounded(self.limits):
-            return self._lasso(premise, goal, binding)
-
-    def _lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        region = fair_region(self._graph, ~self._where(goal, binding))
-        starts = np.flatnonzero(region & self._where(premise, binding))
-        if not len(starts):
-            return None
-        start = int(starts[self._depths[starts].argmin()])
-        words = self.layout.words_of(self._states, start)
-        end = int(self._depths[start]), words
-        stem = self._concrete(self._trails.trails([end])[end])
-        run, began = fair_run(self._graph, region, start)
-        states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
-        path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
-        return Lasso(path, len(stem.steps) + began)
+            return self._liveness.lasso(premise, goal, binding)
 
     def explored(self) -> Explored:
-        """Every state and step. Ask after a complete `explore`.
+        """Every state and step. Call it after a complete `explore`.
 
         Raises:
             UsageError: the exploration is not complete, or was reduced by symmetry.
             LimitReached: the graph does not fit the limits.
         """
-        if self.symmetry is not None:
-            raise UsageError("under symmetry a state stands for several: explore without it to get every step")
-        if self.stopped:
-            raise UsageError(f"the graph has all states: explore completely first ({self.stopped})")
+        reduced = "under symmetry a state stands for several: explore without it to get every step"
+        self._refuse_part(reduced, "the graph has all states")
         with memory_bounded(self.limits):
-            initial, _ = self.layout.find(self.levels[0][:], self._states)
-            return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
+            return self._liveness.explored()
+
+    def _refuse_part(self, reduced: str, part: str) -> None:
+        if self.symmetry is not None:
+            raise UsageError(reduced)
+        if not self.complete:
+            raise UsageError(f"{part}: explore completely first ({self.stopped or 'not explored yet'})")
 
     @cached_property
-    def _states(self) -> Keys:
-        if self.visited.released:
-            return self.layout.sort(self.layout.concatenated([level[:] for level in self.levels]))
-        held = 2 * self.visited.count * self.layout.state_bytes  # and while they are merged
-        if self._storage is not None and held > self.limits.memory_bytes:
-            raise LimitReached(
-                f"liveness is decided with all states in memory, at least {held >> 20:,} MiB "
-                f"(limit {self.limits.memory_bytes >> 20:,} MiB; raise it with --max-memory)"
-            )
-        return self.visited.merged()
+    def _liveness(self) -> Liveness:
+        limits = self._workers.afterwards(self.limits)
+        return Liveness(self.layout, self.steps, self.levels, self.visited, self._trails(), self._clock, limits)
 
-    @cached_property
-    def _depths(self) -> NDArray[np.int32]:
-        """For each state, in sorted order, its distance from the initial states."""
-        out = np.empty(len(self._states), np.int32)
-        for depth, level in enumerate(self.levels):
-            for keys in level.blocks() if isinstance(level, Run) else (level,):
-                out[self.layout.find(keys, self._states)[0]] = depth
-        return out
-
-    @cached_property
-    def _graph(self) -> Graph:
-        self._clock = Clock(self._workers.afterwards(self.limits))
-        self._reported = 0.0
-        return Graph(self.layout, self.steps, self._states, self._tick)
-
-    def _tick(self, nodes: int, edge_bytes: int) -> None:
-        states = 2 * len(self._states) * self.layout.state_bytes
-        reason = self._clock.stop_reason(0, states + edge_bytes)
-        if reason:
-            raise LimitReached(f"building the graph for liveness {reason}")
-        self._progress("building the graph", nodes)
-
-    def _where(self, expr: Expr, binding: Binding) -> Mask:
-        """The states in which a condition holds."""
-        closed = self.kernel.closed(expr, binding)
-        out = np.full(len(self._states), closed is TRUE)
-        if closed is TRUE or closed is FALSE:
-            return out
-        holds = conditions(self.layout, [closed])
-        for start in range(0, len(out), CHUNK):
-            (out[start : start + CHUNK],) = holds(*self.layout.columns(self._states[start : start + CHUNK]))
-        return out
+    def _trails(self) -> Trails:
+        return Trails(self.kernel, self.layout, self.steps, self.levels, self.symmetry)

@@ -1,11 +1,11 @@
-"""Many steps as one function of a single state, in C: for a device where each call costs more than it does.
+"""Many steps as one function of a single state, in C: for a device where a call costs more than its computation.
 
-*Theory of operation.* `Step.write` writes a step line by line; `Scalars` has the same for one state. A kernel has a
-few dozen steps, and runs twice over the states of a chunk: first it counts the successors of each state, then it
-writes them, from where those of the states before it end.
+*Theory of operation.* `Step.write` writes a step line by line. `Scalars` makes it write the code for one state instead
+of arrays. A kernel has at most `STEPS_MAX` steps and runs twice over the states of a chunk. First it counts the
+successors of each state. Then it writes the successors, in the order of their states.
 
-A kernel only marks the watches that occur, and the steps that are met for the first time. Such a step is run over the
-arrays of this chunk as well, so that the finds are the same.
+A kernel does not record finds. It only marks the watches that occur, and the steps that are activated for the first
+time. A marked step runs again over the arrays of this chunk, so the finds are the same as without kernels.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .packing import Layout
 from .vectorise import Emitter, Step
 from .watch_evaluation import Watching
 
-STEPS_MAX = 24  # of a kernel: the time to compile one grows faster than its length
-IDLE_MAX = 8  # groups of steps whose rest is watched: a bit each
+STEPS_MAX = 24  # steps of a kernel: the time to compile a kernel grows faster than its length
+IDLE_MAX = 8  # groups of steps with a watch for states where none of them is taken: a bit each
 
 HEAD = """
 typedef long long word;
@@ -45,7 +45,7 @@ INLINE word where(bool condition, word one, word other) { return condition ? one
 
 
 class Scalars(Emitter):
-    """Writes the body of one step for a single state; `watched` are conditions and what is done where one occurs."""
+    """Writes the body of one step for a single state; `watched` has conditions and the code to run if one occurs."""
 
     negation = "!"
 
@@ -80,12 +80,12 @@ class Scalars(Emitter):
 class Fused:
     """The kernels `steps` in these sources take the steps `taken`.
 
-    Their parameters: the number of states, their words, two arrays with an element for each state (how many successors
-    it has, and where they are written), the words of the successors (none while they are counted), marks, and for each
-    state a bit for each group of `Watching.idle_of` of which it takes a step. Mark 0 is the number of successors that
-    are no states, as an effect is out of range; mark k says that of the step and the watch `marks[k - 1]` the watch
-    occurs, or, where that is None, that the step is met for the first time. `apart` are the other steps that are met:
-    their numbers do not fit a word.
+    Their parameters: the number of states, their words, two arrays with an element for each state (the number of its
+    successors, and where they are written), the words of the successors (null while they are counted), marks, and for
+    each state a bit for each group of `Watching.idle_of` if it takes a step of the group. Mark 0 is the number of
+    successors that are not states, because an effect is out of range. Mark k belongs to the step and watch
+    `marks[k - 1]`: the watch occurs, or, if it is None, the step is activated for the first time. `apart` has the
+    other activated steps: their numbers do not fit a word.
     """
 
     sources: tuple[str, ...]
@@ -94,13 +94,13 @@ class Fused:
     apart: tuple[int, ...]
 
     def open(self, marks: Sequence[int], found: Container[WatchKey]) -> list[int]:
-        """The steps that must be run one by one: `apart`, those that are met, and those with a watch not yet found."""
+        """The steps to run one by one: `apart`, newly activated steps, and steps with a watch not yet found."""
         marked = (number_and_key for number_and_key, mark in zip(self.marks, marks, strict=True) if mark)
         return sorted({*self.apart, *(number for number, key in marked if key is None or key not in found)})
 
 
 def fuse(layout: Layout, steps: Sequence[Step], watching: Watching) -> Fused | None:
-    """The steps as kernels; None if more groups of steps are watched than there are bits."""
+    """The steps as kernels; None if more than `IDLE_MAX` groups of steps are watched."""
     idle = watching.idle_of
     if len(idle) > IDLE_MAX:
         return None
@@ -108,7 +108,7 @@ def fuse(layout: Layout, steps: Sequence[Step], watching: Watching) -> Fused | N
     bodies, taken, apart = [], [], []
     for number, step in enumerate(steps):
         begun = len(marks)
-        if not step.met:
+        if not step.activated:
             marks.append((number, None))
             emitter = Scalars(layout, (), "")
             emitter.begin(step.fixed)

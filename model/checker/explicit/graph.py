@@ -1,7 +1,7 @@
 """The explored graph as arrays, and weakly fair runs in it.
 
-Nodes are numbered as the states are sorted. Edges stand twice, by origin and by target, as compressed rows;
-the fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
+Nodes are numbered in the order of the sorted states. Edges are stored twice, by origin and by target, as compressed
+rows. The fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ...language.systems import State
 from .packing import CHUNK, Keys, Layout, Mask, Rows
 from .vectorise import Step
 
-EDGE_BYTES = 36  # at most, while edges are laid out: seven int32s and an order of int64s; then six int32s are left
+EDGE_BYTES = 36  # per edge while edges are indexed: seven int32s and an int64 for the order; afterwards six int32s
 
 Nodes = NDArray[np.int32]
 Route = list[tuple[int, int]]  # (number of the step, node it leads to)
 
 
 class Graph:
-    """Every step between the given states, which must contain all successors of theirs."""
+    """Every step between the given states, which must contain all their successors."""
 
     def __init__(
         self, layout: Layout, steps: Sequence[Step], states: Keys, tick: Callable[[int, int], None]
     ) -> None:  # fmt: skip
         self.size = len(states)
-        self.fair = [step.instance.number for step in steps if step.instance.fair and step.met]
+        self.fair = [step.instance.number for step in steps if step.instance.fair and step.activated]
         pieces: dict[int, tuple[list[Nodes], list[Nodes]]] = {s.instance.number: ([], []) for s in steps}
         edges = 0
         for start in range(0, self.size, CHUNK):
@@ -50,13 +50,13 @@ class Graph:
         self.origins: dict[int, Nodes] = {}
         self.targets: dict[int, Nodes] = {}
         for number in list(pieces):
-            origins, targets = pieces.pop(number)  # the pieces go, step by step
+            origins, targets = pieces.pop(number)  # frees the pieces step by step
             if origins:
                 self.origins[number], self.targets[number] = np.concatenate(origins), np.concatenate(targets)
         self._index()
 
     def _index(self) -> None:
-        """Lay the edges out by origin and by target."""
+        """Index the edges by origin and by target."""
         none = [np.empty(0, np.int32)]
         origins = np.concatenate([*self.origins.values(), *none])
         targets = np.concatenate([*self.targets.values(), *none])
@@ -69,7 +69,7 @@ class Graph:
         self.first_before = _offsets(targets, self.size)
 
     def out(self, node: int) -> tuple[Nodes, Nodes]:
-        """Where the steps from a node lead, and their numbers."""
+        """The nodes that the steps from a node lead to, and the numbers of the steps."""
         span = slice(self.first_after[node], self.first_after[node + 1])
         return self.after[span], self.number[span]
 
@@ -79,7 +79,7 @@ class Graph:
 
     @cached_property
     def resting(self) -> Mask:
-        """The nodes from which nothing that must happen can."""
+        """The nodes where no fair step is enabled."""
         out = np.ones(self.size, np.bool_)
         for number in self.fair:
             if number in self.origins:
@@ -87,21 +87,21 @@ class Graph:
         return out
 
     def taken(self, number: int, within: Mask) -> tuple[Nodes, Nodes] | None:
-        """The edges of a step from nodes of `within`: origins and targets; None if there are none."""
+        """The edges of a step from nodes of `within`, as origins and targets; None if the step has no such edge."""
         if number not in self.origins:
             return None
         chosen = within[self.origins[number]]
         return (self.origins[number][chosen], self.targets[number][chosen]) if chosen.any() else None
 
     def satisfied(self, number: int, region: Mask) -> Mask:
-        """The nodes of the region where a fair step is disabled, or stays in the region."""
+        """The nodes of the region where a fair step is disabled or stays in the region."""
         out = region.copy()
         if number in self.origins:
             out[self.origins[number][~region[self.targets[number]]]] = False
         return out
 
     def reaching(self, goal: Mask, within: Mask) -> Mask:
-        """The nodes of `within` with a path in it to a node of `goal` (a part of `within`)."""
+        """The nodes of `within` with a path in it to a node of `goal` (a subset of `within`)."""
         seen = goal.copy()
         unseen = within & ~goal
         frontier = np.flatnonzero(goal)
@@ -117,7 +117,7 @@ class Graph:
         return seen
 
     def route(self, start: int, goal: Mask, within: Mask) -> Route | None:
-        """A shortest path in `within` to a node of `goal`; empty if `start` is one."""
+        """A shortest path in `within` to a node of `goal`; empty if `start` is in `goal`."""
         if goal[start]:
             return []
         unseen = within.copy()
@@ -174,7 +174,7 @@ def _offsets(ends: Nodes, size: int) -> NDArray[np.int64]:
 
 
 def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
-    """The positions of all edges of the nodes, and how many each has."""
+    """The positions of all edges of the nodes, and the number of edges of each."""
     starts = offsets[nodes]
     counts = offsets[nodes + 1] - starts
     skipped = starts - (np.cumsum(counts) - counts)
@@ -184,10 +184,10 @@ def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
 def fair_region(graph: Graph, avoid: Mask) -> Mask:
     """The nodes of `avoid` from which a weakly fair run stays in it for ever.
 
-    A run may rest where no fair step is enabled. As in the reference engine, a run is fair if it visits or can take
-    each fair step again and again within the region.
+    A run may stop where no fair step is enabled. As in the reference engine, a run is fair if, within the region, each
+    fair step is disabled or taken again and again.
     """
-    # A run that can reach a place of rest is fair, for no fair step is enabled there: acyclic graphs need no more.
+    # A run that can reach a resting node is fair, since no fair step is enabled there. Acyclic graphs need no more.
     to_rest = graph.reaching(avoid & graph.resting, avoid)
     region = _endless(graph, avoid & ~to_rest)
     steps = [step for step in (graph.taken(number, region) for number in graph.fair) if step is not None]
@@ -203,7 +203,7 @@ def fair_region(graph: Graph, avoid: Mask) -> Mask:
 
 
 def _endless(graph: Graph, region: Mask) -> Mask:
-    """Drop, again and again, the nodes with no way on in the region."""
+    """Drop nodes without a successor in the region, until all remaining nodes have one."""
     region = region.copy()
     nodes = np.flatnonzero(region)
     edges, counts = _spans(graph.first_after, nodes)
@@ -220,9 +220,9 @@ def _endless(graph: Graph, region: Mask) -> Mask:
 
 
 def fair_run(graph: Graph, region: Mask, start: int) -> tuple[Route, int]:
-    """A run in the region from `start`, and after how many of its steps it begins to repeat for ever.
+    """A run in the region from `start`, and the number of steps after which it repeats for ever.
 
-    In the loop every fair step is taken, or disabled, at least once; a loop of no steps is a rest.
+    In the loop every fair step is taken or disabled at least once. A loop of no steps means that the run stops.
     """
     to_rest = graph.route(start, region & graph.resting, region)
     if to_rest is not None:
@@ -240,7 +240,7 @@ def fair_run(graph: Graph, region: Mask, start: int) -> tuple[Route, int]:
 
 
 def _round(graph: Graph, region: Mask, here: int, run: Route) -> int:
-    """Extend the run until each fair step has been disabled or taken once; returns where it ends."""
+    """Extend the run until each fair step has been disabled or taken once; returns its last node."""
     pending = set(graph.fair) & _enabled(graph, here)
     while pending:
         number = min(pending)

@@ -1,4 +1,4 @@
-"""The levels of a search: each stays in the memory where it was found, or in a storage, until it is asked for."""
+"""The levels of a search: each stays in the memory where it was found, or in a storage, until it is read."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class Levels(Sequence[Level]):
         self._held = [*held]
 
     def append(self, layout: Layout, level: Level) -> None:
-        """Add a level, in the layout's kind of array; earlier ones leave a memory that is crowded."""
+        """Add a level, in the layout's kind of array; if that memory is crowded, move all levels out of it."""
         self._held.append((layout, level))
         if layout.crowded:
             self.fetch()
 
     def fetch(self) -> None:
-        """Bring every level here."""
+        """Move every level to arrays of NumPy."""
         for number in range(len(self._held)):
             self[number]
 
     @property
     def sizes(self) -> list[int]:
-        """How many states each level has."""
+        """The number of states of each level."""
         return [len(level) for _, level in self._held]
 
     def __len__(self) -> int:
         return len(self._held)
 
     def __setitem__(self, number: int, level: Level) -> None:
-        """Hold a level in another way."""
+        """Replace a level by the same states in another form."""
         self._held[number] = self._held[number][0], level
 
     @overload

@@ -1,16 +1,16 @@
-"""Where each cell of a state stands in its 64-bit words, and how packed states are ordered.
+"""The place of each cell of a state in its 64-bit words, and the order of packed states.
 
 A set of states is one sortable array of *keys*; evaluation works on its *columns*, one contiguous array per
-word. Keys are compared whole: nothing is hashed, so no state can be taken for another.
+word. Whole keys are compared and nothing is hashed, so no state can be mistaken for another.
 
 - One word: the key is the word, an int64.
-- Two words: the key is the pair seen as a complex128, which NumPy sorts lexicographically and fast. Each half is then
-  compared as a float. Floats that are positive and normal are ordered and told apart as their bits are, so every word
-  carries the bit MARK (an exponent neither zero nor all ones) and leaves those above it clear. A thread that flushes
-  subnormals to zero does no harm.
-- More words: the key is all of them, seen as a string of two characters a word. NumPy has a stable sort of
-  strings of its own, which compares characters as numbers; bytes (void) go through a function for each
-  comparison, and take 1.7 times as long. No key is ever read as text: most halves of a word are no
+- Two words: the key is the pair viewed as a complex128, which NumPy sorts lexicographically and fast. Each half is then
+  compared as a float. Positive normal floats have the order of their bits, and differ where their bits differ. So every
+  word has the bit MARK (an exponent that is neither zero nor all ones), and the bits above MARK are clear. A thread
+  that flushes subnormals to zero does no harm.
+- More words: the key is all words, viewed as a string of two characters per word. NumPy has its own stable sort of
+  strings, which compares characters as numbers; bytes (void) need a function call for each
+  comparison and take 1.7 times as long. No key is ever read as text: most halves of a word are not valid
   characters.
 """
 
@@ -31,11 +31,11 @@ from ...language.fields import Cell
 from ...language.systems import State
 from .arrays import NUMPY, Arrays, built
 
-CHUNK = 1 << 15  # states evaluated at a time: the temporaries of a step then fit a core's second-level cache
-QUICK_MIN = 1 << 12  # keys: below, the two sorts take about as long
-RUN_LENGTH = 512  # keys, on average, of which merging runs is as fast as not to look at them
-SAMPLED = 16  # of so many neighbours one pair is compared
-BLOCK = 1 << 12  # sorted keys that are looked up at a time
+CHUNK = 1 << 15  # states evaluated at once: the temporaries of a step then fit a core's second-level cache
+QUICK_MIN = 1 << 12  # keys: for fewer, both sorts take about the same time
+RUN_LENGTH = 512  # the average length of runs, in keys, at which merging them is as fast as quicksort
+SAMPLED = 16  # one of this number of neighbouring pairs is compared
+BLOCK = 1 << 12  # sorted keys that are looked up at once
 WORD_BITS = 61
 MARK = 1 << WORD_BITS
 
@@ -48,7 +48,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one cell stands: `bits` bits of word `word` from bit `shift`, holding its value minus `low`."""
+    """The place of one cell: `bits` bits of word `word` from bit `shift`. They hold its value minus `low`."""
 
     word: int
     shift: int
@@ -71,7 +71,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The bits of one member of an index: all its cells side by side, in the same order for each member."""
+    """The bits of one member of an index: all its cells next to each other, in the same order for each member."""
 
     word: int
     shift: int
@@ -79,10 +79,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Steps that were taken at once: how many, and the states after them.
+class FusedSteps:
+    """Steps that were taken at once: their number, and the states after them.
 
-    Those in `open` must be run one by one all the same: of those in `taken` only the watches are to be looked at.
+    The steps in `open` must nevertheless be run one by one. If such a step is in `taken`, only its watches matter.
     """
 
     edges: int
@@ -92,11 +92,11 @@ class Together:
 
 
 class Layout:
-    """Places of the cells: those without an index first, then member by member.
+    """Places of the cells: first the cells without an index, then the cells of each member.
 
     With `lanes` (the name of an index) the cells of each of its members stay together in one word.
-    A cell in `frozen` (position -> value) never changes, and takes no room. The methods about keys and columns are for
-    the arrays of NumPy; subclasses have them for another kind.
+    A cell in `frozen` (position -> value) never changes and takes no bits. The methods for keys and columns take
+    arrays of NumPy; subclasses override them for another kind.
 
     Raises:
         UsageError: a cell, or a lane, is wider than a word.
@@ -131,7 +131,7 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """The words in generated text."""
+        """The names of the words in generated code."""
         return [f"w{j}" for j in range(self.words)]
 
     @property
@@ -141,32 +141,32 @@ class Layout:
 
     @property
     def chunks(self) -> int:
-        """How many times `CHUNK` states are evaluated at a time."""
+        """The number of states evaluated at once, as a multiple of `CHUNK`."""
         return 1
 
     @property
     def run_max(self) -> int:
-        """How many keys may be sorted at a time."""
+        """The number of keys that may be sorted at once."""
         return sys.maxsize
 
     @property
     def crowded(self) -> bool:
-        """Is so much of the memory of these arrays taken that old levels should leave it?"""
+        """Whether the memory of these arrays is so full that old levels should leave it."""
         return False
 
     def fetched(self, keys: Keys) -> Keys:
-        """Keys of this layout as those of `home`."""
+        """Keys of this layout as keys of `home`."""
         return keys
 
     def sent(self, keys: Keys) -> Keys:
-        """Keys of `home` as those of this layout."""
+        """Keys of `home` as keys of this layout."""
         return keys
 
     def function(self, name: str, lines: Sequence[str]) -> Callable[..., Any]:
-        """The function of the words that has the given body."""
+        """The function of the words with the given body."""
         return built(self.arrays, name, self.names, lines)
 
-    def together(self, columns: Columns, steps: Sequence[Any], watching: Any) -> Together | None:
+    def fused(self, columns: Columns, steps: Sequence[Any], watching: Any) -> FusedSteps | None:
         """Take steps at once; None: take them one by one."""
         return None
 
@@ -175,7 +175,7 @@ class Layout:
         return [int(mask.argmax()) if mask.any() else None for mask in masks]
 
     def _groups(self) -> dict[tuple[str, int], list[int]]:
-        """Cells per (first index, member), so that what belongs together changes together."""
+        """Cells per (first index, member): cells that change together are then in the same word."""
         groups: dict[tuple[str, int], list[int]] = {}
         for k, cell in enumerate(self.cells):
             group = (cell.slot.dims[0].name, cell.indices[0]) if cell.indices else ("", 0)
@@ -192,7 +192,7 @@ class Layout:
         return self.cells[k].sort.low, self.cells[k].sort.high
 
     def _room(self, widths: list[int], name: str) -> tuple[int, int]:
-        """Reserve bits in the first word that has them."""
+        """Reserve bits in the first word with enough free bits."""
         bits = sum(widths)
         if bits > WORD_BITS:
             raise UsageError(
@@ -207,12 +207,12 @@ class Layout:
         return len(self._used) - 1, 0
 
     def place(self, expr: Expr) -> Place:
-        """Where the cell stands that a closed tree reads."""
+        """The place of the cell that a closed tree reads."""
         name, *indices = expr.args
         return self.places[self.position[name, tuple(i.value for i in indices)]]
 
     def masked(self, facts: Mapping[Expr, Expr]) -> list[tuple[int, int, int]]:
-        """One (word, mask, pattern) per word that together say what the cells are."""
+        """One (word, mask, pattern) per word; together they hold exactly where the cells have these values."""
         masks: dict[int, tuple[int, int]] = {}
         for cell, value in facts.items():
             p = self.place(cell)
@@ -221,7 +221,7 @@ class Layout:
         return [(word, *masks[word]) for word in sorted(masks)]
 
     def pack(self, states: Iterable[State]) -> Columns:
-        # Offsets fit a word where the values themselves may not.
+        # The offsets fit a word even if the values themselves do not.
         rows = [[value - p.low for value, p in zip(state, self.places, strict=True)] for state in states]
         offsets = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.cells))
         columns = tuple(np.full(len(offsets), MARK, np.int64) for _ in range(self.words))
@@ -240,7 +240,7 @@ class Layout:
         """The columns of each part, one part after the other, as one sortable array."""
         table = np.empty((sum(len(columns[0]) for columns in parts), self.words), np.int64)
         for j in range(self.words if parts else 0):
-            np.concatenate([columns[j] for columns in parts], out=table[:, j], casting="unsafe")  # of Python ints, too
+            np.concatenate([columns[j] for columns in parts], out=table[:, j], casting="unsafe")  # also of Python ints
         keys: Keys = table.view(self.dtype)[:, 0]
         return keys
 
@@ -283,7 +283,7 @@ class Layout:
         return keys[fresh]
 
     def find(self, keys: Keys, sorted_keys: Keys) -> tuple[Rows, Mask]:
-        """For each key, its position in a sorted array that is not empty, and whether it is there at all."""
+        """For each key, its position in a sorted array that is not empty, and whether the array contains it."""
         at = np.searchsorted(sorted_keys, keys)
         at[at == len(sorted_keys)] = 0
         return at, ~self.differ(sorted_keys[at], keys)
@@ -291,7 +291,7 @@ class Layout:
     def seen(self, keys: Keys, run: Keys) -> Mask:
         """Which of the sorted keys are in a sorted array that is not empty.
 
-        Block by block, so that each search is a short one in memory that is near.
+        The search goes block by block, so each look-up is short and in nearby memory.
         """
         seen = np.empty(len(keys), np.bool_)
         starts = range(0, len(keys), BLOCK)
@@ -307,11 +307,11 @@ class Layout:
 
 
 def sort_words(keys: Keys) -> None:
-    """Sort in place, in the way that is faster.
+    """Sort in place, with the faster of two sorts.
 
-    The stable sort merges runs: 2 to 5 ns an element where they are long, as those of successors are that a step leaves
-    in their order, and 15 where they are short. Of int64s in no order NumPy's quicksort takes 5, if it has one for the
-    vector instructions of this processor, and else 50.
+    The stable sort merges runs. It takes 2 to 5 ns per element if the runs are long, such as successors that a step
+    leaves in order, and 15 ns if they are short. NumPy's quicksort of unordered int64s takes 5 ns if it uses the vector
+    instructions of this processor, and otherwise 50 ns.
     """
     if keys.dtype == np.int64 and len(keys) >= QUICK_MIN:
         descents = SAMPLED * np.count_nonzero(keys[:-1:SAMPLED] > keys[1::SAMPLED])
@@ -323,11 +323,11 @@ def sort_words(keys: Keys) -> None:
 
 @cache
 def quick_is_fast() -> bool:
-    """Has NumPy a quicksort of int64s for the vector instructions of this processor?"""
+    """Whether NumPy has a quicksort of int64s for the vector instructions of this processor."""
     core = getattr(np, "_core", None) or getattr(np, "core", None)
     features: Mapping[str, bool] = getattr(getattr(core, "_multiarray_umath", None), "__cpu_features__", {})
     since_2 = int(np.__version__.partition(".")[0]) >= 2
     return any(features.get(name, False) for name in ("AVX512_SKX", *(("AVX2", "ASIMD") if since_2 else ())))
 
 
-Layouts = Callable[[Sequence[Cell], Mapping[int, int], str], Layout]  # (cells, frozen, lanes): of one kind of array
+Layouts = Callable[[Sequence[Cell], Mapping[int, int], str], Layout]  # from cells, frozen, lanes; one kind of array

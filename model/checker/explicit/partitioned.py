@@ -1,26 +1,27 @@
-"""The explicit engine whose states are held by several ranks: its answers are those of one.
+"""The explicit engine with its states on several ranks. Its answers are the same as in one process.
 
 *Theory of operation.* Each rank expands the states of a level that it owns, in rounds. In a round it expands chunks
-until it has `BATCH` successors, sorts them and drops repetitions, and sends each to its owner, which keeps what is new.
-The level is over for all ranks when no rank has more to expand; the search, when no rank has a new state. At the end of
-a level the ranks tell each other how many states are new, which watches were found, and which steps were met. So all
-ranks know the same, and of several finds of a watch all take the same one.
+until it has `BATCH` successors, sorts them, drops repetitions and sends each to its owner, which keeps new states.
+The level is over for all ranks when no rank has more to expand; the search is over when no rank has a new state. At the
+end of a level each rank sends all others its number of new states, its finds of watches, and its activated steps. So
+all ranks have the same information, and all take the same one of several finds of a watch.
 
-The ranks decide at the beginning of a round whether to stop. One rank that has a reason (a limit, a signal, no more
-memory) stops all of them there, with its reason, and what was found stays. A rank that is gone ends the search with
+The ranks decide at the beginning of a round whether to stop. If one rank has a reason (a limit, a signal, no more
+memory), all of them stop there with that reason, and what was found stays. If a rank is lost, the search ends with
 `RankLost`: without its states no path can be found.
 
-A path is found by all ranks together (`_SharedTrails`): each makes the same guesses of a predecessor, and looks up
-those in its part of the level before. Where liveness is asked for, the states are gathered on the first rank, if they
-fit there: the graph is built, and judged, by that one alone. The reports of the others have no liveness.
+All ranks find a path together (`_SharedTrails`): each makes the same guesses of a predecessor, and looks them up in its
+part of the level before. For liveness, the states are gathered on the first rank, if they fit there: this rank alone
+builds and judges the graph. The reports of the others have no liveness.
 
-A run is the one that a search of one process finds, unless a level has more than `CHUNK` states and several steps
-violate one property there; it has the same length in any case.
+A run is the same as in a search of one process, unless a level has more than `CHUNK` states and several steps violate
+a property there. Its length is always the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -31,25 +32,27 @@ from ...errors import LimitReached, UsageError
 from ...language.expressions import Expr
 from ..engine import OnProgress, memory_ended, quiet
 from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch, WatchKey, WatchKind
-from .engine import ExplicitEngine, Whole
+from .engine import ExplicitEngine
+from .liveness import Liveness
 from .packing import CHUNK, Keys, Mask
 from .paths import Origins, Trails
 from .ranks import PartStorage, RankLost, Ranks, parted
-from .storage import Level, Run, Saved, Storage, StorageFailed, cut, fingerprint
+from .saving import Checkpoint
+from .storage import Level, Run, Saved, StorageFailed, cut, fingerprint
 from .visited import NextLevel, Visited
 from .watch_evaluation import Find, Watching
 
-BATCH = 1 << 20  # successors of a round: 8 MB for each word of a state, which are sent in some ten milliseconds
+BATCH = 1 << 20  # successors of a round: 8 MB for each word of a state, which take about ten milliseconds to send
 DECIDED = (WatchKind.ALWAYS, WatchKind.SOMETIMES, WatchKind.STEP, WatchKind.DEADLOCK)
-GATHERED = 7  # half keys of memory for each state that the first rank has gathered: as `_memory` of one process
+GATHERED = 7  # memory for each state that is gathered on the first rank, in half keys; the same as `Visited.bytes`
 
 Result = TypeVar("Result")
 
 
 class PartitionedEngine(ExplicitEngine):
-    """Explores a kernel together with the other ranks, each of which calls the same methods with the same arguments.
+    """Explores a kernel together with the other ranks: each calls the same methods with the same arguments.
 
-    `distinct` and `edges` are those of all ranks, `levels` has the states of this one.
+    `distinct` and `edges` are totals over all ranks; `levels` has the states of this rank.
 
     Raises:
         UsageError: symmetry where it would not be sound, or a cell too wide for a word.
@@ -63,23 +66,23 @@ class PartitionedEngine(ExplicitEngine):
         self._ranks = ranks
         self._parts = storage
         self._full = ""  # why this rank takes no more states
-        self._met: set[int] = set()  # steps of which all ranks know that they were met
-        self._agreed: set[WatchKey] = set()  # watches of which all ranks know that they were found
+        self._met: set[int] = set()  # steps that are activated on all ranks
+        self._agreed: set[WatchKey] = set()  # watches whose find all ranks have
         self._asked: list[WatchKey] = []
         self._gathered = False
         self._committed = False
         self._due = False
-        self._distinct = 0  # of all ranks, as the next
+        self._distinct = 0  # a total over all ranks, like the next
         self._peaks = 0
-        self._level_edges = 0  # of this rank
-        self._place = 0  # of the program: how many notes were told
+        self._level_edges = 0  # on this rank
+        self._place = 0  # the place in the program: the number of notes sent
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
-        """As of one process.
+        """Like `explore` of one process.
 
         Raises:
             UsageError: another rank has another system, or other limits; or the storage has another search.
-            RankLost: a rank is gone; the text says what was found until then, by the names of the properties.
+            RankLost: a rank is lost; the text names the properties with finds until then.
         """
         self._asked = list(dict.fromkeys(watch.key for watch in watches))
         try:
@@ -103,7 +106,7 @@ class PartitionedEngine(ExplicitEngine):
 
     def _so_far(self) -> str:
         names = sorted({str(key.subject) for key in self._agreed if key.kind in DECIDED})
-        found = f"found until then, their runs lost: {', '.join(names)}" if names else "nothing was found until then"
+        found = f"found until then, without their runs: {', '.join(names)}" if names else "nothing was found until then"
         return f"{self._distinct:,} states were seen to depth {max(0, len(self.levels) - 1)}, and {found}"
 
     def _search(self, watches: Sequence[Watch], finds: dict[WatchKey, Find], saved: Saved | None) -> None:
@@ -111,32 +114,32 @@ class PartitionedEngine(ExplicitEngine):
         if saved is None:
             self._add_shared(self._initial_batches(), watching)
         else:
-            self._resume(saved, finds)
-            self._saved = Whole()  # by this group nothing is saved yet
+            self._saver.resume(self, saved)
+            self._saver.saved = Checkpoint()  # this group has saved nothing yet
             self._distinct = sum(held for (held,) in self.told("resumed", sum(map(len, self.levels))))
-            self._resumed = self._distinct
-        while not (self.stopped or self._whole.over):
+            self._saver.resumed = self._distinct
+        while not (self.stopped or self.whole.over):
             level = self.levels[-1]
             self._save_together(finds, self._due)
             self._add_shared(self._expanded(level, watching), watching)
         self._save_together(finds, True)
 
     def _add_shared(self, batches: Iterator[Keys], watching: Watching) -> None:
-        """Take a level. This rank may have no state of it; after the last one comes one of which no rank has any."""
+        """Take a level. This rank may have no state of it; in the last level no rank has a state."""
         fresh, new = self._shared(batches, watching)
         if new:
             self.levels.append(self.layout, fresh)
-        if self.stopped:  # some states of the level are missing: it is counted, and never searched
+        if self.stopped:  # some states of the level are missing: it is counted but not searched
             self.visited.count += len(fresh)
             return
-        self._whole = Whole(len(self.levels), self.edges, len(watching.found), over=not new)
+        self.whole = Checkpoint(len(self.levels), self.edges, len(watching.found), over=not new)
         if len(fresh):
             self._guarded(self.visited.add, fresh)
 
     # ---- one level
 
     def _initial_batches(self) -> Iterator[Keys]:
-        """A part of the initial states, every so many-th chunk: together the ranks have all."""
+        """This rank's chunks of the initial states: the ranks take the chunks in turn, so together they have all."""
         states = self.kernel.initial_states()
         for number in count():
             batch = list(islice(states, CHUNK))
@@ -156,7 +159,7 @@ class PartitionedEngine(ExplicitEngine):
             yield expansion.after
 
     def _shared(self, batches: Iterator[Keys], watching: Watching) -> tuple[Level, int]:
-        """The new states that this rank owns, of the batches of all ranks, and how many all ranks have."""
+        """The new states of all batches that this rank owns, and the number of new states on all ranks."""
         self._level_edges = 0
         room = max(0, self.limits.states - self._distinct) // self._ranks.count
         following = NextLevel(self.layout, self.visited, room, self._workers)
@@ -166,7 +169,7 @@ class PartitionedEngine(ExplicitEngine):
         return fresh, self._settle_level(len(fresh), watching)
 
     def _exchange(self, batches: Iterator[Keys], following: NextLevel) -> None:
-        """Send every state to its owner, in rounds, until no rank has more, or all stop."""
+        """Send every state to its owner, in rounds, until no rank has more or all stop."""
         more = True
         while more:
             pending, mine = self._guarded(lambda: self._batch(batches)) or (np.empty(0, self.layout.dtype), False)
@@ -178,7 +181,7 @@ class PartitionedEngine(ExplicitEngine):
                     self._guarded(following.add, piece)
 
     def _batch(self, batches: Iterator[Keys]) -> tuple[Keys, bool]:
-        """Successors of this round, sorted, and whether there are more."""
+        """The successors of this round, sorted, and whether more follow."""
         pending: list[Keys] = []
         waiting, more = 0, True
         while more and waiting < BATCH:
@@ -192,7 +195,7 @@ class PartitionedEngine(ExplicitEngine):
         return pending[0] if pending else np.empty(0, self.layout.dtype), more
 
     def _guarded(self, do: Callable[..., Result], *args: Any) -> Result | None:
-        """The result, or None once this rank has no more room: the others go on until they hear of it."""
+        """The result, or None if this rank has no more room: the others continue until it reports that."""
         if self._full:
             return None
         try:
@@ -204,25 +207,25 @@ class PartitionedEngine(ExplicitEngine):
         return None
 
     def _agree(self, more: bool, waiting: int, following: NextLevel) -> bool:
-        """Tell the others how far this rank is; whether any has more, and in `stopped` why all stop."""
+        """Exchange the progress of all ranks; returns whether any has more, and sets `stopped` if all stop."""
         memory = self._memory(following.bytes + 3 * waiting * self.layout.state_bytes)
         reason = self._full or self._ranks.stop_reason() or self._clock.stop_reason(0, memory)
         notes = self.told("round", more, reason, self.visited.count + following.count)
         distinct = sum(count for _, _, count in notes)
         self.stopped = _first_reason(why for _, why, _ in notes) or self._too_many(distinct)
-        self._progress("exploring", distinct)
+        self._clock.show("exploring", distinct, len(self.levels))
         return any(others for others, _, _ in notes)
 
     def _settle_level(self, new: int, watching: Watching) -> int:
-        """At the end of a level: all ranks know what each has found; returns how many states are new."""
+        """Exchange the results of a level among all ranks; returns the total number of new states."""
         mine = [key for key in watching.found if key not in self._agreed]
         numbers = {key: number for number, key in enumerate(self._asked)} if mine else {}
         finds = [[numbers[key], *_as_row(watching.found.pop(key))] for key in mine]
-        met = [number for number, step in enumerate(self.steps) if step.met and number not in self._met]
-        due = self._parts is not None and self._time_to_save(self._parts)
+        met = [number for number, step in enumerate(self.steps) if step.activated and number not in self._met]
+        due = self._saver.due(self)
         notes = self.told("level", self._full, due, new, self._level_edges, self._peak_bytes, finds, met)
         for number in sorted({number for *_, numbers in notes for number in numbers}):
-            self.steps[number].meet()
+            self.steps[number].activate()
             self._met.add(number)
         rows = [row for *_, found, _ in notes for row in found]
         for number, step, *words in self._first(rows):
@@ -237,11 +240,11 @@ class PartitionedEngine(ExplicitEngine):
         return fresh
 
     def _too_many(self, distinct: int) -> str:
-        """The reason to stop at so many states, or empty: the same on all ranks, which seconds would not be."""
+        """The reason to stop at `distinct` states, or "": it is the same on all ranks, unlike the elapsed time."""
         return self._clock.stop_reason(distinct, 0) if distinct > self.limits.states else ""
 
     def _first(self, rows: list[list[int]]) -> list[list[int]]:
-        """Of the finds of each watch the one with the first step, and of these that of the first state."""
+        """For each watch the find with the first step, and among these the find in the first state."""
         order = self.order([row[2:] for row in rows])
         best: dict[int, tuple[int, int]] = {}
         for at, (number, step, *_) in enumerate(rows):
@@ -249,7 +252,7 @@ class PartitionedEngine(ExplicitEngine):
         return [rows[at] for _, (_, at) in sorted(best.items())]
 
     def order(self, words: Sequence[Sequence[int]]) -> list[int]:
-        """The place of each state among these, as keys are sorted."""
+        """The position of each state in the sorted order of keys."""
         if not words:
             return []
         keys = self.layout.keys(tuple(np.array(column, np.int64) for column in zip(*words, strict=True)))
@@ -259,7 +262,7 @@ class PartitionedEngine(ExplicitEngine):
         return out
 
     def told(self, at: str, *note: Any) -> list[list[Any]]:
-        """The notes of all ranks, which must be at the same place of the program."""
+        """Exchange notes with all ranks, which must be at the same place in the program."""
         self._place += 1
         mine = [f"{at} {len(self.levels)}", self._place, *note]
         notes = self._ranks.told(mine)
@@ -272,17 +275,18 @@ class PartitionedEngine(ExplicitEngine):
 
     # ---- the checkpoint
 
-    def _begun(self, storage: Storage, watches: Sequence[Watch]) -> Saved | None:
-        """The search that all ranks have saved, as far as all of them have; None if there is none.
+    def _open_storage(self, watches: Sequence[Watch]) -> Saved | None:
+        """The saved search, up to the last level that all ranks have saved; None if nothing is saved.
 
         Raises:
-            UsageError: on every rank, if one cannot go on from its part.
+            UsageError: on every rank, if one cannot resume its part.
         """
-        assert self._parts is not None
+        if self._parts is None:
+            return None
         mine: list[Saved] = []
         own, problem = None, ""
         try:
-            own = ExplicitEngine._begun(self, storage, watches)
+            own = self._saver.open_storage(self, watches)
             mine = [own] if own is not None else [*self._parts.earlier]
         except (UsageError, StorageFailed) as error:
             problem = str(error)
@@ -305,16 +309,16 @@ class PartitionedEngine(ExplicitEngine):
         return Saved(kept, merged, edges, finds, met, over)
 
     def _outline(self, saved: Saved) -> list[Any]:
-        """All of it but the states: where the ranks were interrupted while they saved, some have a level less."""
+        """A saved search without its states: if the ranks were interrupted while saving, some have one level less."""
         numbers = {key: number for number, key in enumerate(self._asked)}
         finds = [[numbers[key], find.level, *_as_row(find)] for key, find in saved.finds.items() if key in numbers]
         return [len(saved.levels), saved.over, saved.edges, list(saved.met), finds]
 
     def _shared_out(self, parts: Sequence[Saved], levels: int) -> list[Run]:
-        """The levels of a group of another size, as far as this rank owns their states now.
+        """The states that this rank owns now, in the levels that a group of another size has saved.
 
         Raises:
-            LimitReached: the search is to stop; the checkpoint is as it was.
+            LimitReached: the search must stop; the checkpoint is unchanged.
         """
         assert self._parts is not None
         out = []
@@ -326,7 +330,7 @@ class PartitionedEngine(ExplicitEngine):
             run = level if level is None or isinstance(level, Run) else self._guarded(self._kept, level)
             problem = self.stopped or _first_reason(why for (why,) in self.told("shared out", self._full))
             if problem or run is None:
-                raise LimitReached(f"{problem} while the checkpoint was shared out, which is as it was")
+                raise LimitReached(f"{problem} while the checkpoint was shared out; the checkpoint is unchanged")
             out.append(run)
         return out
 
@@ -336,10 +340,10 @@ class PartitionedEngine(ExplicitEngine):
         return run
 
     def _save_together(self, finds: Mapping[WatchKey, Find], due: bool) -> None:
-        """Save the last whole level on all ranks; the first time, let go of an earlier checkpoint then."""
-        if self._parts is None or not due or not self._whole.levels:
+        """Save the last whole level on all ranks; the first time, replace an earlier checkpoint."""
+        if self._parts is None or not due or not self.whole.levels:
             return
-        self._guarded(self._save, self._parts, finds)
+        self._guarded(self._saver.save, self, finds)
         problem = _first_reason(why for (why,) in self.told("saved", self._full))
         if not problem and not self._committed:
             if self._ranks.rank == 0:
@@ -352,24 +356,27 @@ class PartitionedEngine(ExplicitEngine):
 
     # ---- paths and liveness
 
-    @cached_property
     def _trails(self) -> Trails:
-        return super()._trails if self._gathered else _SharedTrails(self)
+        return super()._trails() if self._gathered else _SharedTrails(self)
+
+    @cached_property
+    def _liveness(self) -> Liveness:
+        return replace(super()._liveness, stop_reason=self._ranks.stop_reason)
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """As of one process, on the first rank; None on the others, which have no more to do.
+        """Like `lasso` of one process, on the first rank; None on the others, which have no more to do.
 
         Raises:
             UsageError: the exploration is not complete, or was reduced by symmetry.
             LimitReached: the states of all ranks, or the graph, do not fit the first rank's limits.
-            RankLost: a rank is gone.
+            RankLost: a rank is lost.
         """
-        if not (self._gathered or self.stopped or self.symmetry is not None):
+        if self.complete and self.symmetry is None and not self._gathered:
             self._gather()
         return super().lasso(premise, goal, binding) if self._ranks.rank == 0 else None
 
     def _gather(self) -> None:
-        """Bring the states of all ranks to the first, once.
+        """Send the states of all ranks to the first, once.
 
         Raises:
             LimitReached: they do not fit its memory.
@@ -389,21 +396,13 @@ class PartitionedEngine(ExplicitEngine):
                 self.levels[number] = whole = self.layout.sort_unique(np.concatenate(pieces))
                 visited.add(whole)
         self.visited, self._gathered = visited, True
-        self.__dict__.pop("_trails", None)  # of the levels as they are now
-
-    def _tick(self, nodes: int, edge_bytes: int) -> None:
-        super()._tick(nodes, edge_bytes)
-        reason = self._ranks.stop_reason()
-        if reason:
-            raise LimitReached(f"building the graph for liveness {reason}")
 
 
 class _SharedTrails(Trails):
-    """Walks back through levels of which each rank has a part. All ranks make the same guesses."""
+    """Walks back through levels that are split among the ranks. All ranks make the same guesses."""
 
     def __init__(self, engine: PartitionedEngine) -> None:
-        canonical = None if engine.symmetry is None else engine.symmetry.canonical
-        super().__init__(engine.layout, engine.steps, engine.levels, canonical)
+        super().__init__(engine.kernel, engine.layout, engine.steps, engine.levels, engine.symmetry)
         self._engine = engine
 
     def _within(self, keys: Keys, level: Level) -> Mask:
@@ -435,5 +434,5 @@ def _find_of(level: int, row: Sequence[int]) -> Find:
 
 
 def _first_reason(reasons: Iterable[str]) -> str:
-    """The first rank that has a reason, and the reason; empty if none has."""
+    """The reason of the first rank that has one, with the rank; empty if no rank has a reason."""
     return next((f"{why} (rank {rank})" for rank, why in enumerate(reasons) if why), "")

@@ -1,39 +1,72 @@
 """Shortest paths without parent pointers: from a state back through the levels of the search.
 
 A predecessor of `y` under a step agrees with `y` on every cell that the step does not write, and with the
-guard on the cells that it fixes. Few cells are left to guess, so candidates are made, stepped and looked up in the
-level before, instead of expanding that level again. All wanted states go back together.
+guard on the cells that it fixes. Few cells are left to guess. So instead of expanding the level before again, the
+candidates are generated, stepped and looked up in it. All wanted states are traced back together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..interpret import Interpreter
+from ..kernel import Kernel, Path, WatchKey
 from .packing import CHUNK, Columns, Keys, Layout, Mask
 from .storage import Level, are_in
 from .vectorise import Step
 
-CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
+if TYPE_CHECKING:
+    from .symmetry import Symmetry
+    from .watch_evaluation import Find
+
+CANDIDATES_MAX = 1 << 17  # with more guesses, the level before is expanded after all
 
 Words = tuple[int, ...]
-Origins = dict[Words, tuple[Words, int]]  # state -> one of the level before, and the number of the step from there
-Trail = tuple[list[Words], list[int]]  # states from an initial one; the number of the step between each two
+Origins = dict[Words, tuple[Words, int]]  # state -> a state of the level before, and the number of the step from it
+Trail = tuple[list[Words], list[int]]  # states from an initial one, and the number of the step between each two
 
 
 class Trails:
     """Walks back through `levels` (sorted keys, by distance from the initial states)."""
 
     def __init__(
-        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Level],
-        canonical: Callable[[Columns], Columns] | None = None,
+        self, kernel: Kernel, layout: Layout, steps: Sequence[Step], levels: Sequence[Level],
+        symmetry: Symmetry | None = None,
     ) -> None:  # fmt: skip
+        self.kernel = kernel
         self._layout = layout
-        self._steps = [step for step in steps if step.met]
+        self._steps = [step for step in steps if step.activated]
         self._levels = levels
-        self._canonical = canonical
+        self._symmetry = symmetry
+        self._canonical = None if symmetry is None else symmetry.canonical
+
+    def paths(self, found: dict[WatchKey, Find]) -> dict[WatchKey, Path]:
+        """A shortest path for every find; if the find has a step, the path ends with it."""
+        trails = self.trails((find.level, find.words) for find in found.values())
+        interpreter = Interpreter(self.kernel.system)
+        paths = {end: self._concrete(trail) for end, trail in trails.items()}
+        out = {}
+        for key, find in found.items():
+            path = paths[find.level, find.words]
+            if find.step is not None:
+                after = interpreter.apply(self.kernel.instances[find.step], path.states[-1])
+                path = Path((*path.states, after), (*path.steps, find.step))
+            out[key] = path
+        return out
+
+    def path(self, level: int, words: Words) -> Path:
+        """A shortest path to one state."""
+        return self._concrete(self.trails([(level, words)])[level, words])
+
+    def _concrete(self, trail: Trail) -> Path:
+        if self._symmetry is not None:
+            return self._symmetry.concrete(trail)
+        states, numbers = trail
+        return Path(tuple(map(self._layout.unpack, states)), tuple(numbers))
 
     def trails(self, ends: Iterable[tuple[int, Words]]) -> dict[tuple[int, Words], Trail]:
         """For each (level, state) a shortest path to it."""
@@ -48,7 +81,7 @@ class Trails:
         return {end: _follow(origin, *end) for end in wanted}
 
     def _predecessors(self, wanted: Sequence[Words], level: Level) -> Origins:
-        """For each state, one of the level before and the number of the step that leads from there."""
+        """For each state, a state of the level before and the number of the step that leads from it."""
         found: Origins = {}
         open_ = list(wanted)
         for step in self._steps:
@@ -74,15 +107,15 @@ class Trails:
         return self._first(found)
 
     def _first(self, found: Origins) -> Origins:
-        """The first origin of each state in the whole level, of those in the part that is here: all of it."""
+        """The first origin of each state in the whole level, from the origins in this process, which has all of it."""
         return found
 
     def _within(self, keys: Keys, level: Level) -> Mask:
-        """Which of the keys the level has."""
+        """Which of the keys are in the level."""
         return are_in(self._layout, keys, level)
 
     def _guesses(self, step: Step, targets: Columns) -> Columns | None:
-        """Every state that could step to a target, as far as cells written and fixed tell."""
+        """Every state that could step to a target, judged by the cells that the step writes or its guard fixes."""
         layout = self._layout
         fixed = {layout.place(read): value.value for read, value in step.facts.items()}
         written = [layout.places[k] for k in step.effects]
@@ -92,7 +125,7 @@ class Trails:
                 same = (targets[p.word] & p.mask) == p.pattern(value.value)
                 targets = tuple(c[same] for c in targets)
         if not len(targets[0]):
-            return targets  # the step writes another value: however wide the other fields, nothing is guessed
+            return targets  # the step writes another value: nothing is guessed, however wide the other fields are
         free = [p for p in written if p not in fixed]
         if len(targets[0]) * prod(1 + p.high - p.low for p in free) > CANDIDATES_MAX:
             return None
@@ -110,7 +143,7 @@ class Trails:
     def _match(
         self, step: Step, columns: Columns, targets: Columns, level: Level | None
     ) -> Origins:  # fmt: skip
-        """Which of the given states (only those in `level`, if given) step to which target."""
+        """The given states (only states in `level`, if given) that step to a target, with the target."""
         taken = step.run(columns) if len(columns[0]) else None
         if taken is None:
             return {}

@@ -1,12 +1,12 @@
-"""The interface of a storage: it holds the states that have no room in memory, and a search that is to go on later.
+"""The interface of a storage, which holds the states that do not fit in memory, and a search to resume later.
 
 *Theory of operation.* A search with a storage holds each level as a `Run` in it: sorted keys in blocks that are read
-when they are needed, so that memory has a few blocks of each. `union` merges runs block by block, and `Run.has` looks
-sorted keys up in the blocks that can have them: a run is read from beginning to end, at most once for each level.
+when they are needed, so only a few blocks of each run are in memory. `union` merges runs block by block, and `Run.has`
+looks sorted keys up in the blocks that can contain them: a run is read in one direction, at most once per level.
 
-At the end of a level, where the storage says that it is time, the search saves its levels and what it has found
-(`Saved`). A search whose storage has a saved one with the same `fingerprint` resumes that: the states of another
-system, or of another layout, would be misread.
+At the end of a level, if the storage is `due`, the search saves its levels and its results (`Saved`). A search resumes
+a saved search in its storage only if both have the same `fingerprint`: the states of another system, or of another
+layout, would be misread.
 
 `trystate/search/spill.py` has the storage that keeps runs in files. This module does no I/O.
 """
@@ -28,18 +28,18 @@ from ..kernel import Kernel, Watch, WatchKey, WatchKind
 from .packing import Keys, Layout, Mask
 from .watch_evaluation import Find
 
-BLOCK = 1 << 16  # keys: what a merge holds of each run, and reads at a time
+BLOCK = 1 << 16  # the keys that a merge reads at once, and holds from each run
 
 
 class StorageFailed(LimitReached):
-    """States cannot be kept, or are not as they were kept: the search stops, and its last checkpoint stays."""
+    """States cannot be stored, or were read back damaged: the search stops, and its last checkpoint stays."""
 
 
 class Run:
-    """Sorted keys without repetitions, outside of memory: block k begins with `firsts[k]`, and ends before `ends[k]`.
+    """Sorted keys without repetitions, outside of memory: block k begins with `firsts[k]` and ends before `ends[k]`.
 
     Raises:
-        StorageFailed: a block cannot be read; so does each method that reads one.
+        StorageFailed: a block cannot be read; each method that reads a block may raise it.
     """
 
     def __init__(self, layout: Layout, firsts: Keys, ends: NDArray[np.int64], block: Callable[[int], Keys]) -> None:
@@ -77,7 +77,7 @@ class Run:
         return found
 
     def _block(self, number: int) -> Keys:
-        """A block of which the next slice has more."""
+        """A block; the last one is kept, since the next slice may need more of it."""
         last = self._last
         if last is None or last[0] != number:
             last = self._last = number, self._read(number)
@@ -103,7 +103,7 @@ def cut(keys: Keys) -> Iterator[Keys]:
 
 
 def union(layout: Layout, runs: Iterable[Level]) -> Iterator[Keys]:
-    """The keys of all runs, sorted and without repetitions, in blocks; in memory are a few blocks of each run."""
+    """The keys of all runs, sorted and without repetitions, in blocks; a few blocks of each run are in memory."""
     held: list[Keys] = []
     for keys in _merged(layout, runs):
         held.append(keys)
@@ -120,7 +120,7 @@ def _merged(layout: Layout, runs: Iterable[Level]) -> Iterator[Keys]:
     readers = [run.blocks() if isinstance(run, Run) else cut(run) for run in runs]
     heads = [(head, reader) for reader in readers if (head := next(reader, None)) is not None]
     while heads:
-        # All keys up to the least of the last keys are here: no reader has another.
+        # All keys up to the smallest last key of the heads are here: no reader has another.
         bound = np.sort(np.concatenate([head[-1:] for head, _ in heads]), kind="stable")[:1]
         taken, left = [], []
         for head, reader in heads:
@@ -135,10 +135,10 @@ def _merged(layout: Layout, runs: Iterable[Level]) -> Iterator[Keys]:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A search at the end of a level: all levels, and what was found in all of them but the last.
+    """A search at the end of a level: all levels, and the results of all of them except the last.
 
-    The states of the first levels, as many as `merged` has, are there as well: in few runs, for look-ups. If the search
-    is `over`, the last level was searched too, and has no new successors.
+    `merged` has the states of the first levels again, in few runs, for look-ups. If the search is `over`, the last
+    level was searched too and has no new successors.
     """
 
     levels: Sequence[Run]
@@ -153,7 +153,7 @@ class Storage(ABC):
     """A place for runs, and for one `Saved`. The search calls `begin` once, first.
 
     Args:
-        memory_bytes: for the states that a search holds in memory, all together.
+        memory_bytes: the limit for all states that a search holds in memory.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -164,7 +164,7 @@ class Storage(ABC):
         """Return the last `Saved`, if there is one.
 
         Raises:
-            UsageError: that is of another search, or damaged.
+            UsageError: it belongs to another search, or is damaged.
             StorageFailed: it cannot be read.
         """
 
@@ -175,7 +175,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, runs: Iterable[Iterable[Keys]]) -> list[Run]:
-        """Keep runs, each given in blocks of at most `BLOCK` keys, none of them empty.
+        """Store runs, each given in nonempty blocks of at most `BLOCK` keys.
 
         Raises:
             StorageFailed: there is no room.
@@ -183,7 +183,7 @@ class Storage(ABC):
 
     @abstractmethod
     def save(self, saved: Saved) -> None:
-        """Put it in the place of the last one, whole or not at all. Runs that it lacks go once nothing uses them.
+        """Replace the last `Saved` atomically. Runs that it does not contain are deleted once nothing uses them.
 
         Raises:
             StorageFailed: there is no room.
@@ -194,7 +194,7 @@ class Storage(ABC):
 
 
 def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterable[Watch]) -> dict[str, str]:
-    """The states that a search meets, how they are packed, and the questions: part by part, alike in each process."""
+    """Texts that identify the states of a search, their layout and the questions; they are equal in each process."""
     system, trees = kernel.system, _Trees()
     slots = [(s.name, trees.sort(s.sort), [*map(trees.sort, s.dims)], s.initial) for s in system.slots.values()]
     steps = [
@@ -204,7 +204,9 @@ def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterabl
             [(type(a.source).__name__, a.source.name, a.dest.name, a.of) for a in t.arcs],
         ) for t in system.transitions
     ]  # fmt: skip
-    asked = sorted({(key.kind.value, *map(str, key[1:])) for key in _keys_of(watches)})
+    # without the subject of a range: it is a line of source
+    keys = (w.key._replace(subject="") if w.key.kind is WatchKind.RANGE else w.key for w in watches)
+    asked = sorted({(key.kind.value, *map(str, key[1:])) for key in keys})
     machines = [(name, trees.text(machine.control)) for name, machine in system.machines.items()]
     properties = [
         (p.name, p.form.name, [*map(trees.text, p.exprs)],
@@ -220,18 +222,12 @@ def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterabl
     }
 
 
-def _keys_of(watches: Iterable[Watch]) -> Iterator[WatchKey]:
-    """Of a range, whose subject is a line of source, only that it is asked."""
-    for key in (watch.key for watch in watches):
-        yield key._replace(subject="") if key.kind is WatchKind.RANGE else key
-
-
 def _digest(value: object) -> str:
     return blake2b(repr(value).encode(), digest_size=8).hexdigest()
 
 
 class _Trees:
-    """Trees as texts that are the same in each process; equal parts are told once."""
+    """Trees as texts that are the same in each process; the text of equal parts is computed once."""
 
     def __init__(self) -> None:
         self._known: dict[Expr, str] = {}
@@ -247,7 +243,7 @@ class _Trees:
 
     def _arguments(self, expr: Expr) -> list[str]:
         if expr.op == "var":
-            number = expr.number if expr.role is Role.PLACEHOLDER else 0  # of others it counts this process's variables
+            number = expr.number if expr.role is Role.PLACEHOLDER else 0  # others are numbered per process
             return [expr.name, str(expr.role), str(number)]
         args = [self.text(x) if isinstance(x, Expr) else repr(x) for x in expr.args]
-        return sorted(args) if expr.op in ("eq", "and", "add") else args  # in the order in which they were made
+        return sorted(args) if expr.op in ("eq", "and", "add") else args  # these are in order of creation

@@ -1,7 +1,8 @@
-"""Reduction by symmetry: states that differ only by which member is which are explored once.
+"""Reduction by symmetry: states that differ only in the numbering of the members are explored once.
 
-Sound only where no tree can tell one member from another by its number. The cells of each member form a lane
-of bits; sorting the lanes gives one state per orbit, exactly.
+The reduction is sound only if no tree can distinguish members by their numbers. The cells of each member form a lane of
+bits. An orbit is the set of states that differ only in this numbering: sorting the lanes gives exactly one state per
+orbit.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ...errors import UsageError
-from ...language.expressions import Expr
+from ...language.expressions import Expr, parts
 from ...language.sorts import Sort
 from ...language.systems import State, System
 from ..interpret import Interpreter
@@ -19,13 +20,18 @@ from .packing import Columns, Layout, Layouts
 from .paths import Trail
 
 REMEDY = "explore without symmetry"
+# The operators that `_tells_apart` judges. Any other is refused: if it orders members, merging states is unsound.
+JUDGED = {
+    "const", "read", "var", "eq", "lt", "not", "and", "ite", "add", "sub", "int", "ord", "any", "count", "bound",
+    "named",
+}  # fmt: skip
 
 
 def interchangeable(system: System) -> Sort:
     """The one index whose members can be exchanged.
 
     Raises:
-        UsageError: there is none, or more than one, or a tree numbers or orders its members.
+        UsageError: the system has no index or several, or a tree numbers or orders its members.
     """
     dims = {d.name: d for slot in system.slots.values() for d in slot.dims}
     if len(dims) != 1:
@@ -59,21 +65,16 @@ def _trees(system: System) -> Iterator[tuple[str, Expr]]:
 
 
 def _tells_apart(expr: Expr, sort: Sort) -> str:
-    """How a tree tells one member from another, in words; empty if it does not."""
-    seen: set[Expr] = set()
-    todo = [expr]
-    while todo:
-        here = todo.pop()
-        if here in seen:
-            continue
-        seen.add(here)
+    """How a tree distinguishes members, in words; empty if it does not."""
+    for here in parts(expr):
+        if here.op not in JUDGED:
+            return f"uses the operator {here.op}, which may order members"
         if here.op == "const" and here.sort is sort:
             return f"names {sort.name} {here.value}"
         if here.op == "ord" and here.args[0].sort is sort:
             return f"uses the number of a {sort.name} (ord)"
         if here.op == "lt" and here.args[0].sort is sort:
             return f"orders the members of {sort.name}"
-        todo += [x for x in here.args if isinstance(x, Expr)]
     return ""
 
 
@@ -99,11 +100,11 @@ class Symmetry:
     def __init__(self, kernel: Kernel, layout: Layouts = Layout) -> None:
         self._kernel = kernel
         self.sort = interchangeable(kernel.system)
-        self.layout = layout(kernel.cells, kernel.frozen, self.sort.name)
+        self.layout = layout(kernel.cells, kernel.constant_cells, self.sort.name)
         self._network = sorting_network(self.sort.size)
 
     def canonical(self, columns: Columns) -> Columns:
-        """For each state the one of its orbit whose lanes are sorted."""
+        """For each state the state of its orbit whose lanes are sorted."""
         lanes, minimum, maximum = self.layout.lanes, self.layout.arrays.minimum, self.layout.arrays.maximum
         ones = (1 << lanes[0].bits) - 1
         values = [(columns[lane.word] >> lane.shift) & ones for lane in lanes]
@@ -119,7 +120,7 @@ class Symmetry:
     def concrete(self, trail: Trail) -> Path:
         """A run of the unreduced system through the given orbits that ends in exactly the last state."""
         orbits, _ = trail
-        state = self.layout.unpack(orbits[0])  # sorting lanes leads from initial states to initial states
+        state = self.layout.unpack(orbits[0])  # an initial state with sorted lanes is an initial state too
         states, numbers = [state], []
         for orbit in orbits[1:]:
             number, state = next(
@@ -137,7 +138,7 @@ class Symmetry:
         return tuple(int(c[0]) for c in self.canonical(self.layout.pack([state])))
 
     def _ranks(self, state: State) -> list[int]:
-        """For each member its position once the lanes are sorted."""
+        """For each member its position among the sorted lanes."""
         words = [int(c[0]) for c in self.layout.pack([state])]
         lanes = self.layout.lanes
         values = [(words[lane.word] >> lane.shift) & ((1 << lane.bits) - 1) for lane in lanes]

@@ -1,13 +1,13 @@
-"""Closed trees as source of array operations: one function evaluates a tree on a whole array of packed states.
+"""Closed trees as source code of array operations: one function evaluates a tree on a whole array of packed states.
 
-In the generated text `w0`, `w1`, ... are the words of the states, one array each. A tree that is used twice becomes a
-temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word. The text is the
-same for every kind of array: the operators are those of Python, and the layout gives the few functions beside them
+In the generated code `w0`, `w1`, ... are the words of the states, one array each. A tree that is used twice becomes a
+temporary variable. A conjunction of literals (a cell equals a constant) becomes one masked comparison per word. The
+code is the same for every kind of array, because it uses only Python's operators and a few functions of the layout
 (`Layout.function`).
 
-An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is
-computed: in bytes, in int64, or, where it or an operand may leave int64, in arrays of Python ints, which are
-exact and some fifty times slower.
+An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is computed: in
+bytes or in int64. If the tree or an operand may leave int64, it is computed in arrays of Python ints, which are exact
+and about fifty times slower.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from functools import reduce
 from operator import iand
 from typing import Any
 
-from ...language.expressions import FALSE, TRUE, Expr, and_, equal, not_, substitute
-from ...language.sorts import Sort
+from ...language.expressions import FALSE, TRUE, Expr, and_, equal, fixed, literal, not_, substitute
 from ..kernel import Instance, Kernel
 from .packing import Columns, Layout, Mask, Place, Rows
 
@@ -28,37 +27,12 @@ NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyon
 _BYTE, _WORD, _BIG, _BOOL, _CONST = "byte", "word", "big", "bool", "const"
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A condition that fixes one cell: `read` equals `value`."""
-
-    read: Expr
-    value: Expr
-
-
-def literal(expr: Expr) -> Literal | None:
-    """The condition as a literal, if it is one."""
-    if expr.op == "read":
-        return Literal(expr, TRUE)
-    if expr.op == "not" and expr.args[0].op == "read":
-        return Literal(expr.args[0], FALSE)
-    if expr.op == "eq" and expr.args[0].op == "read" and expr.args[1].op == "const":
-        return Literal(expr.args[0], expr.args[1])
-    return None
-
-
-def top_literals(expr: Expr) -> dict[Expr, Expr]:
-    """The cells that a condition fixes, and their values; of two values for one cell the first."""
-    found = [literal(part) for part in (expr.args if expr.op == "and" else (expr,))]
-    return {one.read: one.value for one in reversed(found) if one is not None}
-
-
 def split_literals(expr: Expr) -> tuple[dict[Expr, Expr], Expr]:
-    """A condition as the cells that it fixes, and the rest with those put in."""
+    """A condition as the cells that it fixes, and the rest with their values substituted."""
     facts: dict[Expr, Expr] = {}
     rest = expr
     while True:
-        more = top_literals(rest)
+        more = fixed(rest)
         if not more:
             return facts, rest
         facts.update(more)
@@ -95,23 +69,23 @@ class Emitter:
             self.line(f"{w} = take({w}, rows)")
 
     def select(self, condition: str, names: Sequence[str]) -> None:
-        """Go on with the rows where the condition holds, with their words and these values of theirs."""
+        """Keep only the rows where the condition holds, with their words and the values in `names`."""
         self.line(f"keep = flatnonzero({condition})")
         self.line("if not len(keep): return None")
         self.line("if len(keep) != len(rows):")
         for name in ["rows", *self.layout.names, *names]:
             self.line(f"    {name} = take({name}, keep)")
-        self._texts.clear()  # the rows have changed: what was computed no longer fits them
+        self._texts.clear()  # the rows have changed: earlier temporaries no longer fit
         self._uses.clear()
 
     def give(self, after: Sequence[str], outside: bool) -> None:
-        """The result: rows, their words, the words after the step, and which rows stay inside."""
+        """Return the result: rows, their words, the words after the step, and which rows stay in range."""
         words = ", ".join(self.layout.names)
         inside = "~outside" if outside else "None"
         self.line(f"return rows, ({words},), ({', '.join(after)},), {inside}")
 
     def count(self, exprs: Iterable[Expr]) -> None:
-        """Tell beforehand what will be written, so that shared parts get a name."""
+        """Count the uses of trees before they are written: shared parts get a name."""
         for expr in exprs:
             self._uses[expr] = self._uses.get(expr, 0) + 1
             if self._uses[expr] == 1:
@@ -122,7 +96,7 @@ class Emitter:
         return self._text(expr)[0]
 
     def number(self, expr: Expr) -> str:
-        """A tree as text for an array of int64 (of Python ints if it is big), or a constant; bools as 0 and 1."""
+        """A tree as code for an array of int64 (of Python ints if it is big), or a constant; bools are 0 and 1."""
         text, kind = self._text(expr)
         return text if kind in (_WORD, _BIG, _CONST) else f"wide({text})"
 
@@ -175,7 +149,7 @@ class Emitter:
         return f"({self.negation}{self.condition(inner)})"
 
     def _none_of(self, expr: Expr) -> str:
-        """The negation of a conjunction: a disjunction of what is denied, if that takes no more operations."""
+        """The negation of a conjunction: a disjunction of negations, if that takes no more operations."""
         facts, others = self._parted(expr)
         changes = [-1 if self._is_once(x, "not") else 0 if self._is_once(x, "eq", "lt") else 1 for x in others]
         if sum(changes) > 1:
@@ -188,7 +162,7 @@ class Emitter:
 
     def _compare(self, expr: Expr, sign: str) -> str:
         a, b = expr.args
-        # Shifting the constant instead of the cell saves an operation: bits of one cell keep its order.
+        # Shifting the constant instead of the cell saves an operation: the bits of a cell are in the cell's order.
         if a.op == "read" and b.op == "const":
             p = self.layout.place(a)
             return f"((w{p.word} & {p.mask}) {sign} {p.pattern(b.value)})"
@@ -207,14 +181,14 @@ class Emitter:
         others = []
         for part in expr.args:
             found = literal(part)
-            if found is None or found.read in facts:
+            if found is None or found[0] in facts:
                 others.append(part)
             else:
-                facts[found.read] = found.value
+                facts[found[0]] = found[1]
         return facts, others
 
     def masked(self, facts: dict[Expr, Expr], sign: str = "==") -> list[str]:
-        """Conditions that together say what the cells are; with `!=`, of which one holds if they are not that."""
+        """Conditions that all hold where the cells have these values; with `!=`, one of them holds elsewhere."""
         return [f"((w{word} & {mask}) {sign} {pattern})" for word, mask, pattern in self.layout.masked(facts)]
 
     def _ite(self, expr: Expr) -> tuple[str, str]:
@@ -236,7 +210,7 @@ class Emitter:
 
     def _arithmetic(self, expr: Expr, sign: str) -> tuple[str, str]:
         texts = [self._text(x) for x in expr.args]
-        small = all(_fits_byte(x.sort) for x in (expr, *expr.args))
+        small = all(x.sort.low >= -128 and x.sort.high <= 127 for x in (expr, *expr.args))
         if small and all(kind in (_BYTE, _CONST) for _, kind in texts):
             return f"({texts[0][0]} {sign} {texts[1][0]})", _BYTE
         a, b = (self.number(x) for x in expr.args)
@@ -245,23 +219,19 @@ class Emitter:
         return f"({a} {sign} {b})", _WORD
 
 
-def _fits_byte(sort: Sort) -> bool:
-    return sort.low >= -128 and sort.high <= 127
-
-
 def fits_int64(low: int, high: int) -> bool:
     return low >= -(1 << 63) and high < 1 << 63
 
 
 def is_big(expr: Expr) -> bool:
-    """Can a value of the tree lie outside of int64?"""
+    """Whether a value of the tree may not fit an int64."""
     if expr.op == "const":
         return not fits_int64(expr.value, expr.value)
     return not fits_int64(expr.sort.low, expr.sort.high)
 
 
 def conditions(layout: Layout, exprs: Sequence[Expr]) -> Callable[..., tuple[Mask, ...]]:
-    """A function of the words that evaluates closed conditions, none of them constant."""
+    """A function of the words that evaluates closed conditions. No condition is constant."""
     emitter = Emitter(layout)
     emitter.count(exprs)
     texts = [emitter.condition(expr) for expr in exprs]
@@ -271,10 +241,10 @@ def conditions(layout: Layout, exprs: Sequence[Expr]) -> Callable[..., tuple[Mas
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where one step was taken: row numbers, those states, and the states after.
+    """The result of one step on an array: the rows where it was taken, the states there, and the states after.
 
-    `inside` is None, or tells the rows whose effects stay within the ranges of their fields: a value
-    outside cannot be packed, so the state after it is not one.
+    `inside` is None, or marks the rows whose effects stay within the ranges of their fields: a value
+    outside cannot be packed, so the state after is not valid.
     """
 
     rows: Rows
@@ -286,8 +256,8 @@ class Taken:
 class Step:
     """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None.
 
-    It is compiled when a state is met that has the values which the guard fixes: of a system with many members, a
-    search that ends early meets few of the steps. `met` says that; `facts` and `effects` are there from then on.
+    It is activated by the first state that has the values that its guard fixes, and compiled when it is run: in a
+    system with many members, a search that ends early activates few steps. From then on it has `facts` and `effects`.
     """
 
     def __init__(self, kernel: Kernel, layout: Layout, instance: Instance) -> None:
@@ -296,28 +266,28 @@ class Step:
         self.layout = layout
         self.facts: dict[Expr, Expr] = {}  # fixed by the guard: cell -> value
         self.effects: dict[int, Expr] = {}
-        self.met = False
+        self.activated = False
         self._memo: dict[Expr, Expr] = {}
         self._run: Callable[..., Any] | None = None
-        self._rest: Expr = TRUE  # of the guard, beside the facts
-        self._sure = False  # whenever the guard holds, something changes
-        self._fixed = layout.masked(top_literals(kernel.guard(instance)))
+        self._rest: Expr = TRUE  # the rest of the guard, without the facts
+        self._sure = False  # something changes whenever the guard holds
+        self._fixed = layout.masked(fixed(kernel.guard(instance)))
 
     @property
     def fixed(self) -> list[str]:
-        """Conditions in text that a state has where the step is met."""
+        """Conditions, as code, that a state must satisfy to activate the step."""
         return [f"((w{word} & {mask}) == {pattern})" for word, mask, pattern in self._fixed]
 
     def known(self, expr: Expr) -> Expr:
-        """A closed tree where the guard holds: the cells that it fixes are constants."""
+        """A closed tree under the guard: the cells that the guard fixes are constants."""
         return substitute(expr, self.facts, self._memo)
 
     def run(self, columns: Columns) -> Taken | None:
-        if not self.met:
+        if not self.activated:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
             if holds and not reduce(iand, holds).any():
                 return None
-            self.meet()
+            self.activate()
         if self._run is None and self.effects:
             emitter = Emitter(self.layout)
             self.write(emitter)
@@ -325,11 +295,11 @@ class Step:
         found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
 
-    def meet(self) -> None:
-        """Make the step known, once: it is compiled when it is run."""
-        if self.met:
+    def activate(self) -> None:
+        """Compute the facts and effects, once. The step is compiled when it is run."""
+        if self.activated:
             return
-        self.met = True
+        self.activated = True
         kernel = self.kernel
         self.facts, self._rest = split_literals(kernel.guard(self.instance))
         for k, value in kernel.effects(self.instance).items() if self._rest is not FALSE else ():
@@ -340,7 +310,7 @@ class Step:
                 self._sure = self._sure or equal(now, then) is FALSE
 
     def write(self, emitter: Emitter) -> None:
-        """The body of the step, once it is met and has effects."""
+        """Write the body of the step, which is activated and has effects."""
         emitter.begin(emitter.masked(self.facts))
         if self._rest is not TRUE:
             emitter.count([self._rest])
@@ -354,8 +324,8 @@ class Step:
         emitter.give([after.get(j, w) for j, w in enumerate(self.layout.names)], outside)
 
     def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
-        """Lines that compute each changed word; and whether an effect may leave its field's range."""
-        kept: dict[tuple[Expr, bool, int], tuple[int, int]] = {}  # (condition, as it is, word) -> mask, pattern if not
+        """Write the lines for the changed words; returns their names, and whether an effect may leave its range."""
+        kept: dict[tuple[Expr, bool, int], tuple[int, int]] = {}  # (condition, keeps if, word) -> mask, pattern else
         values = []
         for k, value in self.effects.items():
             condition, constant = _kept(self.known(self.kernel.cell_read(*self.kernel.cells[k].key)), value)
@@ -403,7 +373,7 @@ class Step:
 
 
 def _kept(read: Expr, value: Expr) -> tuple[Expr | None, int]:
-    """The condition under which a cell keeps its value, and the constant that it has otherwise; None: it is no such."""
+    """The condition under which a cell keeps its value, and its constant value otherwise; None for another form."""
     if value.op == "ite":
         condition, *sides = value.args
         for side, other, holds in ((*sides, condition), (*sides[::-1], not_(condition))):

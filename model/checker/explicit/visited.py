@@ -1,11 +1,11 @@
-"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes a word.
+"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes per word.
 
 Successors and runs are cut into ranges of keys before they are sorted, merged or looked up (`workers`). Equal keys are
-in one range, so no range needs another, and the results of all ranges stand one after the other in order.
+in one range, so no range needs another, and the results of all ranges in sequence are in order.
 
-With a `storage`, memory has a share of the set and of the level that is gathered; the rest is in runs of the storage.
-New states are compared with these runs only once for a level, if the level fits in memory. Of the memory, `Visited`
-takes up to a fifth, and half while it merges; `NextLevel` up to a tenth, and a third while it sorts.
+With a `storage`, a part of the set and of the next level is in memory; the rest is in runs of the storage.
+New states are compared with these runs only once per level, if the level fits in memory. `Visited` takes up to a fifth
+of the memory, and half while it merges; `NextLevel` takes up to a tenth, and a third while it sorts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .packing import Columns, Keys, Layout, Rows
 from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
-RUN_RATIO = 6  # a run at least this much longer than the next: few runs to search, each state merged few times
-CODED_MIN = 1 << 16  # states of a search that gets codes (`codes`): below, the tables cost more than they save
+RUN_RATIO = 6  # a run is at least this factor longer than the next: few runs to search, and few merges of each state
+CODED_MIN = 1 << 16  # states from which a search uses codes (`codes`): below, the tables cost more than they save
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
 
 
@@ -33,7 +33,7 @@ class Visited:
         self._workers = workers
         self._runs: list[Keys] = []
         self.storage = storage
-        self.stored: list[Run] = []  # of the first states that were added
+        self.stored: list[Run] = []  # the states that were added first
         self.keys_max = storage.memory_bytes // layout.state_bytes // 5 if storage is not None else 0
         self.count = 0
         self.codes: Any = None
@@ -41,42 +41,42 @@ class Visited:
 
     @property
     def pays(self) -> bool:
-        """Is the set to be held as it is, and not in another way?"""
+        """Whether the present form of the set pays: with codes or without."""
         return self.count < self.codes_min
 
     @property
     def bytes(self) -> int:
-        """Taken by the states."""
-        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. A storage
-        # keeps the levels to their share of the memory.
+        """The memory of the states."""
+        # The levels stay. A merge of runs holds the set twice for a moment, and its sort half of the set again. A
+        # storage limits the levels to their share of the memory.
         return (self.count * 7 // 2 if self.storage is None else self.held * 5 // 2) * self._layout.state_bytes
 
     def next_level(self, room: int) -> NextLevel:
-        """For the successors of a level, of which so many may be new."""
+        """A new object to gather the successors of a level; at most `room` of them may be new."""
         return NextLevel(self._layout, self, room, self._workers)
 
     @property
     def held(self) -> int:
-        """Keys in memory."""
+        """The number of keys in memory."""
         return sum(map(len, self._runs))
 
     def unseen(self, keys: Keys) -> Keys:
-        """Those of the sorted keys that are not in the set, as far as that is in memory."""
-        for run in reversed(self._runs):  # the latest run first: most repetitions are near
+        """The sorted keys that are not in the part of the set that is in memory."""
+        for run in reversed(self._runs):  # the latest run first: most repetitions are of recent states
             if not len(keys):
                 break
             keys = keys[~self._layout.seen(keys, run)]
         return keys
 
     def not_stored(self, keys: Keys) -> Keys:
-        """Those of the sorted keys that are not in the part of the set that is not in memory."""
+        """The sorted keys that are not in the stored part of the set."""
         for run in reversed(self.stored):
             if len(keys):
                 keys = keys[~run.has(keys)]
         return keys
 
     def add(self, fresh: Level) -> None:
-        """Add sorted keys, at least one, and none of them in the set."""
+        """Add sorted keys: at least one, and only keys that are not in the set."""
         self.count += len(fresh)
         if isinstance(fresh, Run):
             self._store([fresh])
@@ -88,7 +88,7 @@ class Visited:
             self._store([])
 
     def _store(self, further: list[Run]) -> None:
-        """Take everything out of memory, and put it, and `further` runs, into the storage."""
+        """Move everything in memory to the storage, and add `further` runs."""
         assert self.storage is not None
         merged = self.storage.write([union(self._layout, self._runs)]) if self._runs else []
         self.stored = _few(self._layout, self.storage, [*self.stored, *merged, *further])
@@ -98,16 +98,16 @@ class Visited:
         return older < RUN_RATIO * newer and older + newer <= self._layout.run_max
 
     def release(self) -> None:
-        """Let go of the states, and keep their count: nothing can be looked up any more."""
+        """Free the states but keep their count. Afterwards nothing can be looked up."""
         self._runs.clear()
 
     @property
     def released(self) -> bool:
-        """Has it let go of its states?"""
+        """Whether the states have been freed."""
         return self.count > 0 and not self._runs and not self.stored
 
     def merged(self) -> Keys:
-        """Every state, sorted; all of them in memory."""
+        """Every state, sorted, in memory."""
         if self.stored:
             merged, start = np.empty(self.count, self._layout.dtype), 0
             for part in union(self._layout, [*self.stored, *self._runs]):
@@ -140,48 +140,48 @@ class Visited:
 
 
 def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
-    """The same keys in few runs, of which each is a good deal longer than the next."""
+    """The same keys in few runs, each at least `RUN_RATIO` times as long as the next."""
     while len(runs) > 1 and len(runs[-2]) < RUN_RATIO * len(runs[-1]):
         runs[-2:] = storage.write([union(layout, runs[-2:])])
     return runs
 
 
 class Successors:
-    """Gathers the states after the steps that are taken from the states of one chunk."""
+    """Gathers the successors of the states of one chunk."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._after: list[Columns] = []
 
     def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
-        """Add the states after a step. With the rows of the chunk and the states there, a word that stays is one array.
+        """Add the states after a step. With `rows` and `before`, a word that stays is the same array before and after.
 
         Args:
             after: the words after the step.
-            rows: from which states of the chunk.
-            before: their words.
+            rows: the states of the chunk that take the step.
+            before: the words of these states.
         """
         self._after.append(after)
 
     def finish(self) -> tuple[Keys, Keys, int]:
-        """All of them, sorted; beside codes, those that have none, sorted; and how many bytes were in memory."""
+        """All successors, sorted; with codes, the successors without a code, sorted; and the bytes in memory."""
         joined = self._layout.joined(self._after)
         held = 2 * joined.nbytes
         return self._layout.sort_unique(joined), self._layout.concatenated([]), held
 
 
 class NextLevel:
-    """Gathers the successors of one level, and keeps only those that are new."""
+    """Gathers the successors of one level and keeps only the new ones."""
 
     def __init__(self, layout: Layout, visited: Visited, room: int, workers: Workers) -> None:
         self._layout = layout
         self._visited = visited
         self._workers = workers
         self._room = room  # new states that the limit still allows
-        self._new: list[Keys] = []  # sorted, without repetitions: one after the other in order
+        self._new: list[Keys] = []  # sorted ranges without repetitions, in order
         self._batches: list[Run] = []  # new states that had no room in memory
         self._keys_max = visited.keys_max // 2
-        self._sifted = True  # the new states have been compared with those that are not in memory
+        self._sifted = True  # the new states have been compared with the stored states
         self._pending: list[Keys] = []
         self._waiting = 0
 
@@ -192,17 +192,17 @@ class NextLevel:
 
     @property
     def bytes(self) -> int:
-        """Taken by the successors: they are held in batches, joined, and in the workspace of the sort."""
+        """The memory of the successors: in batches, joined, and in the workspace of the sort."""
         return 3 * self.held * self._layout.state_bytes
 
     @property
     def count(self) -> int:
-        """New states so far; with a storage, while there is room, some of them may not be new."""
+        """The number of new states so far; with a storage, some may not be new unless the limit is reached."""
         return sum(map(len, self._new)) + sum(map(len, self._batches))
 
     @property
     def held(self) -> int:
-        """Keys in memory, repetitions included."""
+        """The number of keys in memory, repetitions included."""
         return sum(map(len, self._new)) + self._waiting
 
     def add(self, keys: Keys) -> None:
@@ -230,7 +230,11 @@ class NextLevel:
         return self._layout.concatenated(self._new)
 
     def _keep_within(self, storage: Storage) -> None:
-        """With a storage: know the count exactly where that exceeds the limit, and keep to the memory."""
+        """Make `count` exact if it exceeds the limit, and free memory if it is full. Called only with a storage.
+
+        The count is exact when the states that are already stored are dropped. To free memory, states are written to
+        the storage.
+        """
         if self.count > self._room:
             self._sift()
             if self._batches and self.count > self._room:
@@ -243,12 +247,12 @@ class NextLevel:
                 self._batches, self._new = _few(self._layout, storage, [*self._batches, *batch]), []
 
     def _batch(self, storage: Storage) -> Run:
-        """Everything that is new, in one run."""
+        """All new states, in one run."""
         (run,) = storage.write([union(self._layout, [*self._batches, *self._new])])
         return run
 
     def _sift(self) -> None:
-        """Keep only those that are not in the part of the set that is not in memory."""
+        """Keep only new states that are not in the stored part of the set."""
         if not self._sifted and self._visited.stored:
             self._new = self._workers.each(self._visited.not_stored, self._new)
         self._sifted = True
@@ -267,6 +271,6 @@ class NextLevel:
         self._sifted = False
 
     def _united(self, runs: list[Keys]) -> Keys:
-        """Sorted arrays, each without repetitions, as one."""
+        """Sorted arrays, each without repetitions, merged into one."""
         runs = [run for run in runs if len(run)] or runs[:1]
         return runs[0] if len(runs) == 1 else self._layout.sort_unique(self._layout.concatenated(runs))

@@ -1,6 +1,6 @@
 """The watches of a vectorised search, evaluated on whole frontiers until each is found once.
 
-A condition is closed and compiled when there are first states to look at: a step that is never taken costs nothing.
+A condition is made ground and compiled when the first states must be checked: a step that is never taken costs nothing.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class Find:
 
 @dataclass(slots=True)
 class _Finds:
-    """The finds of a search so far, and the level that is looked at.
+    """The finds of a search so far, and the level that is being evaluated.
 
-    A chunk may be as large as several of `CHUNK` states. Of the finds of one key in it that in the first of these
-    counts, and there that of the first step: so the finds do not depend on how large the chunks are.
+    A chunk may have several parts of `CHUNK` states. If a key has several finds in a chunk, the find in the first part
+    counts, and within a part the find of the first step. So the finds do not depend on the size of the chunks.
     """
 
     found: dict[WatchKey, Find]
     chunk: int
     level: int = 0
-    parts: dict[WatchKey, int] = field(default_factory=dict)  # of the finds in this chunk: in which of its parts
+    parts: dict[WatchKey, int] = field(default_factory=dict)  # the number of the part of each find in this chunk
 
     def done(self, key: WatchKey) -> bool:
-        """Is the watch found, and no find of it counts any more?"""
+        """Whether the watch was found in an earlier chunk: then no further find counts."""
         return key in self.found and key not in self.parts
 
     def note(self, key: WatchKey, row: int, find: Callable[[], Find]) -> None:
-        """The watch occurs at this row of the chunk."""
+        """Record that the watch occurs at this row of the chunk."""
         part = row // self.chunk
         if key not in self.found or part < self.parts.get(key, 0):
             self.found[key], self.parts[key] = find(), part
@@ -51,30 +51,30 @@ class _Group:
     """Conditions that are evaluated on the same rows. Found ones are dropped and no longer compiled."""
 
     def __init__(
-        self, layout: Layout, watches: Sequence[Watch], close: Callable[[Watch], Expr],
+        self, layout: Layout, watches: Sequence[Watch], ground: Callable[[Watch], Expr],
         step: int | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
-        self._unclosed = watches
-        self._close = close
+        self._asked = watches
+        self._ground = ground
         self._wanted: list[tuple[WatchKey, Expr]] = []
         self._step = step
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
         self._compiled: list[WatchKey] = []
 
     def open(self, finds: _Finds) -> Sequence[tuple[WatchKey, Expr]]:
-        """The conditions that are not found, closed."""
-        if self._unclosed:
-            closed = [(watch.key, self._close(watch)) for watch in self._unclosed if not finds.done(watch.key)]
-            self._wanted = [(key, expr) for key, expr in closed if expr is not FALSE]
-            self._unclosed = ()
+        """The conditions that are not found yet, as ground trees."""
+        if self._asked:
+            ground = [(watch.key, self._ground(watch)) for watch in self._asked if not finds.done(watch.key)]
+            self._wanted = [(key, expr) for key, expr in ground if expr is not FALSE]
+            self._asked = ()
         if any(finds.done(key) for key, _ in self._wanted):
             self._wanted = [(key, expr) for key, expr in self._wanted if not finds.done(key)]
             self._evaluate = None
         return self._wanted
 
     def look(self, columns: Columns, finds: _Finds, rows: Rows | None = None) -> None:
-        """Look at states of a chunk: those at `rows`, without it the first ones."""
+        """Evaluate states of a chunk: the states at `rows`, or by default the first ones."""
         if not len(columns[0]):
             return
         self.open(finds)
@@ -107,13 +107,13 @@ class _Idle:
     def __init__(self, numbers: frozenset[int], group: _Group) -> None:
         self.numbers = numbers
         self.group = group
-        self.busy: Mask  # of the chunk
+        self.busy: Mask  # the states of the chunk where one of the steps is taken
 
 
 class Watching:
-    """All watches of one search. Call `begin`, `step` for each step taken, and `end`, chunk by chunk.
+    """All watches of one search. For each chunk, call `begin`, `step` for each step taken, and `end`.
 
-    Each find goes into `found`, which outlives a search that is cut off.
+    Each find goes into `found`, which is kept if the search is interrupted.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class Watching:
             else:
                 by_idle.setdefault(frozenset(i.number for i in watch.idle), []).append(watch)
 
-        def closed(watch: Watch) -> Expr:
-            return kernel.closed(watch.expr, watch.binding)
+        def ground(watch: Watch) -> Expr:
+            return kernel.ground(watch.expr, watch.binding)
 
         def known(watch: Watch) -> Expr:
             assert watch.instance is not None
-            return steps[watch.instance.number].known(closed(watch))
+            return steps[watch.instance.number].known(ground(watch))
 
-        self._everywhere = _Group(layout, by_idle.pop(frozenset(), []), closed)
-        self._idle = [_Idle(numbers, _Group(layout, wanted, closed)) for numbers, wanted in by_idle.items()]
+        self._everywhere = _Group(layout, by_idle.pop(frozenset(), []), ground)
+        self._idle = [_Idle(numbers, _Group(layout, wanted, ground)) for numbers, wanted in by_idle.items()]
         self._by_instance = {n: _Group(layout, wanted, known, n) for n, wanted in by_instance.items()}
 
     def begin(self, columns: Columns, level: int) -> None:
-        """A chunk of new states."""
+        """Begin a chunk of new states."""
         self._finds.level = level
         self._finds.parts.clear()
         self._columns = columns
@@ -153,7 +153,7 @@ class Watching:
             idle.busy = self._arrays.falses(columns[0])
 
     def step(self, number: int, taken: Taken) -> None:
-        """An instance takes a step from some states of the chunk."""
+        """Evaluate the states of the chunk where an instance takes a step."""
         group = self._by_instance.get(number)
         if group is not None:
             group.look(taken.before, self._finds, taken.rows)
@@ -162,22 +162,22 @@ class Watching:
                 idle.busy[taken.rows] = True
 
     def open_of(self, number: int) -> Sequence[tuple[WatchKey, Expr]]:
-        """The conditions on the states where an instance takes a step that are not found; the step is met."""
+        """The conditions not found yet on states where an instance takes a step. The step is activated."""
         group = self._by_instance.get(number)
         return () if group is None else group.open(self._finds)
 
     @property
     def idle_of(self) -> tuple[frozenset[int], ...]:
-        """The groups of steps whose rest is watched."""
+        """The groups of steps with a watch for states where none of them is taken."""
         return tuple(idle.numbers for idle in self._idle)
 
     def busy(self, masks: Iterable[Mask]) -> None:
-        """In which states of the chunk a step of each group of `idle_of` is taken."""
+        """Set, for each group of `idle_of`, the states of the chunk where a step of the group is taken."""
         for idle, mask in zip(self._idle, masks, strict=True):
             idle.busy = mask
 
     def end(self) -> None:
-        """Every step of the chunk has been seen."""
+        """End the chunk, after every step from it."""
         for idle in self._idle:
             rows = self._arrays.flatnonzero(~idle.busy)
             idle.group.look(tuple(self._arrays.take(c, rows) for c in self._columns), self._finds, rows)

@@ -1,9 +1,9 @@
-"""The workers that share one search: here there is one, the thread of the caller.
+"""The workers that share one search: in this module only one, the thread of the caller.
 
 *Theory of operation.* A search has two kinds of work to share: each chunk of a level is expanded (`expanded`), and each
-range into which `cut` divides sorted arrays is sorted, searched or merged (`each`). Both give their results in the
-order of the pieces, and nothing else depends on the workers. So a search with any number of them has the same states,
-stops at the same place, and finds the same runs. `trystate/search/cores.py` has those that use several cores.
+range of sorted arrays that `cut` makes is sorted, searched or merged (`each`). Both return their results in the
+order of the pieces, and nothing else depends on the workers. So a search with any number of workers has the same
+states, stops at the same place and finds the same runs. `trystate/search/cores.py` has workers on several cores.
 
 The engine enters the workers for one search, and calls `begin` when a level has more than one chunk.
 """
@@ -22,23 +22,23 @@ from ..kernel import Limits, WatchKey
 from .packing import Keys, Layouts
 from .watch_evaluation import Find
 
-RANGE_MIN = 1 << 15  # keys of a range: fewer cost more to hand over than to sort
-SAMPLES = 1 << 10  # keys of a range that decide where the cuts are
+RANGE_MIN = 1 << 15  # keys of a range: fewer keys cost more to hand over than to sort
+SAMPLES = 1 << 10  # sampled keys of a range that determine the cuts
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
 class WorkerLost(LimitReached):
-    """A worker is gone, and its chunk is not expanded."""
+    """A worker has ended, and its chunk is not expanded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The result of one chunk: how many steps, the finds of the watches, and the states after, sorted.
+    """The result of one chunk: the number of steps, the finds of the watches, and the successors, sorted.
 
-    `met` has the numbers of the steps that were met first here; `bytes` were in memory at a time. Where states have
-    codes (`codes`), `after` has these, and `novel` the states that have none yet.
+    `met` has the numbers of the steps that were activated by this chunk; `bytes` is the peak memory. If states have
+    codes (`codes`), `after` has the codes, and `novel` has the states without a code.
     """
 
     edges: int
@@ -54,54 +54,54 @@ Expand = Callable[[int, Keys], Expansion]  # (number of the level, chunk)
 
 
 class Workers:
-    """One worker. Subclasses have more, while they are entered and after `begin`."""
+    """One worker. Subclasses have several, inside their `with` block and after `begin`."""
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End the work, also where an exception is on its way."""
+        """End the work, also after an exception."""
 
     def begin(self, expand: Expand, chunk_bytes: int, learn: Learn) -> None:
         """Share the work from now on.
 
         Args:
             expand: its chunks may be expanded by copies of the engine.
-            chunk_bytes: of the largest chunk.
-            learn: takes what a copy is told.
+            chunk_bytes: the size of the largest chunk.
+            learn: takes an argument of `tell` in each copy.
         """
 
     def tell(self, news: Any) -> None:
-        """Let every copy of the engine know, before its next chunk."""
+        """Send `news` to every copy of the engine, before its next chunk."""
 
     def layouts(self, states: int) -> Layouts | None:
-        """The layouts with which a search goes on whose level has so many states; None: those that it has."""
+        """The layouts for a search whose level has `states` states; None: the search keeps its own."""
         return None
 
     def memory(self, estimate: int) -> int:
-        """The bytes that a search has taken, where that is known better than by the estimate."""
+        """The bytes that a search has taken: the estimate, unless the workers have a better value."""
         return estimate
 
     def afterwards(self, limits: Limits) -> Limits:
-        """The limits of liveness and of the whole graph, which the caller decides when the search is over."""
+        """The limits for liveness and the whole graph, which are decided by the caller's process after the search."""
         return limits
 
     @property
     def chunks(self) -> int:
-        """How many chunks are in memory at a time."""
+        """The number of chunks in memory at the same time."""
         return 1
 
     @property
     def ranges(self) -> int:
-        """Into how many ranges it is worth to cut."""
+        """The number of ranges worth splitting into."""
         return 1
 
     def expanded(self, expand: Expand, level: int, chunks: Sequence[Keys]) -> Iterator[Expansion]:
         """The expansion of each chunk of a level, in the order of the chunks.
 
         Raises:
-            WorkerLost: a worker is gone.
-            Exception: what `expand` raised.
+            WorkerLost: a worker has ended.
+            Exception: the exception that `expand` raised.
         """
         yield from (expand(level, chunk) for chunk in chunks)
 
@@ -110,7 +110,7 @@ class Workers:
         return [do(piece) for piece in pieces]
 
     def cut(self, runs: Sequence[Keys]) -> list[list[Keys]]:
-        """The sorted arrays in ranges of about the same size; equal keys are in one range."""
+        """Cut sorted arrays into ranges of about the same size; equal keys are in one range."""
         total = sum(map(len, runs))
         parts = min(self.ranges, total // RANGE_MIN)
         if parts < 2:

@@ -1,1 +1,1 @@
-"""Systems written down for other checkers."""
+"""Exports of systems for other checkers."""

@@ -1,26 +1,26 @@
 """A system as a Promela model, for Spin.
 
-*Theory of operation.* Each cell that a step can change is a global variable of the least type that holds its range.
-Each instance of a step is one `d_step` of a do-loop: it is taken at once, and ends where it began, so that the states
-that Spin stores are exactly the reachable states of the system. Effects are computed from the state before: a value
-that reads another cell which the step assigns goes into a variable first, and so does a part that stands in several
-places. These variables, and those of the assertions, have one value between two steps, so that they tell no states
-apart (Spin has `hidden` variables, but not in a search breadth-first, which alone finds shortest runs).
+*Theory of operation.* Each cell that a step can change is a global variable of the smallest type that holds its range.
+Each instance of a step is one `d_step` of a do-loop. It is taken atomically and ends where it began, so the states
+that Spin stores are exactly the reachable states of the system. Effects are computed from the state before the step: a
+value that reads another cell that the step assigns is first stored in a variable, and so is a part that occurs several
+times. These variables, and the variables of assertions, have the same value between any two steps, so they do not
+distinguish states. (Spin's `hidden` variables cannot be used in a breadth-first search, which alone finds shortest
+runs.)
 
-The steps that are no faults stand in the process `system`; where none of them can be taken, `else` asks whether the
-system may rest there. The faults stand in a process of their own, since a fault does not end a deadlock. The process
-`properties` looks at each state and changes none. The variable of an assertion names what fails: `holds_X` where the
-invariant or step property X is violated, `never_X` where the state that the `sometimes` X asks for is reached, and
-`in_range` where a step leaves the range of a field. With `-c0` the verifier goes on after a violation and counts all
-states, as our engines do.
+The process `system` has the steps that are not faults; where none of them can be taken, its `else` checks whether the
+system may stop there. A separate process has the faults, since a fault does not end a deadlock. The process
+`properties` checks each state and changes none. The variable of an assertion names the failure: `holds_X` if the
+invariant or step property X is violated, `never_X` if the state of the `sometimes` X is reached, and `in_range` if a
+step leaves the range of a field. With `-c0` the verifier continues after a violation and counts all states, like our
+engines.
 
-Two things can go wrong: a number does not fit Spin's 32-bit int, or a property is none of safety (`UsageError`).
+Failures: a number does not fit Spin's 32-bit int, or a property is not a safety property (`UsageError`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 
 from ...errors import UsageError
 from ...language.expressions import Expr, const, not_
@@ -28,7 +28,7 @@ from ...language.properties import Form, Property
 from ...language.systems import System
 from ...language.transitions import Kind
 from ..kernel import Kernel
-from .steps import Labels, Names, Step, reads, safety, shared, steps, words
+from .steps import Labels, Names, Printer, Step, reads, safety, shared, steps, words
 
 TYPES = {"bit": (0, 1), "byte": (0, 255), "short": (-(1 << 15), (1 << 15) - 1), "int": (-(1 << 31), (1 << 31) - 1)}
 RESERVED = words(
@@ -45,22 +45,24 @@ def promela(system: System, properties: Collection[str] | None = None) -> str:
 
     Args:
         system: the system, built for its sizes, edition and faults.
-        properties: the names of those to export; without it all but liveness, and `deadlock_freedom`.
+        properties: the names of the properties to export; by default `deadlock_freedom` and all except liveness.
 
     Raises:
-        UsageError: no such property, one of liveness, or a number that does not fit 32 bits.
+        UsageError: no such property, a liveness property, or a number that does not fit 32 bits.
     """
     return _Model(Kernel(system), safety(system, properties)).text()
 
 
-class _Model:
-    """The parts of one model, written from the inside out: a name is declared if a printed step has it."""
+class _Model(Printer):
+    """The parts of one model. Steps are written before declarations: a name is declared if a printed step has it."""
 
     def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
         self.kernel = kernel
         self.asked = asked
         self.names = Names(RESERVED)
-        self.cells = {k: self.names.new(_flat(c.name)) for k, c in enumerate(kernel.cells) if k not in kernel.frozen}
+        self.cells = {
+            k: self.names.new(_flat(c.name)) for k, c in enumerate(kernel.cells) if k not in kernel.constant_cells
+        }
         self.values = Labels(self.names)
         self.flags = {p.name: self.names.new(("never_" if p.form is Form.SOMETIMES else "holds_") + p.name)
                       for p in asked}  # fmt: skip
@@ -77,7 +79,7 @@ class _Model:
         named = (("system", [*others, *self._rest()]), ("faults", faults), ("properties", [*self._states()]))
         processes = [[*self._process(name, options)] for name, options in named]
         body = [*cells, *self._constant(), *(line for p in processes for line in p), *self._init()]
-        defines = [f"#define {name} {value}" for value, name in self.values.listed()]  # of all that was printed
+        defines = [f"#define {name} {value}" for value, name in self.values.listed()]  # printed so far
         return "\n".join([*self._head(), *defines, "", *body]) + "\n"
 
     # ---- declarations
@@ -102,7 +104,7 @@ class _Model:
             yield f"{kind} {name}" + (f" = {self._const(const(begins, cell.sort))};" if begins else ";")
 
     def _constant(self) -> Iterator[str]:
-        """The variables that have one value in every state: those of assertions, and parts of steps."""
+        """The variables that have one value in every state: the variables of assertions, and parts of steps."""
         flags = [*self.flags.values(), *(["in_range"] if self.ranged else [])]
         yield from (f"bit {name} = 1;" for name in flags)
         yield from (f"{kind} {name};" for kind, names in self.scratch.items() for name in names)
@@ -120,7 +122,7 @@ class _Model:
         return any(len(self.kernel.cells[k].slot.initial) > 1 for k in self.cells)
 
     def _init(self) -> Iterator[str]:
-        """The choice of an initial state, where there are several."""
+        """The choice of an initial state, if there are several."""
         if not self._several:
             return
         yield "init {"
@@ -171,7 +173,7 @@ class _Model:
         return self.kernel.cell_read(*self.kernel.cells[k].key)
 
     def _in_range(self, k: int, value: Expr, text: str) -> str:
-        """An assertion, where the value might leave its field's range."""
+        """An assertion, if the value might leave its field's range."""
         sort = self.kernel.cells[k].sort
         if sort.low <= value.sort.low and value.sort.high <= sort.high:
             return ""
@@ -179,7 +181,7 @@ class _Model:
         return f"in_range = ({sort.low} <= {text} && {text} <= {sort.high}); assert(in_range); in_range = 1; "
 
     def _scratch(self, tree: Expr, used: dict[str, int]) -> str:
-        """A variable for the value of a tree, that no other of the step has: `used` counts those of each type."""
+        """A variable for the value of a tree, not yet used in the step: `used` counts its variables of each type."""
         kind = self._type("a number of a step", tree.sort.low, tree.sort.high)
         names = self.scratch.setdefault(kind, [])
         if used[kind] == len(names):
@@ -188,17 +190,17 @@ class _Model:
         return names[used[kind] - 1]
 
     def _rest(self) -> Iterator[str]:
-        """Where no step but a fault can be taken: may the system rest here?"""
+        """The assertion that the system may stop where no step except a fault can be taken."""
         for p in self.asked:
             if p.form is Form.DEADLOCK:
-                terminal = self.kernel.closed(self.kernel.system.terminal, {})
+                terminal = self.kernel.ground(self.kernel.system.terminal, {})
                 flag = self.flags[p.name]
                 yield f"  :: d_step {{ else -> {flag} = {self.show(terminal)}; assert({flag}); {flag} = 1 }}"
 
     def _states(self) -> Iterator[str]:
         for p in self.asked:
             if p.form in (Form.ALWAYS, Form.SOMETIMES):
-                tree = self.kernel.closed(p.exprs[0], {})
+                tree = self.kernel.ground(p.exprs[0], {})
                 bad = tree if p.form is Form.SOMETIMES else not_(tree)
                 flag = self.flags[p.name]
                 yield f"  :: d_step {{ {self.show(bad)} -> {flag} = 0; assert({flag}); {flag} = 1 }}"
@@ -206,12 +208,7 @@ class _Model:
     # ---- expressions
 
     def show(self, expr: Expr, texts: dict[Expr, str] | None = None) -> str:
-        """The tree as text; `texts` has the trees that have been printed, or have a name."""
-        texts = self._texts if texts is None else texts
-        found = texts.get(expr)
-        if found is None:
-            found = texts[expr] = self._show(expr, partial(self.show, texts=texts))
-        return found
+        return super().show(expr, self._texts if texts is None else texts)
 
     def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
         op, args = expr.op, expr.args

@@ -1,22 +1,23 @@
-"""The parts of every export: the steps of a closed kernel, the properties that are asked, and names.
+"""The parts that all exports share: the steps of a ground kernel, the exported properties, and names.
 
 *Theory of operation.* An export prints the trees that `kernel` closes: no quantifier is left, and each index is a
-number. A step is taken where its guard holds and it changes something, since a step that changes nothing is none. The
-effects are trees over the state before; how a language assigns them all at once is its own module's affair. Constants
-that a guard fixes are put into the rest of the step, and that is all that is simplified: an outside judge is to see the
-trees, and not what another engine made of them.
+number. A step is taken where its guard holds and it changes something, since a step that changes nothing is not a step.
+The effects are trees over the state before; the module of each language assigns them all at once in its own way.
+Constants that a guard fixes are substituted in the rest of the step. Nothing else is simplified: an independent checker
+should see the original trees, and not the result of another engine.
 
-Two things can go wrong: a property is not of the system, or its form cannot be exported (`UsageError`).
+Failures: a property does not belong to the system, or its form cannot be exported (`UsageError`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ...errors import UsageError
-from ...language.expressions import FALSE, TRUE, Expr, and_, equal, not_, or_, substitute
+from ...language.expressions import FALSE, TRUE, Expr, and_, equal, fixed, not_, or_, parts, substitute
 from ...language.properties import Form, Property
 from ...language.sorts import Sort
 from ...language.systems import System
@@ -26,9 +27,9 @@ from ..kernel import Instance, Kernel
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instance: `condition` is its guard, and that it changes something; `effects` has position -> new value.
+    """One instance: `condition` requires its guard, and that it changes something; `effects` has position -> new value.
 
-    `claims` has what a step property asks of it: property -> closed condition over the state before.
+    `claims` has the step properties: property -> ground condition over the state before.
     """
 
     instance: Instance
@@ -55,9 +56,9 @@ def steps(kernel: Kernel, asked: Collection[Property]) -> Iterator[Step]:
         claims = {}
         for p in asked:
             claim = (p.conditions or {}).get(i.transition.name, TRUE)
-            closed = substitute(kernel.closed(claim, i.binding), facts)
-            if closed is not TRUE:
-                claims[p.name] = closed
+            ground = substitute(kernel.ground(claim, i.binding), facts)
+            if ground is not TRUE:
+                claims[p.name] = ground
         yield Step(i, guard, condition, effects, claims)
 
 
@@ -66,24 +67,11 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
     return facts.get(cell, cell)
 
 
-def fixed(guard: Expr) -> dict[Expr, Expr]:
-    """The cells that a condition fixes -> their values."""
-    facts = {}
-    for part in guard.args if guard.op == "and" else (guard,):
-        if part.op == "read":
-            facts[part] = TRUE
-        elif part.op == "not" and part.args[0].op == "read":
-            facts[part.args[0]] = FALSE
-        elif part.op == "eq" and part.args[0].op == "read" and part.args[1].op == "const":
-            facts[part.args[0]] = part.args[1]
-    return facts
-
-
 def safety(system: System, names: Collection[str] | None) -> list[Property]:
-    """The properties to export: those of these names, or without names all but liveness.
+    """The properties to export: the properties with these names, or without names all except liveness.
 
     Raises:
-        UsageError: the system has no such property, or it is one of liveness.
+        UsageError: the system has no such property, or it is a liveness property.
     """
     known = {p.name: p for p in (*system.properties, DEADLOCK_FREEDOM)}
     for name in names or ():
@@ -91,21 +79,21 @@ def safety(system: System, names: Collection[str] | None) -> list[Property]:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
         if known[name].form is Form.LEADS_TO:
             raise UsageError(
-                f"{name} is a property of liveness, which is not exported: its fairness is of single steps, and other "
-                "tools have that of processes; `trystate verify` decides it"
+                f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in other "
+                "tools for processes; `trystate verify` decides it"
             )
     wanted = known if names is None else dict.fromkeys(names)
     return [known[name] for name in wanted if known[name].form is not Form.LEADS_TO]
 
 
 class Names:
-    """Identifiers of the other language: none twice, and none of its own words."""
+    """Unique identifiers in the other language, which are not words of that language."""
 
     def __init__(self, reserved: Collection[str]) -> None:
         self._taken = set(reserved)
 
     def new(self, wanted: str) -> str:
-        """`wanted`, made an identifier, with a number behind it if it is taken."""
+        """`wanted` as an identifier, with a number at the end if it is taken."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         name, number = base, 1
         while name in self._taken:
@@ -116,7 +104,7 @@ class Names:
 
 
 class Labels:
-    """The named values of enums, as far as they are printed."""
+    """The names of the enum values that are printed."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -129,9 +117,24 @@ class Labels:
         return self._found[key]
 
     def listed(self) -> list[tuple[int, str]]:
-        """Each value that was printed, and its name; those of an enum together."""
+        """Each value that was printed, with its name; the values of an enum are together."""
         ordered = sorted(self._found.items(), key=lambda item: (item[0][0].name, item[0][1]))
         return [(value, name) for (_, value), name in ordered]
+
+
+class Printer:
+    """Prints ground trees in the other language."""
+
+    def show(self, expr: Expr, texts: dict[Expr, str]) -> str:
+        """The tree as text; `texts` has the trees that have been printed or have a name."""
+        found = texts.get(expr)
+        if found is None:
+            found = texts[expr] = self._show(expr, partial(self.show, texts=texts))
+        return found
+
+    def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
+        """The text of a tree; `show` prints its parts."""
+        raise NotImplementedError
 
 
 def words(text: str) -> frozenset[str]:
@@ -139,22 +142,12 @@ def words(text: str) -> frozenset[str]:
 
 
 def reads(expr: Expr) -> set[Expr]:
-    """The cells that a closed tree reads."""
-    found: set[Expr] = set()
-    seen: set[Expr] = set()
-    todo = [expr]
-    while todo:
-        here = todo.pop()
-        if here.op == "read":
-            found.add(here)
-        elif here not in seen:
-            seen.add(here)
-            todo += [x for x in here.args if isinstance(x, Expr)]
-    return found
+    """The cells that a ground tree reads."""
+    return {part for part in parts(expr) if part.op == "read"}
 
 
 def shared(trees: Iterable[Expr], early: Iterable[Expr] = ()) -> list[Expr]:
-    """The parts that stand in several places, and the trees that must be computed `early`; smaller parts go first."""
+    """The parts that occur several times, and the trees that must be computed `early`; smaller parts come first."""
     uses: dict[Expr, int] = {}
 
     def visit(expr: Expr) -> None:

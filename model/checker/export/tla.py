@@ -2,21 +2,21 @@
 
 *Theory of operation.* Each field that a step can change is a variable: a value, or a function from its indices. Each
 instance of a step is one action: its guard, the new value of each variable that it assigns, and UNCHANGED the others.
-Parts that stand in several places are named by LET. That a step which changes nothing is none is left to TLA+:
-`ENABLED <<A>>_vars` is true where A changes something, so that the deadlocks of TLC do not depend on what
-`steps` makes of it. Enums are numbers with names, as in our engines; conditions are BOOLEAN.
+Parts that occur several times are named by LET. TLA+ itself handles the rule that a step that changes nothing is not a
+step: `ENABLED <<A>>_vars` is true where A changes something, so the deadlocks of TLC do not depend on the condition
+that `steps` computes. Enums are numbers with names, as in our engines; conditions are BOOLEAN.
 
-An invariant is a state predicate, `never_X` says that the state which the `sometimes` X asks for is not reached (so
-that TLC, asked for it, shows a run there), a step property is a formula `[][A => claim]_vars`, and `InRange` says that
-each variable keeps to the range of its field. The configuration asks for all, but for a `never_X` only by its name.
+An invariant is a state predicate. `never_X` states that the state of the `sometimes` X is not reached, so TLC shows a
+run there if it checks it. A step property is a formula `[][A => claim]_vars`. `InRange` states that each variable stays
+in the range of its field. The configuration checks all of them, except that it checks a `never_X` only if its name was
+given.
 
-One thing can go wrong: a property is none of safety (`UsageError`).
+Failures: a property is not a safety property (`UsageError`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 
 from ...language.expressions import Expr, const, not_
 from ...language.fields import Slot
@@ -25,7 +25,7 @@ from ...language.sorts import Sort
 from ...language.systems import System
 from ...language.transitions import Kind
 from ..kernel import Kernel
-from .steps import Labels, Names, Step, safety, shared, steps, words
+from .steps import Labels, Names, Printer, Step, safety, shared, steps, words
 
 RESERVED = words(
     "ACTION ASSUME ASSUMPTION AXIOM BOOLEAN BY CASE CHOOSE CONSTANT CONSTANTS COROLLARY DEF DEFINE DEFS DOMAIN ELSE "
@@ -40,26 +40,26 @@ def tla(system: System, properties: Collection[str] | None = None, module: str =
 
     Args:
         system: the system, built for its sizes, edition and faults.
-        properties: the names of those to export; without it all but liveness, and `deadlock_freedom`.
-        module: the name of the module, which is that of its file; without it the system's.
+        properties: the properties to export, by name; by default all except liveness, and `deadlock_freedom`.
+        module: the name of the module and of its file; by default the system's name.
 
     Raises:
-        UsageError: no such property, or one of liveness.
+        UsageError: no such property, or a liveness property.
     """
     written = _Module(Kernel(system), safety(system, properties))
     return written.text(module or system.name), written.configuration(reach=properties is not None)
 
 
-class _Module:
+class _Module(Printer):
     """The parts of one module."""
 
     def __init__(self, kernel: Kernel, asked: Sequence[Property]) -> None:
         self.kernel = kernel
         self.asked = asked
         self.names = Names(RESERVED)
-        kept = {kernel.cells[k].slot.name for k in range(len(kernel.cells)) if k not in kernel.frozen}
+        kept = {kernel.cells[k].slot.name for k in range(len(kernel.cells)) if k not in kernel.constant_cells}
         self.fields = {name: self.names.new(name) for name in kernel.system.slots if name in kept}
-        self.variables = [*self.fields.values()] or [self.names.new("nothing")]  # TLC wants one
+        self.variables = [*self.fields.values()] or [self.names.new("nothing")]  # TLC needs a variable
         self.values = Labels(self.names)
         self.formulas = {
             p.name: self.names.new(f"never_{p.name}" if p.form is Form.SOMETIMES else p.name) for p in asked
@@ -76,7 +76,7 @@ class _Module:
         return "\n".join([*self._head(module), *rest, "=" * 78]) + "\n"
 
     def configuration(self, *, reach: bool) -> str:
-        """The list of all that TLC checks; with `reach` also that no `sometimes` is reached."""
+        """The list of everything that TLC checks; with `reach` also that no `sometimes` is reached."""
         yields = {Form.STEP: "PROPERTY", Form.SOMETIMES: "INVARIANT" if reach else "\\* INVARIANT"}
         lines = [f"{yields.get(p.form, 'INVARIANT')} {self.formulas[p.name]}" for p in self.asked]
         head = (
@@ -166,24 +166,17 @@ class _Module:
                         yield f"  /\\ ({self.actions[step.instance.number]} => {claim})"
                 yield "  ]_vars"
             elif p.form is Form.DEADLOCK:
-                terminal = self.show(self.kernel.closed(self.kernel.system.terminal, {}), {})
+                terminal = self.show(self.kernel.ground(self.kernel.system.terminal, {}), {})
                 yield f"{name} == {terminal} \\/ ENABLED <<Protocol>>_vars"
             else:
-                tree = self.kernel.closed(p.exprs[0], {})
+                tree = self.kernel.ground(p.exprs[0], {})
                 tree = tree if p.form is Form.ALWAYS else not_(tree)
-                # TLC takes a constant for a mistake, and ends before it looks at anything else.
+                # TLC treats a constant as a mistake and ends before it checks anything else.
                 of_a_state = " /\\ vars = vars" if tree.op == "const" else ""
                 yield f"{name} == {self.show(tree, {})}{of_a_state}"
             yield ""
 
     # ---- expressions
-
-    def show(self, expr: Expr, texts: dict[Expr, str]) -> str:
-        """The tree as text; `texts` has the trees that have been printed, or have a name."""
-        found = texts.get(expr)
-        if found is None:
-            found = texts[expr] = self._show(expr, partial(self.show, texts=texts))
-        return found
 
     def _show(self, expr: Expr, show: Callable[[Expr], str]) -> str:
         op, args = expr.op, expr.args
@@ -225,7 +218,7 @@ def _set(sort: Sort) -> str:
 
 
 def _except(field: str, changed: Iterable[tuple[tuple[int, ...], str]]) -> str:
-    """The new value of a variable: of a function, with other values for some members."""
+    """The new value of a variable, or a function with other values for some members."""
     pairs = [*changed]
     if pairs[0][0] == ():
         return pairs[0][1]

@@ -1,1 +1,1 @@
-"""The reference engine: one state at a time, on the trees as they were traced; the others are compared with it."""
+"""The reference engine: evaluates the traced trees on one state at a time; tests compare the others with it."""

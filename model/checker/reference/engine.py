@@ -1,10 +1,12 @@
 """The reference engine: breadth-first search over single states with the interpreter.
 
-*Theory of operation.* A queue holds the states that were seen and not yet expanded, `parent` the state and step from
-which each was first seen: since the queue is first in, first out, walking back along `parent` is a shortest path.
+*Theory of operation.* A queue holds the states that were seen and not yet expanded; `parent` holds the state and step
+from which each was first seen. Since the queue is first in, first out, the way back along `parent` is a shortest path.
 `graph` keeps every step, for the fair runs. The caller creates one engine for one search, calls `explore` once, and
-then `lasso` as often as it likes, all on one thread. Three things can go wrong: a limit ends the search (`stopped`
-says which), an allocation fails (the same), and a step leaves a field's range (it is found, and not followed).
+then `lasso` any number of times, all on one thread.
+
+Failures: a limit or a failed allocation ends the search (`stopped` has the reason), or a step leaves a field's range
+(it is found but not followed).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, 
 from ..interpret import Interpreter
 from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 
-# A bound from above, measured with tracemalloc; to each comes a tuple of the state's cells.
+# Upper bounds, measured with tracemalloc; each needs in addition a tuple of the state's cells.
 STATE_BYTES = 200  # an entry in two dicts, the parent and the list of steps
 EDGE_BYTES = 100  # a pair in that list
 CELL_BYTES = 8
@@ -47,7 +49,7 @@ class ReferenceEngine:
         try:
             self._search(watching)
         except MemoryError:
-            self.graph.clear()  # lasso() asks for a complete graph only
+            self.graph.clear()  # lasso() needs a complete graph
             self.stopped = memory_ended(self.limits)
         distinct = len(self.parent)
         return Exploration(
@@ -76,7 +78,7 @@ class ReferenceEngine:
                 return
 
     def _passes_a_limit(self, done: int) -> bool:
-        """Checked after each state, because one state may have hundreds of steps."""
+        """Whether a limit is passed. Checked after each state, because one state may have hundreds of steps."""
         self.stopped = self._clock.stop_reason(len(self.parent), self._memory_bytes)
         if done % 1024 == 0:
             self.on_progress(Progress(self.name, "exploring", len(self.parent), self.depth, self._clock.seconds))
@@ -88,7 +90,7 @@ class ReferenceEngine:
         return len(self.parent) * (STATE_BYTES + state) + self.edges * (EDGE_BYTES + state)
 
     def _in_range(self, state: State) -> bool:
-        """A step out of a field's range is found, and not followed: beyond it there may be no end."""
+        """Whether all values are in range. A step out of range is not followed: there the search might never end."""
         return all(c.sort.low <= value <= c.sort.high for c, value in zip(self.kernel.cells, state, strict=True))
 
     def _path(self, state: State) -> Path:
@@ -129,7 +131,7 @@ class _Watching:
         self.found: dict[WatchKey, Path] = {}
 
     def look(self, state: State, steps: list[tuple[int, State]]) -> None:
-        """Breadth-first order makes the first find a shortest one."""
+        """Check the open watches in a state. In breadth-first order, the first find has a shortest path."""
         taken = dict(steps)
         still = []
         for watch in self.open:
@@ -149,7 +151,7 @@ class _Watching:
 def fair_region(graph: Graph, avoid: set[State], fair: Sequence[int]) -> set[State]:
     """The states of `avoid` from which a weakly fair run stays in it for ever (Emerson and Lei, 1986).
 
-    A run may rest in a state where no fair step is enabled, so every state is taken to step to itself.
+    A run may stop in a state where no fair step is enabled, so every state counts as stepping to itself.
     """
     region = set(avoid)
     while True:
@@ -167,7 +169,7 @@ def fair_region(graph: Graph, avoid: set[State], fair: Sequence[int]) -> set[Sta
 
 
 def _satisfied(graph: Graph, region: set[State], state: State, number: int) -> bool:
-    """In this state the fair step is disabled, or can be taken without leaving the region."""
+    """Whether the fair step is disabled in this state or can be taken without leaving the region."""
     after = next((y for k, y in graph[state] if k == number), None)
     return after is None or after in region
 
@@ -188,7 +190,7 @@ def fair_walk(
 ) -> tuple[list[State], list[int], int]:
     """A walk in the region from `start` that closes a loop in which every fair step is taken or disabled once.
 
-    Returns the states after `start`, the steps, and after how many steps the loop begins.
+    Returns the states after `start`, the steps, and the number of steps before the loop begins.
     """
     states: list[State] = []
     steps: list[int] = []
@@ -206,7 +208,7 @@ def fair_walk(
 
 
 def _visit(graph: Graph, region: set[State], here: State, number: int, states: list[State], steps: list[int]) -> State:
-    """Go to where the fair step is disabled, or take it."""
+    """Walk to a state where the fair step is disabled, or take the step."""
     route = _route(graph, region, here, lambda s: _satisfied(graph, region, s, number))
     assert route is not None, "the fair region promises that every fair step can be satisfied within it"
     here = route[-1][1] if route else here

@@ -1,6 +1,6 @@
-"""Sets of bit vectors as binary decision diagrams: a thin layer over `dd` and CUDD. Knows bits, not systems.
+"""Sets of bit vectors as binary decision diagrams: a thin layer over `dd` and CUDD. It handles bits, not systems.
 
-Nothing here or above may put a diagram into a reference cycle: CUDD's manager must go last.
+Nothing here or above may put a diagram into a reference cycle: CUDD's manager must be freed last.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, NoReturn, Protocol
 from ...errors import LimitReached, UnavailableError
 
 EXACT_MAX = 1 << 53  # CUDD adds up non-negative doubles: a result below this is exact
-DOUBLE_BITS_MAX = 1000  # beyond, a count may exceed every double
-MANAGER_BYTES = 1 << 28  # CUDD sizes its tables for this at the start; they grow up to the limit
+DOUBLE_BITS_MAX = 1000  # with more bits, a count may exceed every double
+MANAGER_BYTES = 1 << 28  # the initial size of CUDD's tables; they grow up to the limit
 AUTOREF_BYTES_PER_NODE = 500  # dict entries and tuples of dd.bdd, measured with tracemalloc
 
 
 class Function(Protocol):
-    """A diagram as `dd` hands it out; equal functions are equal diagrams."""
+    """A diagram of `dd`; equal functions are equal diagrams."""
 
     negated: bool
     low: Any
@@ -38,7 +38,7 @@ class Function(Protocol):
 
 
 def load() -> tuple[ModuleType, str]:
-    """The module that makes managers, and what to add to an engine's name: nothing, if it is CUDD.
+    """The module that makes managers, and the suffix for the engine's name, which is empty for CUDD.
 
     Raises:
         UnavailableError: `dd` is not installed.
@@ -64,7 +64,7 @@ class Diagrams:
         self.bdd = self._manager(min(memory_bytes, MANAGER_BYTES)) if self._cudd else _autoref_manager(module)
         self.bits = tuple(bits)
         self.bdd.declare(*(name for bit in bits for name in (bit, next_(bit))))
-        self.bdd.configure(reordering=False)  # CUDD's own moments for it cost more than they save, see `sift`
+        self.bdd.configure(reordering=False)  # CUDD's automatic reordering costs more than it saves, see `sift`
         if self._cudd:
             self.bdd.configure(max_memory=memory_bytes)
             self.bdd.group(dict.fromkeys(bits, 2))
@@ -75,7 +75,7 @@ class Diagrams:
         """CUDD's manager.
 
         Raises:
-            MemoryError: there is none even for its first tables.
+            MemoryError: the process has no memory even for the first tables.
         """
         _stay_alive_without_memory(self._module)
         try:
@@ -108,7 +108,7 @@ class Diagrams:
         return out
 
     def and_exists(self, a: Function, b: Function, bits: Iterable[str]) -> Function:
-        """`a ∧ b` without `bits`, never building `a ∧ b` itself."""
+        """`∃ bits. a ∧ b`; with CUDD, without building `a ∧ b` first."""
         names = set(bits)
         if self._cudd and names:
             out: Function = self._module.and_exists(a, b, names)
@@ -116,14 +116,14 @@ class Diagrams:
         return self.exists(names, a & b)
 
     def union(self, parts: Iterable[Function]) -> Function:
-        """All together, pair by pair: a running total would be walked once for each part."""
+        """The union of all parts, computed in pairs: a running total would be traversed once for each part."""
         left = list(parts)
         while len(left) > 1:
             left = [reduce(or_, left[k : k + 2]) for k in range(0, len(left), 2)]
         return left[0] if left else self.false
 
     def put(self, values: Mapping[str, Any], u: Function) -> Function:
-        """Substitute all at once, for each bit a bool, a bit's name, or a diagram; one kind per call."""
+        """Substitute all bits at once, each by a bool, a bit's name or a diagram; one kind per call."""
         out: Function = self.bdd.let(dict(values), u) if values else u
         return out
 
@@ -132,15 +132,15 @@ class Diagrams:
         return out
 
     def sift(self) -> None:
-        """Let CUDD look for a better variable order (Rudell, 1993); answers stay. autoref keeps its own.
+        """Let CUDD search a better variable order (Rudell, 1993). No result changes; autoref keeps its own order.
 
-        Skipped once half of the memory is used: if memory ends during a swap, CUDD leaves its tables half swapped.
+        Skipped if half of the memory is used: if memory runs out during a swap, CUDD leaves its tables half swapped.
         """
         if self._cudd and 2 * self.memory_bytes < self._memory_bytes:
             self._module.reorder(self.bdd)
 
     def pick(self, u: Function, bits: Sequence[str]) -> dict[str, bool]:
-        """The least assignment in `u`, the first of `bits` counting most; no variable order changes it."""
+        """The least assignment in `u`, with the first of `bits` as the highest. The variable order has no effect."""
         support = self.support(u)
         out = dict.fromkeys(bits, False)
         for bit in bits:
@@ -151,7 +151,7 @@ class Diagrams:
         return out
 
     def count(self, u: Function) -> int:
-        """How many assignments of `bits` are in `u`, exactly."""
+        """The exact number of assignments of `bits` in `u`."""
         if self._cudd and len(self.bits) <= DOUBLE_BITS_MAX:
             counted = self.bdd.count(u, nvars=len(self.bits))
             if counted < EXACT_MAX:
@@ -163,22 +163,22 @@ class Diagrams:
     def memory_bytes(self) -> int:
         if not self._cudd:
             return len(self.bdd) * AUTOREF_BYTES_PER_NODE
-        with warnings.catch_warnings():  # dd announces that a unit has changed, in every call
+        with warnings.catch_warnings():  # dd warns in every call that a unit has changed
             warnings.simplefilter("ignore", UserWarning)
             return int(self.bdd.statistics()["mem"])
 
     def grow_no_more(self) -> None:
-        """From now on make do with the memory that the diagrams have."""
+        """Limit the diagrams to the memory that they have now."""
         if self._cudd:
             self.bdd.configure(max_memory=self.memory_bytes)
 
     def refused(self, error: Exception) -> NoReturn:
-        """Say what CUDD's refusal means: it returns no node at its limit, and where malloc has nothing left.
+        """Raise the error that an error of `dd` means: CUDD returns no node at its limit, or if malloc fails.
 
         Raises:
-            LimitReached: of memory, which CUDD keeps to; of Python's frames, one for each level in dd.autoref.
-            MemoryError: the process has no more, far below the limit.
-            Exception: `error` itself, if it is another one.
+            LimitReached: CUDD's limit of memory; or Python's limit of frames, since dd.autoref needs one per level.
+            MemoryError: the process has no more memory, far below the limit.
+            Exception: `error` itself, if it is another error.
         """
         if isinstance(error, RecursionError):
             levels, remedy = 2 * len(self.bits), "a Python for which dd has CUDD, or --engine explicit"
@@ -192,9 +192,9 @@ class Diagrams:
 
 
 def _autoref_manager(autoref: ModuleType) -> Any:
-    """A manager of dd.autoref that garbage collection may end before the diagrams over it.
+    """A manager of dd.autoref that the garbage collector may free before its diagrams.
 
-    Its destructor raises if a diagram is still counted. The collector ends the objects of a cycle in any order.
+    Its own destructor raises if a diagram still exists, but the collector frees the objects of a cycle in any order.
     """
     manager = autoref.BDD()
     checked = type(manager._bdd)
@@ -203,17 +203,17 @@ def _autoref_manager(autoref: ModuleType) -> Any:
 
 
 def _stay_alive_without_memory(cudd: ModuleType) -> None:
-    """Make CUDD return no node when malloc fails: its default handler exits, and the report would be lost."""
+    """Make CUDD return no node when malloc fails: its default handler exits the process without a report."""
     try:
         library = ctypes.CDLL(cudd.__file__)
         silent = ctypes.cast(library.Cudd_OutOfMemSilent, ctypes.c_void_p)
         library.Cudd_InstallOutOfMemoryHandler(silent)
-    except (AttributeError, OSError):  # linked in some other way
+    except (AttributeError, OSError):  # CUDD is linked in another way
         pass
 
 
 class _Counter:
-    """Counts by Python ints, one visit a node, without recursion: there may be more levels than Python has frames."""
+    """Counts with Python ints, one visit per node, without recursion: levels may be more than Python has frames."""
 
     def __init__(self, position: dict[int, int]) -> None:
         self.position = position
@@ -221,7 +221,7 @@ class _Counter:
         self.memo: dict[int, int] = {}
 
     def count(self, u: Function) -> int:
-        """Assignments of all bits."""
+        """The number of assignments of all bits in `u`."""
         todo = [_regular(u)]
         while todo:
             node = todo[-1]
@@ -236,7 +236,7 @@ class _Counter:
         return self._below(u, 0)
 
     def _below(self, u: Function, above: int) -> int:
-        """Assignments of the bits from position `above` downwards, of a node whose own count is known."""
+        """The number of assignments of the bits from position `above` on, for a node whose own count is known."""
         if u.negated:
             return (1 << (self.width - above)) - self._below(~u, above)
         if u.low is None:

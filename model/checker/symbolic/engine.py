@@ -1,18 +1,18 @@
 """The symbolic engine: sets of states as binary decision diagrams.
 
-It is a second opinion: an algorithm that shares neither states nor order with the explicit engine has to find the same
-counts, depths and verdicts. On the rendezvous the explicit engine is faster at every size measured; diagrams win on
-symmetric systems such as two-phase commit, and `auto` takes them for a system with more states than memory holds.
+It is a second opinion: an algorithm that shares neither states nor order with the explicit engine must find the same
+counts, depths and verdicts. On the rendezvous the explicit engine is faster at every size measured. Diagrams win on
+symmetric systems such as two-phase commit, and `auto` chooses them for a system whose states do not fit in memory.
 
-*Theory of operation.* `encoding` gives each cell its bits, `trees` turns conditions into diagrams, `steps` turns each
-instance into an image and a preimage. The search is strictly breadth-first, so that counts and shortest paths are those
-of the other engines. Kept per depth is the set of all states seen so far; a path is walked back through these, state by
-state. A step out of a field's range is found where a watch asks for it, and leads nowhere. The caller creates one
-engine for one search, on one thread.
+*Theory of operation.* `encoding` gives each cell its bits, `trees` turns conditions into diagrams, and `steps` turns
+each instance into an image and a preimage. The search is strictly breadth-first, so counts and shortest paths are the
+same as in the other engines. For each depth, the engine keeps the set of all states seen so far, and traces a path back
+through these sets, state by state. A step out of a field's range is found if a watch looks for it, and is not followed.
+The caller creates one engine for one search, on one thread.
 
-Memory and seconds limit a search, the number of states does not. Both are checked between operations on diagrams;
-within one operation CUDD itself limits memory, and nothing limits time. A watch whose diagrams are too large stays
-unanswered alone.
+Memory and seconds limit a search; the number of states does not. Both are checked between operations on diagrams.
+Within one operation CUDD itself limits memory, and nothing limits time. If the diagrams of a watch are too large, only
+that watch stays unanswered.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .fairness import Region, Walk
 from .steps import Step, make_steps
 from .trees import Encoding, Trees, variable_order
 
-RESERVE_BYTES = 16 << 20  # freed when memory ends, for the paths to the finds: CUDD itself returns no memory
-SIFT_NODES = 20_000  # on the rendezvous, once here took a third of the seconds and half of the memory away
+RESERVE_BYTES = 16 << 20  # freed when memory runs out, for the paths to the finds: CUDD itself returns no memory
+SIFT_NODES = 20_000  # on the rendezvous, one sift at this size saved a third of the time and half of the memory
 
 
 class SymbolicEngine:
     """Explores a kernel on decision diagrams.
 
-    The variables are sifted when the states seen first take more than `sift_nodes`, and at each tenfold
-    growth from there.
+    The variables are sifted when the diagram of the states seen exceeds `sift_nodes` for the first time, and after
+    each tenfold growth.
 
     Raises:
         UnavailableError: the package `dd` is not installed.
@@ -67,7 +67,7 @@ class SymbolicEngine:
         self._origins: dict[State, tuple[State, int]] = {}
 
     def __del__(self) -> None:
-        # In a reference cycle the collector might otherwise let the manager go before its diagrams.
+        # Otherwise the collector might free the manager before its diagrams, if they are in a reference cycle.
         for name in ("steps", "seen"):
             self.__dict__.get(name, []).clear()
         if "trees" in self.__dict__:
@@ -86,7 +86,7 @@ class SymbolicEngine:
             self.diagrams.grow_no_more()
         self._reserve = bytearray()
         seconds = self.clock.seconds
-        self.clock.restart(self.limits)  # the states seen before a limit are searched for the watches
+        self.clock.restart(self.limits)  # also after a limit, the watches are searched in the states seen
         try:
             with self._bounded():
                 edges = sum(self.diagrams.count(self.seen[-1] & step.taken) for step in self.steps if self.seen)
@@ -99,14 +99,14 @@ class SymbolicEngine:
         return Exploration(self.name, self.distinct, edges, depth, seconds, per_state, found, stopped, unanswered)
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """As the protocol says; each lasso has the seconds anew."""
+        """Like `Engine.lasso`; each lasso has the full limit of seconds."""
         self.clock.restart(self.limits)
         with self._bounded():
             return self._lasso(self._holds(premise, binding), self._holds(goal, binding))
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """Turn the refusals of CUDD and of malloc into LimitReached."""
+        """Turn failures of CUDD and of malloc into LimitReached."""
         with memory_bounded(self.limits):
             try:
                 yield
@@ -120,7 +120,7 @@ class SymbolicEngine:
         self.steps = []
         for step in make_steps(self.kernel, self.trees):
             self.steps.append(step)
-            self._check()
+            self.clock.check()
         frontier = self.seen[0]
         while True:
             seen = self.seen[-1]
@@ -139,7 +139,7 @@ class SymbolicEngine:
 
     def _images(self, states: Function) -> Iterator[Function]:
         for step in self.steps:
-            self._check()
+            self.clock.check()
             yield step.image(states)
 
     def _initial(self) -> Function:
@@ -155,20 +155,16 @@ class SymbolicEngine:
     def _progress(self) -> None:
         self.distinct = self.diagrams.count(self.seen[-1])
         self.on_progress(Progress(self.name, "exploring", self.distinct, len(self.seen) - 1, self.clock.seconds))
-        self._check(self.diagrams.memory_bytes)
-
-    def _check(self, memory_bytes: int = 0) -> None:
-        reason = self.clock.stop_reason(0, memory_bytes)
-        if reason:
-            raise LimitReached(reason)
+        self.clock.check(self.diagrams.memory_bytes)
 
     def _holds(self, expr: Expr, binding: Binding) -> Function:
-        return self.trees.condition(self.kernel.closed(expr, binding))
+        return self.trees.condition(self.kernel.ground(expr, binding))
 
     def _find(self, watches: Sequence[Watch]) -> tuple[dict[WatchKey, Path], dict[WatchKey, str]]:
-        """A shortest path for each key, and why there is no answer for some.
+        """A shortest path for each key that occurs, and for each unanswered key the reason.
 
-        Most watches never occur, which one look at all states tells. One that is too large leaves the others alone.
+        Most watches never occur, which one test on the set of all states shows. A watch that is too large does not
+        affect the others.
         """
         taken: dict[Instance | None, Function] = {step.instance: step.taken for step in self.steps}
         nearest: dict[WatchKey, tuple[int, Watch, Function]] = {}
@@ -192,13 +188,13 @@ class SymbolicEngine:
         self, watch: Watch, taken: dict[Instance | None, Function],
         nearest: dict[WatchKey, tuple[int, Watch, Function]],
     ) -> None:  # fmt: skip
-        """Note where a watch occurs, if that is nearer than what its key has so far."""
+        """Record where a watch occurs, if that is nearer than the best find of its key so far."""
         false = self.diagrams.false
         best = nearest.get(watch.key)
         states = self.seen[-1] if best is None else self.seen[best[0] - 1] if best[0] else false
         if watch.instance is not None:
             states = states & taken.get(watch.instance, false)
-        for i in watch.idle:  # a search that was stopped may not have made all steps
+        for i in watch.idle:  # a search that was stopped may not have built all steps
             here = taken[i] if i in taken else self._holds(and_(self.kernel.guard(i), self.kernel.changes(i)), {})
             states = states & ~here
         if states != false:
@@ -247,13 +243,13 @@ class SymbolicEngine:
                 written = [bit for bit in self.encoding.bits if bit in step.fixed or bit in step.assigned]
                 origin = values | self.diagrams.pick(before, written)
                 return self.encoding.decode(origin), step.instance.number
-        raise AssertionError(f"{self.kernel.decode(state)} was reached, but from nowhere")
+        raise AssertionError(f"{self.kernel.system.decode(state)} was reached, but from nowhere")
 
     def _lasso(self, premise: Function, goal: Function) -> Lasso | None:
         avoid = self.seen[-1] & ~goal
         if (avoid & premise) == self.diagrams.false:
             return None
-        region = Region(self.steps, avoid, self.diagrams, self._check)
+        region = Region(self.steps, avoid, self.diagrams, self.clock.check)
         starts = region.states & premise
         if starts == self.diagrams.false:
             return None

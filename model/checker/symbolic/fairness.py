@@ -1,7 +1,7 @@
-"""Weakly fair runs on decision diagrams: the region in which one can stay for ever, and a loop in it.
+"""Weakly fair runs on decision diagrams: the region in which a run can stay for ever, and a loop in it.
 
-The semantics is that of `reference.engine.fair_region`: a run may rest, so every state steps to itself, and a fair step
-is satisfied where it is disabled, would change nothing, or can be taken without leaving the region.
+The semantics is the same as in `reference.engine.fair_region`: a run may stop, so every state steps to itself, and a
+fair step is satisfied where it is disabled, would change nothing, or can be taken without leaving the region.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Region:
                 break
 
     def satisfied(self, step: Step) -> Function:
-        """Where the fair step is disabled, or can be taken without leaving the region."""
+        """The states where the fair step is disabled or can be taken without leaving the region."""
         self.check()
         return self.states & (~step.taken | step.preimage(self.states))
 
@@ -60,7 +60,7 @@ class Region:
 
 
 class Walk:
-    """A walk on single states in the region, guided by distances to where it has to go."""
+    """A walk on single states in the region, guided by the distances to its next target."""
 
     def __init__(self, region: Region, encoding: Encoding, interpreter: Interpreter, start: State) -> None:
         self.region = region
@@ -76,16 +76,16 @@ class Walk:
         return self.states[-1] if self.states else self.start
 
     def close_loop(self) -> int:
-        """Go on until every fair step was satisfied since some state and the walk is back there.
+        """Walk until every fair step was satisfied since some state and the walk is back at that state.
 
-        Returns after how many steps the loop begins. Each failed attempt has left a strongly connected
-        component for good, so that there is a last one.
+        Returns the number of steps before the loop begins. Each failed attempt has finally left a strongly connected
+        component, so one attempt is the last.
         """
         while True:
             began, anchor = len(self.steps), self.here
             for step in self.fair:
                 self._satisfy(step)
-            if self._return_to(anchor):
+            if self.here == anchor or self._descend([self.region.diagrams.cube(self.encoding.assign(anchor))]):
                 return began
 
     @cached_property
@@ -105,11 +105,8 @@ class Walk:
         if after is not None:
             self._go(instance.number, after)
 
-    def _return_to(self, anchor: State) -> bool:
-        return self.here == anchor or self._descend([self.region.diagrams.cube(self.encoding.assign(anchor))])
-
     def _descend(self, rings: list[Function]) -> bool:
-        """Walk a shortest way into `rings[0]`; each further ring adds the states that are one step away."""
+        """Walk a shortest path into `rings[0]`; each further ring adds the states that are one step away."""
         while not self._within(self.here, rings[-1]):
             wider = rings[-1] | self.region.before(rings[-1])
             if wider == rings[-1]:

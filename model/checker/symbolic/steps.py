@@ -1,8 +1,8 @@
-"""The instances of a system as functions on sets of states: images, preimages, and what precedes one state.
+"""The instances of a system as functions on sets of states: images, preimages, and the predecessors of one state.
 
-A step writes only what it changes. Bits that get the same value wherever the step is enabled are quantified
-away and fixed; the others are related to their primed partners in clusters, each followed at once by the
-quantification of the bits that no later cluster reads (Burch, Clarke and Long, 1991).
+A step writes only the bits that it changes. Bits that get the same value wherever the step is enabled are quantified
+away and fixed. The others are related to their primed partners in clusters. After each cluster, the bits that no later
+cluster reads are quantified at once (Burch, Clarke and Long, 1991).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CLUSTER_NODES_MAX = 2_000  # larger conjunctions cost more than the quantificati
 
 @dataclass(slots=True)
 class Step:
-    """One instance. `taken`: where it is enabled and changes something; `inside`: and keeps to all ranges.
+    """One instance. `taken`: where it is enabled and changes something; `inside`: where it also keeps all ranges.
 
-    Where it is taken, a `fixed` bit gets the same value everywhere, an `assigned` one that of a function of
-    the state, and all others stay. `freed` bits are read by no cluster; with a cluster stand those that no
-    later one reads.
+    Where it is taken, a `fixed` bit gets the same value everywhere, an `assigned` bit gets the value of a function of
+    the state, and all others stay. No cluster reads the `freed` bits; each cluster has the bits that no later
+    cluster reads.
     """
 
     instance: Instance
@@ -54,7 +54,7 @@ class Step:
         return self.inside & self.diagrams.put(self.assigned, self.diagrams.put(self.fixed, states))
 
     def before(self, state: Mapping[str, bool], within: Function) -> Function:
-        """Which states of `within` step to this one, over the written bits; the others are as in `state`."""
+        """The states of `within` that step to this one, over the written bits; the other bits are as in `state`."""
         d = self.diagrams
         if any(state[bit] is not value for bit, value in self.fixed.items()):
             return d.false
@@ -105,7 +105,7 @@ def _step(
 
 
 def _clusters(d: Diagrams, written: set[str], assigned: dict[str, Function]) -> tuple[frozenset[str], Clusters]:
-    """Conjoin neighbouring relations while they stay small, and note where each bit is read last."""
+    """Conjoin neighbouring relations while they stay small, and record the last cluster that reads each bit."""
     relations: list[Function] = []
     for bit, value in assigned.items():
         relation = ~d.xor(d.bit(next_(bit)), value)

@@ -1,6 +1,6 @@
-"""Expression trees as decision diagrams: a condition becomes one diagram, a number a vector of them.
+"""Expression trees as decision diagrams: a condition becomes one diagram, a number a vector of diagrams.
 
-A number is in two's complement, least bit first, with its sign as the last bit and no longer than needed.
+A number is in two's complement, lowest bit first, with its sign as the last bit and no longer than needed.
 A cell is stored as its value minus its sort's low, in plain binary.
 """
 
@@ -18,7 +18,7 @@ from .diagrams import Diagrams, Function
 
 Vector = tuple[Function, ...]
 
-WIDE_BITS = 12  # narrower cells stay beside those of their member: `x == y` in the wrong order has 2^12 nodes at most
+WIDE_BITS = 12  # narrower cells stay next to their member's cells: `x == y` in a bad order has at most 2^12 nodes
 
 
 def width(cell: Cell) -> int:
@@ -26,15 +26,15 @@ def width(cell: Cell) -> int:
 
 
 def bit_names(cell: Cell) -> tuple[str, ...]:
-    """The bits of a cell, least first."""
+    """The bits of a cell, lowest first."""
     return tuple(f"{cell.name}.{k}" for k in range(width(cell)))
 
 
 def variable_order(cells: Sequence[Cell]) -> list[str]:
-    """Shared cells first, then member by member, then pairs: the cells that a step reads and writes lie together.
+    """Shared cells first, then member by member, then pairs: the cells that a step reads and writes are close.
 
-    Wide cells come last, interleaved bit by bit: a comparison or sum of two of n bits takes O(n) nodes so, and O(2^n)
-    in an order of one cell after the other (Bryant, 1986).
+    Wide cells come last, interleaved bit by bit: in this order a comparison or sum of two cells of n bits takes O(n)
+    nodes, and with one cell after the other O(2^n) (Bryant, 1986).
     """
     together = sorted(cells, key=lambda cell: (len(cell.indices) > 1, cell.indices[:1]))
     narrow = [bit for cell in together if width(cell) < WIDE_BITS for bit in reversed(bit_names(cell))]
@@ -45,7 +45,7 @@ def variable_order(cells: Sequence[Cell]) -> list[str]:
 
 
 class Encoding:
-    """States as assignments of bits, and back; `bits` in the order of a state's values, high bits first."""
+    """Converts states to assignments of bits, and back; `bits` has the order of a state's values, high bits first."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -67,7 +67,7 @@ class Encoding:
 
 
 class Trees:
-    """Translates closed trees, each once. The clock is checked between operations: one tree may take for ever."""
+    """Translates closed trees, each once. The clock is checked between operations: one tree may take very long."""
 
     def __init__(self, kernel: Kernel, diagrams: Diagrams, clock: Clock) -> None:
         self.diagrams = diagrams
@@ -82,7 +82,7 @@ class Trees:
         self._numbers.clear()
 
     def condition(self, expr: Expr) -> Function:
-        """Where a closed tree of sort bool holds."""
+        """The states where a closed tree of sort bool holds."""
         found = self._conditions.get(expr)
         if found is None:
             found = self._conditions[expr] = self._condition(expr)
@@ -100,7 +100,7 @@ class Trees:
         return (self.condition(expr), self.diagrams.false) if expr.sort.kind == "bool" else self.number(expr)
 
     def stored(self, cell: Cell, value: Expr) -> tuple[Vector, Function]:
-        """The bits that a cell holds after it is given this value, and where the value fits it."""
+        """The bits of a cell with this value, and the states where the value fits the cell."""
         offset = self.vector(value)
         if cell.sort.low:
             offset = self._add(offset, self.constant(-cell.sort.low))

@@ -1,4 +1,4 @@
-"""Barriers: clients that are released together when as many different ones as the world has are in."""
+"""Barriers: clients that are released together when world_size different clients have arrived."""
 
 from .ours import Ours
 from .properties import Barriers

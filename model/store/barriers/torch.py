@@ -1,31 +1,29 @@
-"""torch 2.13, the libuv server: the count is a key, never taken back (S11), reset (S12) or kept apart (S13)."""
+"""torch 2.13, the libuv server: the count is a key, and is never decremented (S11), reset (S12) or protected (S13)."""
 
 from __future__ import annotations
 
-from ...language import Expr, arc, environment, ite, transition
+from ...language import Condition, Expr, arc, environment, ite, move, transition
 from ..vocabulary import Arrival, Edition
-from .fields import Condition, Reply, Request, S
+from .fields import Reply, Request, S
 from .properties import Barriers
 
 
 class Torch(Barriers, edition=Edition.TORCH):
     """Each request adds 1 to a key; the client gives up by its own clock."""
 
-    @environment(each="client", switch="timeout", cite="TCPStore.cpp:barrier: poll, then CANCEL_WAIT")
+    @environment(switch="timeout", cite="TCPStore.cpp:barrier: poll, then CANCEL_WAIT")
     def give_up(self, s: S, client: Expr) -> None:
         """The client's time is over: it sends CANCEL_WAIT."""
-        s.when(s.place[client] == Arrival.ARRIVED, ~s.cancelling[client])
-        s.cancelling[client] = True
+        move(s.cancelling, False, True, s.place[client] == Arrival.ARRIVED, at=client)
         s.requests[client].push(kind=Request.CANCEL)
 
-    @transition(each="client", cite="TCPStore.cpp:barrier: 0 means read once more")
+    @transition(cite="TCPStore.cpp:barrier: 0 means read once more")
     def read_on(self, s: S, client: Expr) -> None:
-        """The barrier opened before the cancel arrived: the client reads one answer more."""
+        """The barrier opened before the cancel arrived: the client reads one more answer."""
         s.when(s.cancelling[client])
         self.reads(s, client, Reply.STOP)
 
     @transition(
-        each="client",
         moves=[arc(Arrival.ARRIVED, Arrival.WITHDRAWN)],
         cite="TCPStore.cpp:barrier: 1 raises, and so does 0 and then 1",
     )
@@ -35,7 +33,7 @@ class Torch(Barriers, edition=Edition.TORCH):
         s.cancelling[client] = False
         s.place[client] = Arrival.WITHDRAWN
 
-    @transition(each="client", cite="TCPStoreLibUvBackend.cpp:LibUVStoreDaemon::barrier")
+    @transition(cite="TCPStoreLibUvBackend.cpp:LibUVStoreDaemon::barrier")
     def count_in(self, s: S, client: Expr) -> None:
         """The server adds 1 to the key; the last arrival opens the barrier."""
         self.takes(s, client, Request.BARRIER)
@@ -45,9 +43,9 @@ class Torch(Barriers, edition=Edition.TORCH):
         s.waiting[client] = ~opens
         self.release(s, opens, client)
 
-    @transition(each="client", cite="TCPStoreLibUvBackend.cpp:clearClientWaitState")
+    @transition(cite="TCPStoreLibUvBackend.cpp:clearClientWaitState")
     def take_cancel(self, s: S, client: Expr) -> None:
-        """The server takes the client off the list of waiters; the count stays."""
+        """The server removes the client from the list of waiters; the count stays."""
         self.takes(s, client, Request.CANCEL)
         s.waiting[client] = False
         self.answer(s, client, Reply.CANCELED)

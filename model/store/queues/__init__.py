@@ -1,4 +1,4 @@
-"""Queues: clients that pop, get and wait for both, others that push, and what is lost or found when they meet."""
+"""Queues: clients that pop, get and wait for both, other clients that push, and the elements between them."""
 
 from .ours import Ours
 from .properties import Queues

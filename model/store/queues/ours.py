@@ -1,29 +1,24 @@
 """Our server, with clients of torch's and our own.
 
-Clients from `torch_clients` on are our own: they pop in one request whose deadline the server keeps. The others are
-torch's, which need two. Between the two the element is *reserved*. When its client cancels, dies or dawdles, the
-element goes back to the place that it had in the queue, and to the next client in the line.
+Clients from `torch_clients` on are our own: they pop in one request, and the server keeps its deadline. The others are
+torch's, which need two requests. Between the two the element is *reserved*. When its client cancels, dies or dawdles,
+the element returns to its place in the queue, and the next client in the line gets it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Arc, Expr, any_, arc, as_int, count, environment, ite, may, ord_, transition
+from ...language import *
 from ..vocabulary import Connection, Edition, Key, Waiter
-from .environment import WAKES
 from .fields import Answer, Doing, Element, Request, S
 from .properties import Queues
-from .steps import WAIT
+from .steps import WAIT, WAKES
 
 
 def offered(origin: Element) -> tuple[Arc, ...]:
-    """The first client in the line gets an element that is there for all; that client may be gone."""
-    return (
-        *may(origin, Element.RESERVED, of="others"),
-        *may(origin, Element.ANSWERED, of="others"),
-        *may(origin, Element.LOST, of="others"),
-    )
+    """The first client in the line gets a free element, even if its connection is lost."""
+    return may(origin, (Element.RESERVED, Element.ANSWERED, Element.LOST), of="others")
 
 
 COMES_BACK = (
@@ -35,7 +30,7 @@ TAKEN = arc(Element.QUEUED, Element.ANSWERED, of="others")
 
 
 class Ours(Queues, edition=Edition.TRYSTATE):
-    """An element is the first's in the line, and comes back when that client does not pop it."""
+    """The first client in the line gets an element, which returns to the queue if that client does not pop it."""
 
     def is_registered(self, s: S, client: Expr) -> Any:
         return self.in_line(s, client) | (s.on_key[client] > 0)
@@ -45,35 +40,31 @@ class Ours(Queues, edition=Edition.TRYSTATE):
 
     # ---- our client, which pops in one request
 
-    @transition(each="client", fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)])
+    @transition(fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)])
     def pop_in_one(self, s: S, client: Expr) -> None:
-        """queue_pop(block=True) of our client: one request."""
+        """queue_pop(block=True) of our client sends one request."""
         s.when(~self.is_torchs(client))
         self.begins(s, client, Doing.TAKE, Request.TAKE)
 
-    @transition(
-        each="client",
-        moves=[arc(Waiter.BLOCKED, Waiter.SATISFIED), arc(Element.ANSWERED, Element.DELIVERED, of="others")],
-    )
+    @transition(moves=[arc(Waiter.BLOCKED, Waiter.SATISFIED), arc(Element.ANSWERED, Element.DELIVERED, of="others")])
     def read_element_in_one(self, s: S, client: Expr) -> None:
-        """Our queue_pop() reads an element, and returns."""
+        """Our queue_pop() reads an element and returns."""
         self.receives(s, client, Doing.TAKE)
 
-    @transition(each="client", moves=[arc(Waiter.BLOCKED, Waiter.TIMED_OUT)])
+    @transition(moves=[arc(Waiter.BLOCKED, Waiter.TIMED_OUT)])
     def read_timed_out(self, s: S, client: Expr) -> None:
-        """Our queue_pop() reads that there was no element in time, and raises."""
+        """Our queue_pop() reads that no element came in time and raises."""
         self.reads(s, client, Doing.TAKE, Answer.TIMED_OUT)
         self.ends(s, client, Waiter.TIMED_OUT)
 
     # ---- the server
 
     @transition(
-        each="client",
         moves=[arc(Connection.READY, Connection.BLOCKED), arc(Element.QUEUED, Element.RESERVED, of="others")],
         cite=WAIT,
     )
     def take_wait_for_queue(self, s: S, client: Expr) -> None:
-        """A WAIT for the queue: answered if it has an element, which is reserved; else the client stands in line."""
+        """A WAIT for the queue is answered if an element can be reserved; otherwise the client joins the line."""
         self.takes(s, client, Request.WAIT_QUEUE)
         some, number = ~s.queue.is_empty, s.queue.head.element
         s.reserved[client] = ite(some, number, 0)
@@ -81,9 +72,9 @@ class Ours(Queues, edition=Edition.TRYSTATE):
         s.answers[client].push(when=some, kind=Answer.STOP_WAITING)
         self.joins_line(s, client, ~some)
 
-    @transition(each="client", moves=[arc(Connection.READY, Connection.BLOCKED)], cite=WAIT)
+    @transition(moves=[arc(Connection.READY, Connection.BLOCKED)], cite=WAIT)
     def take_wait_for_both(self, s: S, client: Expr) -> None:
-        """A WAIT for both: answered when both are there together."""
+        """A WAIT for both is answered when the queue has an element and the key exists."""
         self.takes(s, client, Request.WAIT_BOTH)
         both = self.both_there(s)
         s.answers[client].push(when=both, kind=Answer.STOP_WAITING)
@@ -100,26 +91,26 @@ class Ours(Queues, edition=Edition.TRYSTATE):
         self.pushes(s)
         self.offers(s)
 
-    @transition(each="client", moves=[arc(Connection.READY, Connection.BLOCKED), TAKEN])
+    @transition(moves=[arc(Connection.READY, Connection.BLOCKED), TAKEN])
     def take_pop_in_one(self, s: S, client: Expr) -> None:
-        """A pop of our client: the first element, or a place in the line."""
+        """A pop of our client gets the first element or a place in the line."""
         self.takes(s, client, Request.TAKE)
         some, number = ~s.queue.is_empty, s.queue.head.element
         s.queue.pop()
         s.answers[client].push(when=some, kind=Answer.ELEMENT, element=number)
         self.joins_line(s, client, ~some)
 
-    @environment(each="client", moves=[arc(Connection.BLOCKED, Connection.READY)])
+    @environment(moves=[arc(Connection.BLOCKED, Connection.READY)])
     def expires(self, s: S, client: Expr) -> None:
-        """The deadline of our client's request passes, at the server."""
+        """The deadline of our client's request passes at the server."""
         s.when(self.timeouts > 0, ~self.is_torchs(client))
         s.when(self.in_line(s, client), s.on_key[client] == 0, ~s.lost[client])
         self.forgets(s, client)
         s.answers[client].push(kind=Answer.TIMED_OUT)
 
-    @environment(each="client", switch="dawdle", moves=COMES_BACK)
+    @environment(switch="dawdle", moves=COMES_BACK)
     def reservation_ends(self, s: S, client: Expr) -> None:
-        """A client that was told of an element does not pop it in time: the element is there for all again."""
+        """A client does not pop the element that is reserved for it in time: the element is free again."""
         s.when(s.reserved[client] > 0, s.waiter[client] == Waiter.BLOCKED)
         s.dawdled[client] = True
         self.gives_back(s, client)
@@ -129,8 +120,7 @@ class Ours(Queues, edition=Edition.TRYSTATE):
     forget_connection = Queues.forget_connection.claiming(arc(Connection.CLOSING, Connection.CLOSED), COMES_BACK)
 
     def forgets(self, s: S, client: Expr) -> None:
-        """The client is taken off every list; an element that was reserved for it comes back, to the place that it
-        had."""
+        """The client is removed from every list; an element that was reserved for it returns to its place."""
         super().forgets(s, client)
         self.gives_back(s, client)
 
@@ -142,7 +132,7 @@ class Ours(Queues, edition=Edition.TRYSTATE):
         self.offers(s)
 
     def offers(self, s: S) -> None:
-        """An element has come: each client that waits for both is told, the first that waits for the queue has it."""
+        """A free element releases each client that waits for both, and the first that waits for the queue gets it."""
         before = s.fork()
         some, number = ~before.queue.is_empty, before.queue.head.element
         for j in s.client:
@@ -162,20 +152,20 @@ class Ours(Queues, edition=Edition.TRYSTATE):
         s.queue.pop(when=any_(self.is_next(before, j) for j in s.client))
 
     def is_told(self, s: S, client: Expr) -> Any:
-        """It waits for both, and the key is there."""
+        """It waits for both, and the key exists."""
         return self.in_line(s, client) & (s.on_key[client] > 0) & (s.stored == Key.PRESENT)
 
     def is_next(self, s: S, client: Expr) -> Any:
-        """It is the first of those who wait for the queue alone."""
+        """It is the first of the clients that wait only for the queue."""
         earlier = any_(self.waits_alone(s, k) & (s.place[k] < s.place[client]) for k in s.client)
         return self.waits_alone(s, client) & ~earlier
 
     def waits_alone(self, s: S, client: Expr) -> Any:
-        """Does it wait for the queue, and not for the key too?"""
+        """It waits for the queue but not for the key."""
         return self.in_line(s, client) & (s.on_key[client] == 0)
 
     def wakes_all_on_key(self, s: S) -> None:
-        """The key was set: the clients that wait for it alone are told, and the queue's are looked at again."""
+        """The key was set: clients that wait only for it are released, and the queue's waiters are checked again."""
         before = s.fork()
         for j in s.client:
             told = (before.on_key[j] > 0) & ~self.in_line(before, j)

@@ -1,27 +1,27 @@
 """The properties of a queue, the same for both editions.
 
-docs/language.md says how a property is read; `../findings.py` lists the violations by edition.
+docs/language.md explains how to read a property; `../findings.py` lists the violations by edition.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, all_, always, any_, count, implies, leads_to, ord_, sometimes, step, terminal
+from ...language import *
 from ..vocabulary import Edition, Key, Waiter
-from .environment import Environment
 from .fields import Answer, Doing, Request, S
+from .steps import Steps
 
 
-class Queues(Environment):
-    """Clients that pop from a queue, get a key and wait for both, and others that push."""
+class Queues(Steps):
+    """Clients that pop from a queue, get a key and wait for both, and other clients that push."""
 
     title = "Queues"
     Edition = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has no queues
 
     @terminal
     def at_rest(self, s: S) -> Any:
-        """Nobody asks for anything, or time has no end and every client that asks is registered."""
+        """No client has an operation under way; or nothing times out, and each operation waits at the server."""
         endless = self.timeouts == 0
         return all_(
             s.waiter[j].isin((Waiter.IDLE, Waiter.DISCONNECTED)) | (endless & self.is_registered(s, j))
@@ -35,7 +35,7 @@ class Queues(Environment):
         return s.requests[client].is_empty & s.answers[client].is_empty & ~s.lost[client]
 
     def comes(self, s: S, client: Expr) -> Any:
-        """A popper that was told of an element, and will ask for one."""
+        """The client's WAIT was answered and nothing is reserved for it: it will request an element."""
         told = (s.doing[client] == Doing.POP) & s.answers[client].contains(kind=Answer.STOP_WAITING)
         asks = (s.doing[client] == Doing.ELEMENT) & s.requests[client].contains(kind=Request.QUEUE_POP)
         return (told | asks) & (s.reserved[client] == 0)
@@ -47,33 +47,33 @@ class Queues(Environment):
 
     @sometimes()
     def elements_queue_up(self, s: S) -> Any:
-        """All elements are in the queue, and a client asks for one."""
+        """All elements are in the queue while a client pops."""
         full = s.queue.length == self.sizes["element"]
         return full & any_(self.pops(s, j) for j in s.client)
 
     @sometimes()
     def all_are_delivered(self, s: S) -> Any:
         """Every element has been popped."""
-        return all_(s.got[e] == 1 for e in s.element)
+        return s.got.all(1)
 
     @sometimes()
     def a_get_waits(self, s: S) -> Any:
-        """A client waits for the key alone while an element comes."""
+        """A client waits only for the key while the queue has an element."""
         return any_((s.doing[j] == Doing.GET) & self.is_registered(s, j) for j in s.client) & ~s.queue.is_empty
 
     @sometimes()
     def a_wait_for_both_is_answered(self, s: S) -> Any:
-        """A client that waited for both is told that they are there."""
+        """The wait of a client for both is answered."""
         return any_((s.doing[j] == Doing.BOTH) & ~s.answers[j].is_empty & s.together[j] for j in s.client)
 
     @sometimes(needs="drop")
     def a_popper_is_lost(self, s: S) -> Any:
-        """The connection of a popper is lost, and the server does not know it yet."""
+        """The connection of a popper is lost, and the server has not noticed it yet."""
         return any_(s.lost[j] & ~s.closed[j] & (self.in_line(s, j) | (s.reserved[j] > 0)) for j in s.client)
 
     @always(witness="all_are_delivered")
     def elements_are_delivered_once(self, s: S) -> Any:
-        """An element is in one place only, and popped at most once."""
+        """An element is in one place only and is popped at most once."""
         return all_(self.places_of(s, e) <= 1 for e in s.element)
 
     @always(witness="all_are_delivered")
@@ -96,11 +96,11 @@ class Queues(Environment):
 
     @always(witness="all_stand_in_line")
     def no_popper_sleeps_beside_an_element(self, s: S) -> Any:
-        """Nobody sleeps in a blocking pop while there are more elements than poppers on their way to them."""
+        """No client sleeps in a blocking pop while the queue has more elements than poppers on their way to them."""
         asleep = any_(self.pops(s, j) & self.sleeps(s, j) for j in s.client)
         return ~asleep | (s.queue.length <= count(self.comes(s, j) for j in s.client))
 
-    @step(each="client", on=("raise_empty",), witness="all_stand_in_line")
+    @step(on=("raise_empty",), witness="all_stand_in_line")
     def a_blocking_pop_never_says_empty(self, before: S, after: S, client: Expr) -> Any:
         """A blocking pop never raises that the queue is empty, unless its client let its reservation pass."""
         return before.dawdled[client]
@@ -113,30 +113,30 @@ class Queues(Environment):
 
     @always(witness="a_wait_for_both_is_answered")
     def both_were_there_together(self, s: S) -> Any:
-        """A wait for both returns only if both were there at one moment since it began."""
+        """A wait for both returns only if both existed at one moment since it began."""
         return all_(implies((s.doing[j] == Doing.BOTH) & ~s.answers[j].is_empty, s.together[j]) for j in s.client)
 
     @always(witness="a_wait_for_both_is_answered")
     def a_wait_for_both_is_told(self, s: S) -> Any:
-        """Nobody sleeps in a wait for both while both are there."""
+        """No client sleeps in a wait for both while both exist."""
         asleep = any_((s.doing[j] == Doing.BOTH) & self.sleeps(s, j) for j in s.client)
         return ~(asleep & self.both_there(s))
 
     @always(witness="all_are_delivered")
     def nothing_of_a_closed_connection_is_left(self, s: S) -> Any:
-        """A connection that is closed is in no list, and nothing is reserved for it."""
+        """A closed connection is on no list, and nothing is reserved for it."""
         return all_(
             implies(s.closed[j], ~self.in_line(s, j) & (s.on_key[j] + s.awaited[j] + s.reserved[j] == 0))
             for j in s.client
         )
 
-    @leads_to(each="client")
+    @leads_to()
     def poppers_are_served(self, s: S, client: Expr) -> Any:
-        """While there is an element, a blocking pop does not last."""
+        """While the queue has an element, a blocking pop ends."""
         wants = self.pops(s, client) & ~s.queue.is_empty
         return wants, ~wants
 
-    @leads_to(each="client", needs="drop")
+    @leads_to(needs="drop")
     def reservations_come_back(self, s: S, client: Expr) -> Any:
-        """An element that is reserved for a lost connection comes back."""
+        """An element that is reserved for a lost connection returns to the queue."""
         return s.lost[client] & (s.reserved[client] > 0), s.reserved[client] == 0

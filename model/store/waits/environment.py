@@ -13,20 +13,16 @@ WAKES = arc(Connection.BLOCKED, Connection.READY, of="others")
 class Environment(Steps):
     """The writes of other clients, and lost connections."""
 
-    @transition(
-        each="key", fair=False, moves=[arc(Key.ABSENT, Key.PRESENT), WAKES], cite="ddp-initialisation 4.2.6: setHandler"
-    )
+    @transition(fair=False, moves=[arc(Key.ABSENT, Key.PRESENT), WAKES], cite="ddp-initialisation 4.2.6: setHandler")
     def set_key(self, s: S, key: Expr) -> None:
-        """Another client sets the key (or adds or appends to it)."""
+        """Another client sets the key, or adds or appends to it."""
         self.serves(s)
         self.comes_to_hold(s, key, ite(s.holds[key] < self.size_of("value"), s.holds[key] + 1, 1))
         self.wakes(s, key)
 
-    @transition(
-        each="key", fair=False, moves=[arc(Key.PRESENT, Key.ABSENT)], cite="ddp-initialisation 4.2.6: deleteHandler"
-    )
+    @transition(fair=False, moves=[arc(Key.PRESENT, Key.ABSENT)], cite="ddp-initialisation 4.2.6: deleteHandler")
     def delete_key(self, s: S, key: Expr) -> None:
-        """Another client deletes the key; nobody is told."""
+        """Another client deletes the key, and no client is notified."""
         self.serves(s)
         s.when(self.deletes > 0, s.holds[key] > 0)
         s.holds[key] = 0
@@ -34,13 +30,12 @@ class Environment(Steps):
         self.goes_missing(s, key)
 
     @transition(
-        each="key",
         fair=False,
         moves=[arc(Key.ABSENT, Key.PRESENT), may(Connection.BLOCKED, Connection.READY, of="others")],
         cite="TCPStoreLibUvBackend.cpp: compareAndSet",
     )
     def compare_set_creates(self, s: S, key: Expr) -> None:
-        """Another client's compare_set, which expects no value, stores one."""
+        """Another client's compare_set expects no value and stores one."""
         self.serves(s)
         s.when(self.compares > 0, s.holds[key] == 0)
         self.comes_to_hold(s, key, 1)
@@ -48,25 +43,21 @@ class Environment(Steps):
 
     # ---- faults
 
-    @fault("drop", each="client", moves=[arc((Connection.READY, Connection.BLOCKED), Connection.CLOSING)])
+    @fault("drop", moves=[arc((Connection.READY, Connection.BLOCKED), Connection.CLOSING)])
     def drop(self, s: S, client: Expr) -> None:
-        """A connection is lost, in both directions; either end finds out when it does."""
+        """A connection is lost in both directions; each end notices that later."""
         s.when(~self.is_cut(s, client))
         self.hangs_up(s, client)
 
-    @fault(
-        "half_frame",
-        each="client",
-        moves=[arc(Connection.READY, Connection.CLOSING), may(Connection.BLOCKED, Connection.CLOSING)],
-    )
+    @fault("half_frame", moves=[arc(Connection.READY, Connection.CLOSING), may(Connection.BLOCKED, Connection.CLOSING)])
     def drop_half_way(self, s: S, client: Expr) -> None:
-        """A connection is lost when half of a request has arrived."""
+        """A connection is lost after half of a request has arrived."""
         s.when(~self.is_cut(s, client), ~s.requests[client].is_empty)
         s.half[client] = True
         self.hangs_up(s, client)
 
     @fault("freeze")
     def freeze(self, s: S) -> None:
-        """The server stops, and its connections stay open (a stopped process, a host that is cut off)."""
+        """The server stops but its connections stay open (a stopped process, a host that is cut off)."""
         s.when(~s.frozen)
         s.frozen = True

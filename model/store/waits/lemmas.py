@@ -1,4 +1,4 @@
-"""Lemmas of the proof of our waits: facts about the same steps, of no interest to a user.
+"""Lemmas of the proof of our waits: facts about the same steps that no user needs.
 
 `trystate prove waits` proves them together with the properties. The plans of `trystate verify` do not have them: a test
 searches small systems for a state that violates one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, all_, always, any_, implies, ite, ord_
+from ...language import *
 from ..vocabulary import Waiter
 from .fields import Answer, Asking, Request, S
 from .ours import Ours
@@ -21,17 +21,17 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_key_holds_a_value(self, s: S) -> Any:
-        """A key holds one of the values, or none."""
+        """A key has one of the values or no value."""
         return all_(s.holds[k] <= self.size_of("value") for k in s.key)
 
     @always(witness="a_waiter_is_lost")
     def the_lost_have_no_messages(self, s: S) -> Any:
-        """Of a connection that is lost no message is on its way."""
+        """A lost connection has no messages on their way."""
         return all_(implies(s.lost[j], s.requests[j].is_empty & s.answers[j].is_empty) for j in s.client)
 
     @always(witness="all_wait_at_once")
     def a_client_at_rest_has_no_operation(self, s: S) -> Any:
-        """A client that asks for nothing has no message on its way, and no wait."""
+        """An idle client has no message on its way and no registered wait."""
         return all_(
             s.lost[j] | ite(s.waiter[j].isin(RESTING), self.is_nowhere(s, j), s.waiter[j] != Waiter.DISCONNECTED)
             for j in s.client
@@ -47,7 +47,7 @@ class Lemmas(Ours):
 
     @always(witness="an_answer_meets_a_cancel")
     def a_cancel_comes_last(self, s: S) -> Any:
-        """A CANCEL_WAIT is behind the request that it cancels, and its answer behind that of the request."""
+        """A CANCEL_WAIT comes after the request that it cancels, and its answer after the request's answer."""
         return all_(
             implies(
                 ~s.lost[j] & (s.waiter[j] == Waiter.CANCELLING),
@@ -58,7 +58,7 @@ class Lemmas(Ours):
 
     @always(witness="all_wait_at_once")
     def messages_are_of_this_turn(self, s: S) -> Any:
-        """Each message on its way, and each registered wait, is of the client's last operation."""
+        """Each message on its way and each registered wait belongs to the client's last operation."""
         return all_(
             all_(implies(there, r.turn == s.turn[j]) for there, r in (*s.requests[j], *s.answers[j]))
             & implies(~s.lost[j] & self.is_registered(s, j), s.waiting_turn[j] == s.turn[j])
@@ -67,7 +67,7 @@ class Lemmas(Ours):
 
     @always(witness="all_wait_at_once")
     def the_registered_miss_a_key(self, s: S) -> Any:
-        """The missing keys of a registered wait are those that are not there, and there is one."""
+        """The missing keys of a registered wait are its absent keys, and a registered wait has at least one."""
         absent = all_(s.missing[k, j] == ((s.waiting[k, j] > 0) & (s.holds[k] == 0)) for j in s.client for k in s.key)
         return absent & all_(implies(self.is_registered(s, j), any_(s.missing[k, j] for k in s.key)) for j in s.client)
 
@@ -85,7 +85,7 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_get_has_a_key(self, s: S) -> Any:
-        """A get is of one key, and a client that gets is blocked."""
+        """A get has one key, and a client that gets is blocked."""
         return all_(
             (s.asking[j] == Asking.WAIT)
             | ((s.waiter[j] == Waiter.BLOCKED) & any_(s.target[j] == ord_(k) + 1 for k in s.key))
@@ -94,7 +94,7 @@ class Lemmas(Ours):
 
     @always(witness="a_wait_for_all_returns")
     def the_answered_had_their_keys(self, s: S) -> Any:
-        """Where the keys of an operation are there, or were when it was answered, they were there together."""
+        """If all keys of an operation exist, or existed when it was answered, they existed together."""
         asks = (Waiter.BLOCKED, Waiter.CANCELLING)
         return all_(
             implies(
@@ -112,7 +112,7 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_value_that_is_there_was_held(self, s: S) -> Any:
-        """The value of a key that a client gets is one that it held since the get began."""
+        """A key that a client gets has a value that it had since the get began."""
         return all_(
             implies(
                 (s.asking[j] != Asking.WAIT) & self.among(s.target[j], k) & (s.holds[k] > 0),
@@ -124,7 +124,7 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_value_that_is_kept_was_held(self, s: S) -> Any:
-        """The server keeps a value for a GET that is to come, one that the key held since the get began."""
+        """The value that the server keeps for a coming GET is one that the key had since the get began."""
         return all_(
             implies(
                 ~s.lost[j]
@@ -142,7 +142,7 @@ class Lemmas(Ours):
 
     @always(witness="a_get_reads_a_value")
     def a_value_on_its_way_was_held(self, s: S) -> Any:
-        """The value in an answer is one that the key held since the get began."""
+        """The value in an answer is one that the key had since the get began."""
         return all_(
             implies(
                 ~s.answers[j].is_empty & (s.answers[j].head.kind == Answer.VALUE),
@@ -157,7 +157,7 @@ class Lemmas(Ours):
         return s.requests[client].is_empty & s.answers[client].is_empty & ~self.is_registered(s, client)
 
     def is_asked(self, s: S, client: Expr) -> Any:
-        """The request is on its way, or its wait is registered."""
+        """The request is on its way or its wait is registered."""
         requests, asking, head = s.requests[client], s.asking[client], s.requests[client].head
         kind = ite(
             self.is_torchs(client),
@@ -173,7 +173,7 @@ class Lemmas(Ours):
         )
 
     def is_answered(self, s: S, client: Expr) -> Any:
-        """The one answer that is to come is on its way."""
+        """The only missing answer is on its way."""
         kind, asking = s.answers[client].head.kind, s.asking[client]
         good = kind == ite(asking == Asking.VALUE, Answer.VALUE, Answer.STOP_WAITING)
         late = ~self.is_torchs(client) & (kind == Answer.TIMED_OUT)
@@ -181,7 +181,7 @@ class Lemmas(Ours):
         return alone & (good | late) & (self.is_torchs(client) | (asking != Asking.GET))
 
     def cancel_is_sent(self, s: S, client: Expr) -> Any:
-        """The CANCEL_WAIT is on its way, behind the WAIT, or after that was registered or answered."""
+        """The CANCEL_WAIT is on its way, and the WAIT is before it, registered, or answered."""
         requests, answers = s.requests[client], s.answers[client]
         (_, first), (_, second) = requests
         both = (requests.length == 2) & (first.kind == Request.WAIT) & (second.kind == Request.CANCEL_WAIT)
@@ -191,7 +191,7 @@ class Lemmas(Ours):
         return both | (alone & (answers.is_empty | told))
 
     def cancel_is_answered(self, s: S, client: Expr) -> Any:
-        """WAIT_CANCELED is on its way, and before it perhaps the answer to the WAIT."""
+        """WAIT_CANCELED is on its way, perhaps after the answer to the WAIT."""
         answers = s.answers[client]
         (_, first), (_, second) = answers
         alone = (answers.length == 1) & (first.kind == Answer.WAIT_CANCELED)
@@ -200,5 +200,5 @@ class Lemmas(Ours):
         return over & (alone | ((answers.length == 2) & told))
 
     def was_held(self, s: S, client: Expr, value: Any) -> Any:
-        """Is it a value, and did the key that the client gets hold it since the get began?"""
+        """The key that the client gets had this value since the get began."""
         return any_(s.held[client, v] & (value == ord_(v) + 1) for v in s.value)

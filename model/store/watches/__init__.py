@@ -1,4 +1,4 @@
-"""Watches: clients that watch keys, while others and they themselves change them."""
+"""Watches: clients that watch keys while they and other clients change them."""
 
 from .ours import Ours
 from .properties import Watches

@@ -1,14 +1,14 @@
-"""Watches: a client asks once, and is sent every later change of the key, in order, on a connection of its own.
+"""Watches: a client registers once and gets every later change of the key, in order, on a separate connection.
 
-Theory of operation. A client has an ordinary connection, on which it asks for changes and waits, and a connection for
-its watches, whose messages one thread reads and hands to the callback that the client's map has for the key. One watch
-begins or ends at a time, while events of the others come (`another`). A connection is a number: when it is closed the
-next newcomer gets it. torch 2.13 has no watch: pytorch/pytorch#105014 removed it in 2023.
+Theory of operation. A client has an ordinary connection, on which it requests changes and waits, and a connection for
+its watches. One thread reads the messages of the second and calls the callback that the client's map has for the key.
+One watch begins or ends at a time, while events of the other watches arrive (`another`). A connection is a number: when
+it is closed, the next newcomer gets the number. torch 2.13 has no watch: pytorch/pytorch#105014 removed it in 2023.
 
-Abstractions. The changes of a key are numbered, deletions too: an event carries the number of its change, which is on
-no wire, and the value that a change gives to its key is that number; so no event can be lost, doubled or misplaced
-without a gap. A change is served in one step. In the seed a send to a closed socket raises after the other watchers
-were told, also those that stand behind it in the table, whose order is not kept; a deletion then leaves the key.
+Abstractions. The changes of a key, deletions included, are numbered. An event carries the number of its change, which
+no wire has, and the value that a change gives to its key is that number. So a lost, repeated or misplaced event shows
+as a gap. A change is served in one step. In the seed a send to a closed socket raises after all other watchers were
+notified, even those behind it in the table: the model has no order of the table. A deletion then leaves the key.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import enum
 from typing import Any
 
 from ...language import (
+    Condition,
     Expr,
     SymbolicState,
     System,
@@ -28,14 +29,15 @@ from ...language import (
     integer,
     ite,
     machine,
+    machine_of,
     ord_,
+    reset,
     sequence,
 )
 from ...language.lifelines import Lifelines, served
 from ..vocabulary import Key, Watcher
 
 S = SymbolicState
-Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 
 
 class Link(enum.Enum):
@@ -55,8 +57,8 @@ class Message(enum.Enum):
     CREATED = "the key was absent"
     APPENDED = "the value has grown"
     DELETED = "the key is absent now"
-    REGISTERED = "from now on every change follows"
-    CANCELLED = "no change follows"
+    REGISTERED = "the watch begins: every later change follows"
+    CANCELLED = "the watch is over: no change follows"
 
 
 class Request(enum.Enum):
@@ -65,25 +67,25 @@ class Request(enum.Enum):
     NONE = "nothing"
     WATCH = "watch the key"
     AGAIN = "watch the key, which is watched already"
-    UNWATCH = "no longer watch it"
+    UNWATCH = "stop watching the key"
 
 
 EVENTS = (Message.UPDATED, Message.CREATED, Message.APPENDED, Message.DELETED)
-OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it
-GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it
+OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # open at the client
+GONE = (Link.DROPPED, Link.DOWN)  # closed at the server
 
 
 class Fields(System):
-    """The fields of the system, and what its steps share."""
+    """The fields of the system, and the helpers that its steps share."""
 
     client = index(2)
     key = index(2)
-    writes = constant(3, "how many changes there are")
+    writes = constant(3, "the number of changes")
 
-    changes = integer(0, "writes", doc="how many there were")
+    changes = integer(0, "writes", doc="the number of changes so far")
     version = integer(0, "writes", per="key", doc="the number of its last change")
     value = integer(0, "writes", per="key", doc="the number of the change that wrote it; 0: absent")
-    asked = integer(0, "key", per="client", doc="the key that it asked to change: key + 1, or 0")
+    asked = integer(0, "key", per="client", doc="the key of its request for a change: key + 1, or 0")
     waits = integer(0, "key", per="client", doc="the key that it waits for: key + 1, or 0")
     shut = flag(per="client", doc="the server closed its ordinary connection")
     stuck = integer(0, "client", doc="the daemon is blocked in a send for this client's change: client + 1, or 0")
@@ -98,27 +100,22 @@ class Fields(System):
         2, per="client", kind=Message, key=(0, "key"), number=(0, "writes"), old=(0, "writes"), new=(0, "writes")
     )  # fmt: skip
     seen = integer(
-        0, "writes", per=("client", "key"), doc="the version at registration, then of what the callback was told last"
+        0, "writes", per=("client", "key"), doc="the version at registration, or of the last event its callback got"
     )
     told = integer(0, "writes", per=("client", "key"), doc="the value at that version")
-    slow = flag(per="client", doc="its thread reads nothing, or its callback does not return")
+    slow = flag(per="client", doc="its thread reads nothing or its callback does not return")
 
     def lifelines(self) -> Lifelines:
         """The master is the process of the store."""
         at, truth = "listed shut notice_end get_stuck", "seen told"
         return served("master", at, requests="asked request", answers="messages", here=truth)
 
-    @machine(Watcher, each="client")
-    def watcher_state(self, s: S, client: Expr) -> Any:
-        """One client's watches: one that begins, or the callbacks of those that have begun."""
-        return s.watcher[client]
+    watcher_state = machine_of(
+        watcher, "One client's watches: a watch that begins, or the callbacks of the watches that have begun."
+    )
+    connection = machine_of(link, "The connection of a watch.")
 
-    @machine(Link, each="client")
-    def connection(self, s: S, client: Expr) -> Any:
-        """The connection of a watch."""
-        return s.link[client]
-
-    @machine(Key, each="key")
+    @machine(Key)
     def key_state(self, s: S, key: Expr) -> Any:
         """One key."""
         return ite(s.value[key] == 0, Key.ABSENT, Key.PRESENT)
@@ -130,7 +127,7 @@ class Fields(System):
     # ---- changes
 
     def is_there(self, s: S, client: Expr) -> Condition:
-        """The client has not left: whose watch is lost may go on without one."""
+        """The client has not left; a client that has lost its watch may continue without one."""
         return (s.watcher[client] != Watcher.UNREGISTERED) | s.link[client].isin(OPEN)
 
     def takes(self, s: S, client: Expr, key: Expr) -> None:
@@ -145,7 +142,7 @@ class Fields(System):
         return (s.link[client] != Link.UP) | fits
 
     def put(self, s: S, client: Expr, key: Expr, verb: Message, *, wakes: bool = True) -> None:
-        """A request gives the key a value: tell its watchers, wake the clients that wait for it."""
+        """A request gives the key a value; the server notifies its watchers and wakes the clients that wait for it."""
         self.takes(s, client, key)
         before = s.fork()
         new = self.counts(s, key)
@@ -156,28 +153,26 @@ class Fields(System):
                 s.waits[j] = ite(s.waits[j] == ord_(key) + 1, 0, s.waits[j])
 
     def counts(self, s: S, key: Expr) -> Expr:
-        """The number of another change of the key."""
+        """Counts another change of the key and returns its number."""
         number: Expr = s.version[key] + 1
         s.changes = s.changes + 1
         s.version[key] = number
         return number
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
-        """Send an event to each watcher of the key."""
+        """Sends an event to each watcher of the key."""
         raise NotImplementedError
 
     def give_up(self, s: S, client: Expr, late: Any) -> None:
-        """Close the connection of a watcher that does not read, and forget it."""
+        """If `late`, the server closes the connection of a watcher that does not read, and forgets it."""
         s.link[client] = ite(late, Link.DROPPED, s.link[client])
         self.drops_request(s, client, late)
-        for k in s.key:
-            s.listed[client, k] = ite(late, 0, s.listed[client, k])
+        reset(s.listed, at=client, when=late)
 
     def drops_request(self, s: S, client: Expr, when: Any = True) -> None:
         """A request that the server has not taken is lost with its connection."""
         lost = (s.request[client] != Request.NONE) & when
-        s.request[client] = ite(lost, Request.NONE, s.request[client])
-        s.about[client] = ite(lost, 0, s.about[client])
+        reset(s.request, s.about, at=client, when=lost)
 
     # ---- requests of a watcher
 
@@ -192,7 +187,7 @@ class Fields(System):
         return (s.link[client] == Link.UP) & (s.request[client] == Request.NONE) & ~answers[0] & ~answers[1]
 
     def answers(self, s: S, client: Expr, key: Expr, requests: tuple[Request, ...], answer: Message) -> Condition:
-        """The server takes a watcher's request and answers; where the answer does not fit, as for an event."""
+        """The server reads a watcher's request and answers; returns whether the answer did not fit."""
         s.when(s.request[client].isin(requests), s.about[client] == ord_(key) + 1, s.link[client] == Link.UP)
         s.when(s.stuck == 0)
         full = s.messages[client].is_full
@@ -202,7 +197,7 @@ class Fields(System):
         return full
 
     def registers(self, s: S, client: Expr, key: Expr) -> Condition:
-        """The server acknowledges a watch, which begins with the change that was last; whether that does not fit."""
+        """The server acknowledges a watch, which begins after the last change; returns whether that did not fit."""
         before = s.fork()
         full = self.answers(s, client, key, (Request.WATCH, Request.AGAIN), Message.REGISTERED)
         begins = before.request[client] == Request.WATCH
@@ -218,7 +213,7 @@ class Fields(System):
         s.messages[client].pop()
 
     def tells(self, s: S, client: Expr) -> None:
-        """The first message is an event of a watched key: the callback of that key is called with it."""
+        """The first message is an event of a watched key, and the callback of that key is called with it."""
         event = s.fork().messages[client].head
         s.when(self.has_callback(s, client, event.key))
         self.reads(s, client, *EVENTS)
@@ -231,17 +226,12 @@ class Fields(System):
         return any_(s.watched[client, k] & (key == ord_(k) + 1) for k in s.key)
 
     def forget(self, s: S, client: Expr) -> None:
-        """Nothing is watched any more: the last seen versions and values go."""
-        for k in s.key:
-            s.watched[client, k] = False
-            s.seen[client, k] = 0
-            s.told[client, k] = 0
-        s.about[client] = 0
-        s.request[client] = Request.NONE
+        """The client watches nothing any more, and its last seen versions and values are reset."""
+        reset(s.watched, s.seen, s.told, s.about, s.request, at=client)
         s.messages[client].clear()
 
     def forget_answered(self, s: S, client: Expr) -> None:
-        """The key of the request that is answered is watched no more."""
+        """The client stops watching the key of the answered request."""
         for k in s.key:
             over = s.about[client] == ord_(k) + 1
             s.watched[client, k] = s.watched[client, k] & ~over

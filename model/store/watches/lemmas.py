@@ -1,4 +1,4 @@
-"""Lemmas of the proof of our watches: facts about the same steps, of no interest to a user.
+"""Lemmas of the proof of our watches: facts about the same steps that no user needs.
 
 `trystate prove watches` proves them together with the properties. The plans of `trystate verify` do not have them: a
 test searches small systems for a state that violates one.
@@ -6,9 +6,9 @@ test searches small systems for a state that violates one.
 
 from __future__ import annotations
 
-from ...language import Expr, all_, always, and_, any_, implies, ord_
+from ...language import Condition, Expr, all_, always, and_, any_, implies, ord_
 from ..vocabulary import Watcher
-from .fields import Condition, Link, Message, Request, S
+from .fields import Link, Message, Request, S
 from .ours import Ours
 from .properties import ENDED
 
@@ -25,7 +25,7 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def who_watches_has_a_key(self, s: S) -> Condition:
-        """A client watches a key, or its watches have ended; only one that watches asks."""
+        """A client watches a key or its watches have ended; only a client that watches sends watch requests."""
         return all_(
             (~self.watches(s, j) == s.watcher[j].isin(ENDED))
             & implies(~self.watches(s, j), s.request[j] == Request.NONE)
@@ -39,7 +39,7 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def the_listed_watch(self, s: S) -> Condition:
-        """An entry of a connection that is open at the client is for a key that it watches."""
+        """An entry of a connection that is open at the client belongs to a key that the client watches."""
         return all_(
             implies(s.listed[j, k] > 0, s.watched[j, k]) | ~s.link[j].isin((Link.UP, Link.BROKEN))
             for j in s.client
@@ -48,7 +48,7 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def a_watch_begins_with_nothing(self, s: S) -> Condition:
-        """Before the server has a watch no event of its key is on its way, and no entry is in the table."""
+        """Before the server has a watch, no event of its key is on its way and the table has no entry."""
 
         def nothing(j: Expr, k: Expr) -> Condition:
             return and_(s.listed[j, k] == 0, *(~there for there, _ in self.events(s, j, k)))
@@ -69,7 +69,7 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def a_request_is_about_a_watched_key(self, s: S) -> Condition:
-        """A request on its way, or an answer, is about a key that the client watches."""
+        """A request or an answer on its way concerns a key that the client watches."""
         return all_(
             implies(
                 (s.request[j] != Request.NONE) | self.brings(s, j, *ANSWERS),
@@ -80,12 +80,12 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def a_request_waits_for_no_answer(self, s: S) -> Condition:
-        """While a request of a watcher is on its way no answer is."""
+        """While a watcher's request is on its way, no answer is."""
         return all_(implies(s.request[j] != Request.NONE, ~self.brings(s, j, *ANSWERS)) for j in s.client)
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def one_answer_at_a_time(self, s: S) -> Condition:
-        """No two answers are on their way to a client."""
+        """At most one answer is on its way to a client."""
 
         def one(j: Expr) -> Condition:
             (first, one), (second, other) = s.messages[j]
@@ -104,7 +104,7 @@ class Lemmas(Ours):
 
     @always(witness="a_watch_returns")
     def who_registers_cancels_nothing(self, s: S) -> Condition:
-        """A client whose first watch begins has not asked for its end."""
+        """A client whose first watch begins has not requested its end."""
         return all_(
             implies(
                 s.watcher[j] == Watcher.REGISTERING,
@@ -114,14 +114,14 @@ class Lemmas(Ours):
         )
 
     def is_sent(self, s: S, client: Expr, key: Expr) -> Condition:
-        """Is the request that begins a watch of the key on its way?"""
+        """The request that begins a watch of the key is on its way."""
         asks = (s.request[client] == Request.WATCH) & (s.about[client] == ord_(key) + 1)
         return (s.link[client] == Link.UP) & asks
 
     def is_cancelled(self, s: S, client: Expr, key: Expr) -> Condition:
-        """Is the answer on its way that the watch of the key is over?"""
+        """The answer that the watch of the key is over is on its way."""
         return self.brings(s, client, Message.CANCELLED) & (s.about[client] == ord_(key) + 1)
 
     def brings(self, s: S, client: Expr, *kinds: Message) -> Condition:
-        """Is a message of one of these kinds on its way to the client?"""
+        """A message of one of these kinds is on its way to the client."""
         return any_(s.messages[client].contains(kind=kind) for kind in kinds)

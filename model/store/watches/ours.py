@@ -1,4 +1,4 @@
-"""Our watches: they can be cancelled, a watcher that is lost is told so, and no watcher delays another client."""
+"""Our watches: they can be cancelled, a lost watcher is notified of the loss, and no watcher delays other clients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CREATES = (*arc(Key.ABSENT, Key.PRESENT), *TELLS)
 
 
 class Ours(Watches, edition=Edition.TRYSTATE):
-    """A watcher is entered once, forgotten with its connection, and closed when it does not read."""
+    """The server lists a watcher once, forgets it with its connection, and closes it if it does not read."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
-        """Send an event to each watcher of the key; one for whose event there is no room is given up."""
+        """Sends an event to each watcher of the key; the server closes a watcher whose event does not fit."""
         before = s.fork()
         for j in s.client:
             told = (before.listed[j, key] > 0) & (before.link[j] == Link.UP)
@@ -30,38 +30,38 @@ class Ours(Watches, edition=Edition.TRYSTATE):
     set_or_add = Watches.set_or_add.claiming(CREATES)
     delete = Watches.delete.claiming(arc(Key.PRESENT, Key.ABSENT), TELLS)
 
-    @transition(each=("client", "key"), moves=CREATES)
+    @transition(moves=CREATES)
     def compare_set(self, s: S, client: Expr, key: Expr) -> None:
-        """The server compares, finds what was expected, and sets."""
+        """The server compares, finds the expected value, and sets."""
         self.put(s, client, key, Message.UPDATED)
 
-    @transition(each=("client", "key"), moves=CREATES)
+    @transition(moves=CREATES)
     def append(self, s: S, client: Expr, key: Expr) -> None:
         """The server appends to a key."""
         self.put(s, client, key, Message.APPENDED)
 
-    @transition(each=("client", "key"), moves=GIVES_UP)
+    @transition(moves=GIVES_UP)
     def register(self, s: S, client: Expr, key: Expr) -> None:
-        """The server enters the connection into its table, and acknowledges."""
+        """The server enters the connection into its table and acknowledges."""
         full = self.registers(s, client, key)
         s.listed[client, key] = 1
         self.give_up(s, client, full)
 
-    @environment(each=("client", "key"), switch="cancel")
+    @environment(switch="cancel")
     def cancel(self, s: S, client: Expr, key: Expr) -> None:
-        """A client cancels the watch of a key, from a callback or not."""
+        """A client cancels the watch of a key, possibly from a callback."""
         s.when(s.watcher[client].isin((Watcher.REGISTERED, Watcher.NOTIFIED)), self.calm(s, client))
         s.when(s.watched[client, key])
         self.asks(s, client, key, Request.UNWATCH)
 
-    @transition(each=("client", "key"), moves=GIVES_UP)
+    @transition(moves=GIVES_UP)
     def unregister(self, s: S, client: Expr, key: Expr) -> None:
-        """The server removes the entry, and acknowledges."""
+        """The server removes the entry and acknowledges."""
         full = self.answers(s, client, key, (Request.UNWATCH,), Message.CANCELLED)
         s.listed[client, key] = 0
         self.give_up(s, client, full)
 
-    @transition(each="client", moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED)])
+    @transition(moves=[arc(Watcher.REGISTERED, Watcher.UNREGISTERED)])
     def return_cancelled(self, s: S, client: Expr) -> None:
         """The acknowledgement is read: the watch is over, and the watches of other keys continue."""
         self.reads(s, client, Message.CANCELLED)
@@ -69,7 +69,6 @@ class Ours(Watches, edition=Edition.TRYSTATE):
         s.watcher[client] = ite(self.watches(s, client), s.watcher[client], Watcher.UNREGISTERED)
 
     @transition(
-        each="client",
         moves=[
             arc((Watcher.REGISTERING, Watcher.REGISTERED), Watcher.LOST),
             arc(Link.BROKEN, Link.LEFT),
@@ -77,7 +76,7 @@ class Ours(Watches, edition=Edition.TRYSTATE):
         ],
     )
     def notice_loss(self, s: S, client: Expr) -> None:
-        """The client finds the connection closed, whatever it has not read, and says that changes may be missed."""
+        """The client finds the connection closed, even before unread messages, and reports possibly missed changes."""
         s.when(s.link[client].isin((Link.BROKEN, Link.DROPPED)), ~s.slow[client], s.watcher[client] != Watcher.NOTIFIED)
         s.link[client] = ite(s.link[client] == Link.BROKEN, Link.LEFT, Link.DOWN)
         s.watcher[client] = ite(self.watches(s, client), Watcher.LOST, s.watcher[client])

@@ -1,28 +1,29 @@
 """The properties of watches, the same for both editions.
 
-docs/language.md says how a property is read; `../findings.py` lists the violations by edition.
+docs/language.md explains how to read a property; `../findings.py` lists the violations by edition.
 """
 
 from __future__ import annotations
 
-from ...language import Expr, all_, always, and_, any_, implies, ite, leads_to, or_, ord_, sometimes, step, terminal
+from ...language import *
 from ..vocabulary import Edition, Watcher
 from .environment import Environment
-from .fields import EVENTS, GONE, Condition, Link, Message, Request, S
+from .fields import EVENTS, GONE, Link, Request, S
+from .fields import Message as Sent
 
 WATCHING = (Watcher.REGISTERED, Watcher.NOTIFIED)
 ENDED = (Watcher.UNREGISTERED, Watcher.LOST)
 
 
 class Watches(Environment):
-    """Clients that watch keys, while others and they themselves change them."""
+    """Clients that watch keys while they and other clients change them."""
 
     title = "Watches on keys"
     Edition = (Edition.SEED, Edition.TRYSTATE)  # torch removed watches in 2023: pytorch/pytorch#105014
 
     @terminal
     def at_rest(self, s: S) -> Condition:
-        """Every request is answered, and each message to a watcher is read."""
+        """Every request is answered and each message to a watcher is read."""
         return all_(
             (s.asked[j] == 0)
             & ~s.watcher[j].isin((Watcher.REGISTERING, Watcher.NOTIFIED))
@@ -32,40 +33,39 @@ class Watches(Environment):
 
     @sometimes()
     def a_change_is_made(self, s: S) -> Condition:
-        """A change was made, and nobody waits for an answer."""
-        return (s.changes > 0) & all_(x == 0 for x in s.asked)
+        """A change was made, and no client waits for an answer."""
+        return (s.changes > 0) & s.asked.all(0)
 
     @sometimes()
     def a_watch_returns(self, s: S) -> Condition:
         """watch_key has returned."""
-        return any_(x == Watcher.REGISTERED for x in s.watcher)
+        return s.watcher.any(Watcher.REGISTERED)
 
     @sometimes()
     def two_events_wait(self, s: S) -> Condition:
-        """A key was created and deleted, and neither is read yet."""
+        """A key was created and deleted, and a watcher has read neither event yet."""
         return any_(
-            s.messages[j].contains(kind=Message.CREATED) & s.messages[j].contains(kind=Message.DELETED)
-            for j in s.client
+            s.messages[j].contains(kind=Sent.CREATED) & s.messages[j].contains(kind=Sent.DELETED) for j in s.client
         )
 
     @sometimes()
     def a_callback_runs(self, s: S) -> Condition:
         """A callback runs."""
-        return any_(x == Watcher.NOTIFIED for x in s.watcher)
+        return s.watcher.any(Watcher.NOTIFIED)
 
     @sometimes(needs="cancel")
     def a_watch_is_cancelled(self, s: S) -> Condition:
         """The server has acknowledged that a watch is over, after an event."""
-        return any_(s.messages[j].contains(kind=Message.CANCELLED) & (s.messages[j].length > 1) for j in s.client)
+        return any_(s.messages[j].contains(kind=Sent.CANCELLED) & (s.messages[j].length > 1) for j in s.client)
 
     @sometimes()
     def a_connection_is_closed(self, s: S) -> Condition:
         """The server has closed a connection of a watch."""
-        return any_(x.isin(GONE) for x in s.link)
+        return s.link.any(*GONE)
 
     @sometimes(needs=("leave", "newcomer"))
     def a_newcomer_is_idle(self, s: S) -> Condition:
-        """A connection is open on which nothing was asked, after a change."""
+        """After a change, a connection is open on which no watch was requested."""
         return (
             (s.leave_left == 0) & (s.newcomer_left == 0) & (s.changes > 0) & any_(~self.watches(s, j) for j in s.client)
         )
@@ -77,10 +77,10 @@ class Watches(Environment):
 
     @always(witness="a_watch_returns", cite="TCPStore.hpp:watchKey (1.9)")
     def returned_means_registered(self, s: S) -> Condition:
-        """Once watch_key has returned the server has the watch, until it is cancelled or the connection ends."""
+        """Once watch_key has returned, the server has the watch until it is cancelled or the connection ends."""
 
         def returned(j: Expr, k: Expr) -> Condition:
-            ends = (s.request[j] == Request.UNWATCH) | s.messages[j].contains(kind=Message.CANCELLED)
+            ends = (s.request[j] == Request.UNWATCH) | s.messages[j].contains(kind=Sent.CANCELLED)
             begins = s.request[j] == Request.WATCH
             return s.watched[j, k] & ~((s.about[j] == ord_(k) + 1) & (begins | ends))
 
@@ -96,12 +96,12 @@ class Watches(Environment):
         return there & record.kind.isin(EVENTS)
 
     def events(self, s: S, client: Expr, key: Expr) -> list[tuple[Condition, Condition]]:
-        """The events of a key on their way to a client: whether there is one at each place, and its record."""
+        """The events of a key on their way to a client: for each place, whether it has one, and its record."""
         return [(self.event(there, r) & (r.key == ord_(key) + 1), r) for there, r in s.messages[client]]
 
     @always(witness="two_events_wait")
     def every_change_is_on_its_way(self, s: S) -> Condition:
-        """The last event that a watcher has read, and those on their way, end with the last change of the key."""
+        """The events that a watcher has read or that are on their way end with the last change of the key."""
 
         def is_told(j: Expr, k: Expr) -> Condition:
             number, value = s.seen[j, k], s.told[j, k]
@@ -117,7 +117,7 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def once_and_in_order(self, s: S) -> Condition:
-        """Each event on its way is of the change after the one before, and begins with the value that that one left."""
+        """Each event on its way reports the next change of the key, and its old value is the previous new value."""
 
         def chained(j: Expr, k: Expr) -> Condition:
             number, value, links = s.seen[j, k], s.told[j, k], []
@@ -128,9 +128,9 @@ class Watches(Environment):
 
         return all_(implies(s.watched[j, k], chained(j, k)) for j in s.client for k in s.key)
 
-    @step(on=("run_callback", "run_callback_early"), each="client", witness="a_callback_runs")
+    @step(on=("run_callback", "run_callback_early"), witness="a_callback_runs")
     def callbacks_skip_nothing(self, before: S, after: S, client: Expr) -> Condition:
-        """A callback is told of the change after the one that it was told of last."""
+        """A callback gets the change that follows the last change that it got."""
         key = before.messages[client].head.key
         return all_(
             implies(key == ord_(k) + 1, after.seen[client, k] == before.seen[client, k] + 1) for k in before.key
@@ -138,10 +138,10 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def kinds_fit_the_values(self, s: S) -> Condition:
-        """CREATED has no old value, DELETED no new one, and all others have both."""
+        """CREATED has no old value, DELETED has no new value, and all other events have both."""
 
         def fits(record: Condition) -> Condition:
-            created, deleted = record.kind == Message.CREATED, record.kind == Message.DELETED
+            created, deleted = record.kind == Sent.CREATED, record.kind == Sent.DELETED
             return (created == (record.old == 0)) & (deleted == (record.new == 0))
 
         return all_(
@@ -151,7 +151,7 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def only_what_is_watched(self, s: S) -> Condition:
-        """A watcher of keys is told of no other."""
+        """A watcher gets events only of the keys that it watches."""
         return all_(
             implies(
                 self.watches(s, j),
@@ -162,63 +162,63 @@ class Watches(Environment):
 
     @always(witness="a_change_is_made")
     def no_event_for_a_stranger(self, s: S) -> Condition:
-        """A client that watches nothing is told nothing."""
+        """A client that watches nothing gets no messages."""
         return all_(implies(~self.watches(s, j), s.messages[j].is_empty) for j in s.client)
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
     def nothing_after_cancelling(self, s: S) -> Condition:
-        """After the acknowledgement that a watch is over no event of its key comes."""
+        """After the acknowledgement that a watch is over, no event of its key follows."""
 
         def last(j: Expr) -> Condition:
             ended: list[Condition] = []
             nothing: list[Condition] = []
             for there, record in s.messages[j]:
                 nothing.append(implies(or_(*ended), ~(self.event(there, record) & (record.key == s.about[j]))))
-                ended.append(there & (record.kind == Message.CANCELLED))
+                ended.append(there & (record.kind == Sent.CANCELLED))
             return and_(*nothing)
 
         return all_(last(j) for j in s.client)
 
     @always(witness="somebody_waits", needs="wait")
     def waiters_are_woken(self, s: S) -> Condition:
-        """Nobody waits for a key that is there."""
+        """No client waits for a key that exists."""
         return ~any_((s.waits[j] == ord_(k) + 1) & (s.value[k] != 0) for j in s.client for k in s.key)
 
     @always(witness="a_connection_is_closed")
     def nothing_is_left_behind(self, s: S) -> Condition:
-        """Nothing of a connection that the server has closed is in its table."""
+        """The table has no entry of a connection that the server has closed."""
         return ~any_(s.link[j].isin(GONE) & (s.listed[j, k] > 0) for j in s.client for k in s.key)
 
     @always(witness="a_change_is_made")
     def nobody_is_closed_for_another(self, s: S) -> Condition:
-        """The server closes no connection for an act of another."""
-        return ~any_(x for x in s.shut)
+        """The server closes no connection because of another client."""
+        return ~any_(s.shut)
 
-    @leads_to(each="client")
+    @leads_to()
     def watch_key_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """watch_key returns, or raises."""
+        """watch_key returns or raises."""
         return s.watcher[client] == Watcher.REGISTERING, s.watcher[client] != Watcher.REGISTERING
 
-    @leads_to(each="client", needs="another")
+    @leads_to(needs="another")
     def another_watch_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """watch_key returns for a client that watches already, unless it is slow or the connection ends."""
-        asks = (s.request[client] == Request.WATCH) | s.messages[client].contains(kind=Message.REGISTERED)
+        """watch_key returns for a client that already watches, unless it is slow or the connection ends."""
+        asks = (s.request[client] == Request.WATCH) | s.messages[client].contains(kind=Sent.REGISTERED)
         return asks, ~asks | s.slow[client] | (s.link[client] != Link.UP)
 
-    @leads_to(each="client")
+    @leads_to()
     def events_reach_the_callback(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """An event that has arrived reaches the callback, unless the client is slow or the connection ends."""
         waits = and_(s.watcher[client] == Watcher.REGISTERED, s.messages[client].head.kind.isin(EVENTS))
         ends = s.slow[client] | (s.link[client] != Link.UP)
         return waits & ~s.messages[client].is_empty, (s.watcher[client] == Watcher.NOTIFIED) | ends
 
-    @leads_to(each="client")
+    @leads_to()
     def the_lost_are_told(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """A watcher whose connection has ended is told that changes may be missed, unless it is slow for ever."""
+        """A watcher whose connection has ended learns that it may miss changes, unless it is slow for ever."""
         cut = s.watcher[client].isin(WATCHING) & (s.link[client] != Link.UP)
         return cut, s.watcher[client].isin(ENDED) | s.slow[client]
 
-    @leads_to(each="client")
+    @leads_to()
     def changes_are_answered(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """A client that asks for a change is served, however slow a watcher is."""
+        """A client that requests a change is served, however slow a watcher is."""
         return s.asked[client] != 0, s.asked[client] == 0

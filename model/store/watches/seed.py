@@ -1,20 +1,20 @@
-"""torch 1.9, the watch_key of the articles of 2021: no connection is forgotten, and a slow watcher stops all."""
+"""torch 1.9, the watch_key of the articles of 2021: no connection is forgotten, and a slow watcher blocks all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...language import Expr, all_, any_, arc, environment, ite, may, ord_, transition
+from ...language import Condition, Expr, all_, any_, arc, environment, ite, may, ord_, transition
 from ..vocabulary import Edition, Key, Watcher
-from .fields import EVENTS, GONE, Condition, Link, Message, Request, S
+from .fields import EVENTS, GONE, Link, Message, Request, S
 from .properties import Watches
 
 
 class Seed(Watches, edition=Edition.SEED):
-    """One thread serves all connections, and waits in `send` until a watcher has read."""
+    """One thread serves all connections and waits in `send` until a watcher has read."""
 
     def takes(self, s: S, client: Expr, key: Expr) -> None:
-        """Only where every send goes through; one to a connection that is gone fails the author of the change."""
+        """A request is served only if every send fits; a send to a closed connection closes the requester's one."""
         s.when(all_(self.fits(s, j, key) for j in s.client))
         s.shut[client] = any_((s.listed[j, key] > 0) & s.link[j].isin(GONE) for j in s.client)
         super().takes(s, client, key)
@@ -28,24 +28,23 @@ class Seed(Watches, edition=Edition.SEED):
             s.messages[j].push(when=told & (before.listed[j, key] > 1), **event)
 
     def left_of(self, s: S, client: Expr, key: Expr) -> Condition:
-        """The daemon announces first, and erases then: where a send fails, the key stays (deleteHandler)."""
+        """The daemon announces first and then erases: if a send fails, the key stays (deleteHandler)."""
         return ite(s.shut[client], s.value[key], 0)
 
     def unlists(self, s: S, client: Expr) -> None:
-        """The entry stays, for the next connection with this number."""
+        """The entry stays, and applies to the next connection with this number."""
 
     @transition(
-        each=("client", "key"),
         moves=[arc(Key.ABSENT, Key.PRESENT)],
         cite="TCPStore.cpp:compareSetHandler (1.9): tells watchers, wakes nobody",
     )
     def compare_set(self, s: S, client: Expr, key: Expr) -> None:
-        """The server compares, finds what was expected, and sets; clients that wait for the key are not woken."""
+        """The server compares, finds the expected value, and sets; clients that wait for the key are not woken."""
         self.put(s, client, key, Message.UPDATED, wakes=False)
 
-    @transition(each=("client", "key"), cite="TCPStore.cpp:sendKeyUpdatesToClients (1.9): send blocks")
+    @transition(cite="TCPStore.cpp:sendKeyUpdatesToClients (1.9): send blocks")
     def get_stuck(self, s: S, client: Expr, key: Expr) -> None:
-        """A watcher's connection takes no more: the daemon's only thread blocks in send."""
+        """A watcher's connection is full: the daemon's only thread blocks in send."""
         s.when(s.stuck == 0, s.asked[client] == ord_(key) + 1, any_(~self.fits(s, j, key) for j in s.client))
         s.stuck = ord_(client) + 1
 
@@ -53,27 +52,26 @@ class Seed(Watches, edition=Edition.SEED):
         s.when(~s.messages[client].is_full)
         return super().answers(s, client, key, requests, answer)
 
-    @transition(each=("client", "key"), cite="TCPStore.cpp:watchHandler (1.9)")
+    @transition(cite="TCPStore.cpp:watchHandler (1.9)")
     def register(self, s: S, client: Expr, key: Expr) -> None:
-        """The server enters the connection into its table, once more if it is there, and acknowledges."""
+        """The server enters the connection into its table, even if it is already listed, and acknowledges."""
         self.registers(s, client, key)
-        s.listed[client, key] = ite(s.listed[client, key] == 0, 1, 2)  # twice at most here
+        s.listed[client, key] = ite(s.listed[client, key] == 0, 1, 2)  # the model counts up to 2
 
-    @environment(each="client", switch="preempted", cite="pytorch/pytorch#69590")
+    @environment(switch="preempted", cite="pytorch/pytorch#69590")
     def notify_nobody(self, s: S, client: Expr) -> None:
-        """The flag is set, without its lock, after watch_key looked at it and before it sleeps: it is not woken."""
+        """The flag is set without its lock after watch_key checked it and before it sleeps: it is not woken."""
         s.when(s.watcher[client] == Watcher.REGISTERING)
         self.reads(s, client, Message.REGISTERED)
         s.about[client] = 0
 
-    @transition(each="client", cite="TCPStore.cpp:watchKey (1.9): the callback is noted first")
+    @transition(cite="TCPStore.cpp:watchKey (1.9): the callback is noted first")
     def run_callback_early(self, s: S, client: Expr) -> None:
         """An event is read before watch_key has returned: the callback runs, and returns at once."""
         s.when(s.watcher[client] == Watcher.REGISTERING)
         self.tells(s, client)
 
     @transition(
-        each="client",
         moves=[may((Watcher.REGISTERING, Watcher.REGISTERED), Watcher.UNREGISTERED), arc(Link.UP, Link.LEFT)],
         cite="TCPStore.cpp:callbackHandler (1.9): keyToCallbacks_.at throws in the thread",
     )

@@ -1,6 +1,6 @@
 """The agent's decisions compared with the model `Agents`, edge by edge, as `trystate verify` runs it.
 
-Rule: what the model forbids is tried in each state. A sample has some edges of some systems.
+Rule: steps that the model forbids are tried in each state. A sample has some edges of some systems.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trystate.model.agent import Agents, Edition, Ours
 from trystate.model.language.transitions import fault_bounds
 
 from ...harness.checks import Check, Outcome
-from ..our_autograd.conformance import replay
+from ...harness.paths import replay_systems
 from .edges import AgentSteps
 
 Report = Callable[[str], None]
@@ -45,7 +45,7 @@ class Slice:
 
 
 def _pairs(size: str) -> Iterator[Slice]:
-    """Any two faults; not a signal beside a spare that stands still, which the model moves up (edges.py)."""
+    """All pairs of faults, except a signal with a stopped spare, which the model moves up (edges.py)."""
     for faults in combinations(FAULTS, 2):
         if size != "2 1:1" or "signal" not in faults or not STANDS_STILL.intersection(faults):
             yield Slice(size, faults)
@@ -79,8 +79,7 @@ LONG = (
 
 def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
     """Take every edge of each slice on the agent's decisions, or about `edges_max`."""
-    models = (one.build() for one in slices)
-    return replay(((model, AgentSteps(model)) for model in models), report, edges_max)
+    return replay_systems((one.build() for one in slices), AgentSteps, report, edges_max)
 
 
 def _checks() -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""Steps of the model `Agents`, performed by the agent's decisions and the engine: what an agent orders, and writes.
+"""Steps of the model `Agents`, performed by the agent's decisions and the engine: an agent's orders and writes.
 
 Theory of operation. The subject has one state of the rendezvous, which is the runtime's own value, and a seat for each
 node: its engine, the round that it joined, its worker processes, and its place in the loop of `impl/agent/local.py`.
@@ -8,16 +8,17 @@ Three parts of the runtime decide:
     operators, changes  what a node that joins or leaves a round writes
     engine              done, give_notice, leave, and the upkeep of a round: run as generators, to their end
 
-Rule: a step is refused if the order is another one, or if the node is not where its loop would ask. Nothing is taken
-from the model's state: the standing of a round comes from the engine, and the last state that a node read is kept, for
-what it decides without the store.
+Rule: a step is refused if the runtime gives another order, or if the node's loop does not decide at this place. The
+subject takes nothing from the model's state: the engine reports the standing of a round, and each seat keeps the last
+state that its node read, for decisions without the store.
 
-A step of the model is all that there is of time: a last call is over, a silent node has been watched for the window, a
-lease ends. A heartbeat that is due is written before the step that needs a lease. The window of a stopped agent is over
-after its workers are killed, as the lease is shorter. A node on no list has watched no other.
+Time passes only in steps of the model: a last call ends, a silent node has been watched for the window, a lease ends.
+A due heartbeat is written before a step that needs a lease. The window of a stopped agent ends after its
+workers are killed, as the lease is shorter. A node that is on no list has not watched other nodes.
 
-Two things are coarser in the model. The lists of a closed rendezvous are read by no node: they are compared while it is
-open. A spare that finds a seat, which a node has left, takes it in its next turn: here in the same step, if it goes on.
+The model is coarser in two places. No node reads the lists of a closed rendezvous: they are compared while it is open.
+When a node leaves a seat, a spare takes that seat in its next turn. Here it does so in the same step, if it is not
+stopped.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from torch.distributed.elastic.agent.server.api import WorkerState as Seen
 
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
-from trystate.impl.agent.local import BEGUN
 from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous import engine as engines
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Standing, Write
+from trystate.impl.rendezvous.engine import RUNS, Effect, Engine, Joined, Standing, Write
+from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.operators import View as NodeView
-from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
+from trystate.impl.rendezvous.state import Closed, Settings, State
 from trystate.model.agent import Agents
 from trystate.model.agent.vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
 from trystate.model.language import Kind
@@ -43,12 +44,13 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
 from ...harness.subjects import Refused
+from ..simulator.edges import engine
 
-NOW = 0.0  # of every clock: no time passes within a step
+NOW = 0.0  # the time on every clock: no time passes within a step
 JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDUNDANCY_LIST)
 WITHOUT_STORE = ("start_workers", "find_failure", "leave_without_store", "kill_workers")
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
-MONITORS = (Loop.MONITORING, Loop.BARRIER)  # the agent has a round: `decide` is asked
+MONITORS = (Loop.MONITORING, Loop.BARRIER)  # the agent has a round and calls `decide`
 UP = (Loop.JOINING, Loop.STARTING, *MONITORS, Loop.RESTARTING)
 # The workers as torch's monitor sees them: one that was killed has failed.
 LOOKS = {
@@ -74,8 +76,8 @@ class Seat:
     ending: Ending = Ending.NONE
     signalled: bool = False
     joined: Joined | None = None
-    reported: bool = False  # as the agent's own `_reported`
-    killed: bool = False  # by the watchdog
+    reported: bool = False  # the agent's own `_reported`
+    killed: bool = False  # whether the watchdog has killed the workers
     failed: bool = False  # the last order was RESTART, or FAIL
     code: bool = False  # a worker has ended with an exit code that is not restarted
     final: str = ""  # the last order was FAIL
@@ -93,17 +95,17 @@ class Seat:
 
     @property
     def waits(self) -> bool:
-        """Its `_stop` has not returned: a worker does not end."""
+        """Its `_stop` waits for a worker that does not end."""
         return self.stopping is Stopping.ASKED
 
     @property
     def dead(self) -> bool:
-        """No heartbeat comes from it any more, and the window is over."""
+        """It sends no more heartbeats, and the window is over."""
         watched = self.pace is Pace.AGENT_STOPPED and self.runs
         return ((self.loop is Loop.LEFT and not self.waits) or self.pace is not Pace.GOES_ON) and not watched
 
     def stop_workers(self, standing: Standing) -> None:
-        """As `_stop` and `_close`: SIGTERM and a wait, or SIGKILL."""
+        """Like `_stop` and `_close`: SIGTERM and a wait, or SIGKILL."""
         if self.workers in PROCESSES:
             if self.stopping is Stopping.DEAF and core.may_finish(standing):
                 self.stopping = Stopping.ASKED
@@ -119,17 +121,42 @@ class Seat:
         self.loop, self.ending = Loop.LEFT, ending
 
 
-def engine(number: int, life: int, settings: Settings) -> Engine:
-    node = Node(f"node{number}", life, 0, f"{number}.{life}")
-    return Engine(Participant(node, f"host{number}", 29_500), settings, draw=lambda: 0.5, life="life")
+class Happenings:
+    """Steps that happen to nodes and to the store, for torch's agents and ours."""
+
+    down = False
+
+    def _workers_succeed(self, node: Any) -> None:
+        node.workers = WorkerState.SUCCEEDED
+
+    def _worker_fails(self, node: Any) -> None:
+        node.workers = WorkerState.UNHEALTHY
+
+    def _stall(self, node: Any) -> None:
+        node.pace = Pace.AGENT_STOPPED
+
+    def _freeze(self, node: Any) -> None:
+        node.pace = Pace.NODE_STOPPED
+
+    def _store_stops(self) -> None:
+        self.down = True
+
+    def _store_returns(self) -> None:
+        self.down = False
+
+    def see(self, node: Any) -> dict[str, int]:
+        """The cells of a node that any agent has."""
+        seen = {name: ordinal(getattr(node, name)) for name in ("loop", "workers", "ending", "pace")}
+        seen |= {name: int(getattr(node, name)) for name in ("signalled", "orphans")}
+        return {f"{name}[{node.number}]": value for name, value in seen.items()}
 
 
-class AgentSteps:
+class AgentSteps(Happenings):
     """Subject for the model `Agents` (edition TRYSTATE)."""
 
     def __init__(self, model: Agents) -> None:
         self.model = model
-        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # the others happen to it
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes), max_restarts=int(model.max_restarts))
         self.reset()
 
@@ -156,7 +183,7 @@ class AgentSteps:
     # ---- what a node sees and writes
 
     def view(self, seat: Seat, **facts: Any) -> NodeView:
-        """The node's view of the store; `facts` are those of its clock."""
+        """The node's view of the store; `facts` come from its clock."""
         return NodeView(self.state, seat.token, self.settings, lease=seat.engine.lease.holds(NOW), **facts)
 
     def _in(self, seat: Seat, *loops: Loop) -> None:
@@ -168,7 +195,7 @@ class AgentSteps:
             raise Refused("the agent waits for its workers")
 
     def _run(self, steps: Generator[Effect, engines.Seen, Any]) -> Any:
-        """An operation of the engine, alone on the store; what it returns."""
+        """Run an operation of the engine, alone on the store; returns its result."""
         effect = next(steps)
         while True:
             won = isinstance(effect, Write)
@@ -185,7 +212,7 @@ class AgentSteps:
         self._run(seat.engine._attempt(action, changed, view, engines.Seen(self.state, NOW), 0))
 
     def _joins(self, seat: Seat, *wanted: Action, **facts: Any) -> NodeView:
-        """The view in which a node that joins does this; a heartbeat that gives its lease back is written before."""
+        """The view in which a joining node takes one of these actions, after the heartbeat that renews its lease."""
         self._in(seat, Loop.JOINING)
         view = self.view(seat, **facts)
         action = seat.engine._decide(view, leaving=False)
@@ -291,7 +318,7 @@ class AgentSteps:
     def _find_failure(self, seat: Seat) -> None:
         if LOOKS.get(seat.workers) is not Seen.FAILED:
             raise Refused("the workers have not failed")
-        self._ordered(seat, seat.read, *OVER)  # it need not have read anything since
+        self._ordered(seat, seat.read, *OVER)  # it may have read no newer state
         seat.stop_workers(self.standing(seat, seat.read))
         seat.workers, seat.loop = WorkerState.FAILED, Loop.RESTARTING
 
@@ -339,7 +366,7 @@ class AgentSteps:
         self._end_closed(seat)
 
     def _end_closed(self, seat: Seat) -> None:
-        """An agent takes itself off the lists then, which no node reads any more: that is left out here."""
+        """The agent also removes itself from the lists, which is left out here: no node reads them any more."""
         seat.end(ENDINGS[core.ending(self._closed)])
 
     def _withdraw(self, seat: Seat) -> None:
@@ -354,7 +381,7 @@ class AgentSteps:
         seat.end(Ending.SIGNALLED)
 
     def _take_seats(self) -> None:
-        """Spares take a seat that is left in an open round, each in its next turn; in the model at once."""
+        """Spares take the free seats of an open round at once, as in the model."""
         for seat in self.seats:
             view = self.view(seat)
             spare = view.membership is Membership.REDUNDANT and seat.loop is Loop.JOINING and not seat.dead
@@ -374,12 +401,6 @@ class AgentSteps:
     def _start_agent(self, seat: Seat) -> None:
         seat.loop = Loop.JOINING
 
-    def _workers_succeed(self, seat: Seat) -> None:
-        seat.workers = WorkerState.SUCCEEDED
-
-    def _worker_fails(self, seat: Seat) -> None:
-        seat.workers = WorkerState.UNHEALTHY
-
     def _worker_fails_for_good(self, seat: Seat) -> None:
         seat.workers, seat.code = WorkerState.UNHEALTHY, True
 
@@ -391,7 +412,7 @@ class AgentSteps:
         seat.loop = Loop.LEAVING
 
     def _lose_lease(self, seat: Seat) -> None:
-        seat.engine.lease.give_up()
+        seat.engine.lease = Lease(seat.engine.settings)
         if seat.loop in MONITORS:
             self._ordered(seat, seat.read, Order.REJOIN, Order.END)
             self._stopped(seat, self.standing(seat, seat.read))
@@ -410,23 +431,17 @@ class AgentSteps:
     def _end_in_time(self, seat: Seat) -> None:
         seat.stopping = Stopping.PROMPT
 
-    def _stall(self, seat: Seat) -> None:
-        seat.pace = Pace.AGENT_STOPPED
-
-    def _freeze(self, seat: Seat) -> None:
-        seat.pace = Pace.NODE_STOPPED
-
     def _resume(self, seat: Seat) -> None:
-        """The agent looks at its round; that the rendezvous is closed is a step of its own."""
+        """The agent checks its round, as it was before the rendezvous was closed; another step handles the close."""
         seat.pace = Pace.GOES_ON
         if seat.loop is Loop.STARTING:
-            over = self.standing(seat, self.before_closing) not in BEGUN
+            over = self.standing(seat, self.before_closing) not in RUNS
         else:
             over = seat.loop is Loop.MONITORING and self.order(seat, self.before_closing) is Order.REJOIN
         if over:
             self._stopped(seat, self.standing(seat, self.before_closing))
         if seat.waits and not core.may_finish(self.standing(seat, self.before_closing)):
-            seat.kill_workers()  # the watchdog goes on as well, and the lease is over
+            seat.kill_workers()  # the watchdog resumes as well, and the lease is over
 
     def _crash(self, seat: Seat) -> None:
         seat.pace = Pace.GOES_ON
@@ -437,14 +452,8 @@ class AgentSteps:
         self.lives += 1
         new = Seat(seat.number, engine(seat.number, self.lives, self.settings), Loop.JOINING, orphans=seat.runs)
         if seat.stopping is Stopping.DEAF:
-            new.stopping = Stopping.DEAF  # it is the program that ignores the signal
+            new.stopping = Stopping.DEAF  # the program of the workers ignores the signal
         self.seats[seat.number] = new
-
-    def _store_stops(self) -> None:
-        self.down = True
-
-    def _store_returns(self) -> None:
-        self.down = False
 
     # ---- what can be seen
 
@@ -460,7 +469,9 @@ class AgentSteps:
             for seat in self.seats:
                 self._observe_lists(out, seat, state)
         for seat in self.seats:
-            self._observe_seat(out, seat)
+            out |= self.see(seat)
+            if f"stopping[{seat.number}]" in self.model.positions:
+                out[f"stopping[{seat.number}]"] = ordinal(seat.stopping)
         return out
 
     def _observe_lists(self, out: dict[str, int], seat: Seat, state: State | None) -> None:
@@ -468,14 +479,3 @@ class AgentSteps:
         out[f"member[{k}]"] = ordinal(state.membership(seat.token) if state is not None else Membership.OUTSIDE)
         out[f"succeeded[{k}]"] = int(state is not None and seat.token in state.done)
         out[f"current[{k}]"] = int(joined is not None and state is not None and joined.state.round == state.round)
-
-    def _observe_seat(self, out: dict[str, int], seat: Seat) -> None:
-        k = seat.number
-        out[f"loop[{k}]"] = ordinal(seat.loop)
-        out[f"workers[{k}]"] = ordinal(seat.workers)
-        out[f"ending[{k}]"] = ordinal(seat.ending)
-        out[f"pace[{k}]"] = ordinal(seat.pace)
-        out[f"signalled[{k}]"] = int(seat.signalled)
-        out[f"orphans[{k}]"] = int(seat.orphans)
-        if f"stopping[{k}]" in self.model.positions:
-            out[f"stopping[{k}]"] = ordinal(seat.stopping)

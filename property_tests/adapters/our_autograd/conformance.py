@@ -1,30 +1,32 @@
-"""Containers, parts and ids compared with their models, edge by edge, as `trystate verify` runs it.
+"""The runtime compared with its models, edge by edge, as `trystate verify` runs it.
 
 Rule: what the model forbids is tried in each state. A sample has some edges of some systems.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import NUMBER, small_graphs
 from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
+from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import System
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from ...harness.subjects import Subject
-from . import context_edges
+from .context_edges import ContextSteps, IdSteps, TombstoneSteps
 from .edges import PassSteps
 from .meeting_edges import MeetingSteps
 from .optimizer_edges import OptimizerSteps
@@ -32,130 +34,118 @@ from .reference_edges import ReferenceSteps
 
 Report = Callable[[str], None]
 FAST, SMART = Edition.TRYSTATE, Mode.SMART
+SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
+    Backward: PassSteps, Contexts: ContextSteps, Tombstones: TombstoneSteps, Ids: IdSteps, Meetings: MeetingSteps,
+    Optimizers: OptimizerSteps, References: ReferenceSteps,
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slice:
-    """A graph of the examples, faults, each of which may happen once, and how often backward() is called."""
+    """A model of one size, whose every edge is replayed."""
 
-    graph: str
+    system: type[System]
+    sizes: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
-    attempts: int = 1
+    edition: Edition | Mode = FAST
 
-    def build(self, edition: Edition | Mode) -> Backward:
-        return Backward(graph=NUMBER[self.graph], attempt=self.attempts, edition=edition, faults=self.faults)
+    def build(self) -> Any:
+        return self.system(edition=self.edition, faults=self.faults, **self.sizes)
+
+    def replay(self, **options: Any) -> Outcome:
+        """Its edges on the runtime; see `replay_every_edge`."""
+        return replay_systems([self.build()], subject_of, lambda _: None, **options)
 
 
-# With all faults at once even two workers have hundreds of thousands of edges; each fault alone, with a retry.
-ALONE = tuple(Slice("note", (fault,), 2) for fault in (*ALL, "again"))
-SHAPES = tuple(
-    map(
-        Slice,
-        ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel"),
-    )
+def subject_of(model: System) -> Subject:
+    return next(make for system, make in SUBJECTS.items() if isinstance(model, system))(model)
+
+
+def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
+    """Take every edge of each slice, or about `edges_max`, and try what the model forbids."""
+    return replay_systems((one.build() for one in slices), subject_of, report, edges_max)
+
+
+def a_pass(graph: str, faults: tuple[str, ...] = (), attempts: int = 1, edition: Edition | Mode = FAST) -> Slice:
+    """A graph of the examples, faults that may each happen once, and the number of calls of backward()."""
+    return Slice(Backward, {"graph": NUMBER[graph], "attempt": attempts}, faults, edition)
+
+
+def examples(edition: Edition | Mode) -> tuple[Slice, ...]:
+    """Each fault alone, with a retry: with all faults at once, two workers have hundreds of thousands of edges."""
+    shapes = ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel")
+    return (
+        *(a_pass("note", (fault,), 2, edition) for fault in (*ALL, "again")),
+        *(a_pass(graph, (), 1, edition) for graph in shapes), a_pass("unused-output", ("error", "die"), 1, edition),
+        a_pass("chain-3", ("die",), 1, edition), a_pass("local", ("error", "die"), 1, edition),
+    )  # fmt: skip
+
+
+def long(edition: Edition | Mode) -> tuple[Slice, ...]:
+    """Slices with millions of edges in all."""
+    return (
+        *(a_pass(graph, ALL, 1, edition) for graph in ("note", "shared", "fetched", "unused-output")),
+        a_pass("crossed", ("late",), 1, edition), a_pass("note", ("late", "leave"), 2, edition),
+        a_pass("diamond", ("die", "lose"), 1, edition), a_pass("chain-3", ("die", "lose"), 1, edition),
+    )  # fmt: skip
+
+
+def small(edition: Edition | Mode, graphs: Iterable[Graph]) -> tuple[Slice, ...]:
+    return tuple(Slice(Backward.over(graph), {}, (), edition) for graph in graphs)
+
+
+def contexts(workers: int, calls: int, outlives: int, *faults: str, passes: int = 0) -> Slice:
+    """A slice of `Contexts`; with `passes=1` its creator runs a pass."""
+    return Slice(Contexts, {"worker": workers, "calls": calls, "outlives": outlives, "passes": passes}, faults)
+
+
+LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
+CONTEXTS: tuple[Slice, ...] = (
+    contexts(2, 2, 1, "crash", "creator_crash", "timeout"),
+    contexts(2, 2, 0, *LOSSES),
+    contexts(3, 2, 1),
+    contexts(3, 2, 0, "crash", "creator_crash"),
+    contexts(3, 2, 0, "crash", "lose", "duplicate"),
+    contexts(2, 2, 1, "error", "crash", "creator_crash", "timeout", passes=1),
+    contexts(3, 2, 1, "error", passes=1),
+    Slice(Tombstones, {"peer": 1}),
+    Slice(Tombstones, {"context": 2}),
+    Slice(Ids),
 )
-SLICES = (
-    *ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)),
-    Slice("local", ("error", "die")),
+OPTIMIZERS = (
+    Slice(Optimizers, {"steps": 1}), Slice(Optimizers, {"steps": 1, "owner": 1}, ("error", "slow")),
+    Slice(Optimizers, {"steps": 1, "owner": 1}, ("timeout", "crash")),
 )  # fmt: skip
+MEETINGS = tuple(Slice(Meetings, {}, faults) for faults in ((), ("crash",), ("late",), ("impatient",), ("twin",)))
+LONG_MEETINGS = tuple(
+    Slice(Meetings, {}, faults)
+    for faults in (("timeout", "late"), ("timeout", "crash"), ("crash", "again"), ("impatient", "again"))
+)
 LONG = (
-    *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),
-    Slice("note", ("late", "leave"), 2), Slice("diamond", ("die", "lose")), Slice("chain-3", ("die", "lose")),
+    contexts(3, 2, 0, *LOSSES), contexts(3, 3, 1), contexts(4, 3, 0), contexts(3, 2, 1, "error", "crash", passes=1),
+    Slice(Tombstones), Slice(Optimizers, {"steps": 1}, ("error", "slow")),
+    Slice(Optimizers, {"owner": 1, "steps": 2}, ("error", "slow", "timeout", "crash")),
+    *(one for edition in (FAST, SMART) for one in long(edition)),
 )  # fmt: skip
 SAMPLE_EDGES, SAMPLE_STRIDE = 100, 10
-SMALL = (*small_graphs(1, 1), *small_graphs(2, 0))
 
 
-def replay(systems: Iterable[tuple[System, Subject]], report: Report, edges_max: int | None = None) -> Outcome:
-    """Take every edge of each system on its subject, or about `edges_max`, and try what the model forbids."""
-    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for model, subject in systems:
-        report(f"replaying {model.label}")
-        replayed = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-        edges, of = edges + replayed.edges, of + replayed.edges_of_all
-        disagreements += [f"{model.label}: {text}" for text in replayed.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
-
-
-def passes(models: Iterable[Backward], report: Report, edges_max: int | None = None) -> Outcome:
-    return replay(((model, PassSteps(model)) for model in models), report, edges_max)
-
-
-def examples(edition: Edition | Mode, slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
-    return passes((one.build(edition) for one in slices), report, edges_max)
-
-
-def every_small(
-    edition: Edition | Mode, graphs: Iterable[Graph], report: Report, edges_max: int | None = None
-) -> Outcome:
-    return passes((Backward.over(graph)(edition=edition) for graph in graphs), report, edges_max)
-
-
-def contexts(slices: Iterable[context_edges.Slice], report: Report, edges_max: int | None = None) -> Outcome:
-    models = ((one, one.build()) for one in slices)
-    return replay(((model, one.subject(model)) for one, model in models), report, edges_max)
-
-
-OptimizerSlice = tuple[tuple[str, ...], Mapping[str, int]]  # faults, and sizes
-OPTIMIZERS: tuple[OptimizerSlice, ...] = (
-    ((), {}),
-    (("error", "slow"), {"owner": 1}),
-    (("timeout", "crash"), {"owner": 1}),
-)
-LONG_OPTIMIZERS: tuple[OptimizerSlice, ...] = (
-    (("error", "slow"), {}),
-    (("error", "slow", "timeout", "crash"), {"owner": 1, "steps": 2}),
-)
-
-
-def optimizers(slices: Iterable[OptimizerSlice], report: Report, edges_max: int | None = None) -> Outcome:
-    """Every step of optimizers that make one step each, or as many as a slice says."""
-    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for faults, sizes in slices:
-        model = Optimizers(edition=FAST, faults=faults, **{"steps": 1, **sizes})
-        with OptimizerSteps(model) as subject:
-            one = replay([(model, subject)], report, edges_max)
-        edges, of, disagreements = edges + one.compared, of + (one.of or 0), [*disagreements, *one.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
-
-
-def references(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int | None = None) -> Outcome:
-    """Every step of three workers that pass a reference, under each of the faults."""
-    models = [References(faults=faults) for faults in slices]
-    return replay(((model, ReferenceSteps(model)) for model in models), report, edges_max)
-
-
-MEETINGS = ((), ("crash",), ("late",), ("impatient",), ("twin",))
-LONG_MEETINGS = (("timeout", "late"), ("timeout", "crash"), ("crash", "again"), ("impatient", "again"))
-
-
-def meetings(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int | None = None) -> Outcome:
-    """Every step of two workers that meet, call each other and part, under each of the faults."""
-    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for faults in slices:
-        model = Meetings(edition=FAST, faults=faults)
-        with MeetingSteps(model) as subject:
-            one = replay([(model, subject)], report, edges_max)
-        edges, of, disagreements = edges + one.compared, of + (one.of or 0), [*disagreements, *one.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
-
-
-def _checks(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
-    return (
-        _sampled(f"our {mode} pass, examples", partial(examples, edition), SLICES),
-        _sampled(f"our {mode} pass, small graphs", partial(every_small, edition), SMALL),
-    )
-
-
-def _sampled(name: str, compare: Callable[..., Outcome], what: Sequence[Any]) -> Check:
+def _sampled(name: str, what: Sequence[Slice]) -> Check:
     return Check(name, partial(compare, what), partial(compare, what[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES))
 
 
-PASS_CHECKS: tuple[Check, ...] = (*_checks(FAST, "FAST"), *_checks(SMART, "SMART"))
+def _passes(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
+    return (
+        _sampled(f"our {mode} pass, examples", examples(edition)),
+        _sampled(f"our {mode} pass, small graphs", small(edition, (*small_graphs(1, 1), *small_graphs(2, 0)))),
+    )
+
+
 CHECKS: tuple[Check, ...] = (
-    *PASS_CHECKS,
-    _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
-    _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
-    _sampled("our references", references, ((), ("crash",), ("owner_crash",))),
-    _sampled("our workers that meet and part", meetings, MEETINGS),
+    *_passes(FAST, "FAST"),
+    *_passes(SMART, "SMART"),
+    _sampled("our contexts, tombstones and ids", CONTEXTS),
+    _sampled("our distributed optimizers", OPTIMIZERS),
+    _sampled("our references", [Slice(References, {}, faults) for faults in ((), ("crash",), ("owner_crash",))]),
+    _sampled("our workers that meet and part", MEETINGS),
 )

@@ -1,25 +1,26 @@
 """Steps of the model `Backward`, performed by the runtime's containers, parts and dependency counts.
 
-Rule: what is on its way, lost or dead is kept here; what a worker does with it is the runtime's, and is compared cell
-by cell. A part keeps its thread until the model says that it comes to rest, so that its nodes run in any order.
-Where the two differ in form: a mark for several sends is, to the model, several marks; the outputs of a recv are one.
+Rule: this module keeps the messages under way, the losses and the deaths. The runtime decides how a worker reacts, and
+each cell is compared. A part keeps its thread until the model takes `come_to_rest`, so its nodes run in any order.
+The forms differ in two places: one MARK for several sends is several marks in the model, and the outputs of a recv are
+one output there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
-from trystate.impl.autograd.contexts import Asker, Context
+from trystate.impl.autograd.contexts import Context
 from trystate.impl.autograd.dependencies import DependencyCounts
-from trystate.impl.autograd.effects import Answer, Effect, Over, Request
+from trystate.impl.autograd.effects import Asker, Effect, Request
 from trystate.impl.autograd.errors import AutogradError, PassError, UnusedSendError
 from trystate.impl.autograd.ids import COUNTER_BITS
-from trystate.impl.autograd.local_pass import Arrived, Begin, Item, LocalPass, Marked
+from trystate.impl.autograd.local_pass import Arrived, Begin, LocalPass, Marked
 from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK, Mark
 from trystate.impl.autograd.runner import Runner
 from trystate.model.autograd.backward import Backward
@@ -29,16 +30,13 @@ from trystate.model.autograd.vocabulary import Mode, NodeKind, Part
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
-from .letters import Letter, Together
-from .simulated import DEADLINE, take
+from .letters import DEADLINE, JoinedAnswer, Message, Steps, take
 
-P, K = Part, NodeKind
-OVER = (P.FAILED, P.CANCELLED)
-TRIED = ("begin", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
+OVER = (Part.FAILED, Part.CANCELLED)
 
 
-class Numbers:
-    """A graph of the model: whole numbers go along its edges. It implements `LocalGraph`."""
+class IntegerGraph:
+    """A graph of the model with whole numbers as gradients. It implements `LocalGraph`."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = graph.nodes
@@ -50,14 +48,14 @@ class Numbers:
         return 1
 
     def is_leaf(self, node: int) -> bool:
-        return self._nodes[node].kind in (K.ACCUMULATE, K.RECV)
+        return self._nodes[node].kind in (NodeKind.ACCUMULATE, NodeKind.RECV)
 
     def add(self, one: int, other: int) -> int:
         return one + other
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
+class Worker:
     """One worker: its container, its context, and what its part has run."""
 
     number: int
@@ -65,7 +63,7 @@ class Seat:
     context: Context
     local_pass: LocalPass | None = None
     runner: Any = None
-    totals: dict[int, int] = field(default_factory=dict)  # how many gradients each node waits for
+    totals: dict[int, int] = field(default_factory=dict)  # node to the number of gradients that it waits for
     ran: dict[int, Any] = field(default_factory=dict)  # node to its gradient
     dead: bool = False
 
@@ -75,44 +73,41 @@ class Seat:
         return self.local_pass
 
 
-class PassSteps:
-    """Subject for the model `Backward` (the modes of ours)."""
+class PassSteps(Steps):
+    """Subject for the model `Backward` in our modes."""
 
-    container_class: type[Container] = Container
+    TRIED = ("begin", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
 
     def __init__(self, model: Backward) -> None:
-        self.model, self.graph = model, model.shape
+        self.graph = model.shape
         self.mode = Mode.SMART if model.edition is Mode.SMART else Mode.FAST
-        self.number = self.graph.workers << COUNTER_BITS  # its creator takes no part, and never dies
-        self.reset()
+        self.number = self.graph.workers << COUNTER_BITS  # its creator is not in the graph, and never dies
+        super().__init__(model)
 
     def reset(self) -> None:
         self.seats = [self._seat(worker) for worker in range(self.graph.workers)]
         self.home = self.seats[self.graph.home]
-        self.letters: dict[tuple[int, int, int], Letter] = {}  # kind, attempt, pair or worker
+        self.letters: dict[tuple[int, int, int], Message] = {}  # kind, attempt, pair or worker
         self.begun: dict[int, LocalPass] = {}  # the root's part, by attempt
         self.refused: set[int] = set()  # attempts that raised at once
         self.settled: set[LocalPass] = set()
-        self.quiet: set[LocalPass] = set()  # of which the runtime says that they are over
-        self.message: list[int] = []  # of each pair
+        self.over: set[LocalPass] = set()  # passes that the runtime has reported as over
+        self.message: list[int] = []  # the message of each pair
         for p, pair in enumerate(self.graph.pairs):
             ships, takes = (self.seats[w] for w in self.graph.ends(p))
             edges = [(fed, 0) for fed in self.graph.nodes[pair.send].feeds]
             self.message.append(takes.container.sent(takes.context, ships.number, edges, self.graph.calls[p]))
             ships.container.received(ships.context, takes.number, self.message[p], pair.recv)
 
-    def _seat(self, worker: int) -> Seat:
-        container = self.container_class(worker, self.graph.workers)
+    def _seat(self, worker: int) -> Worker:
+        container = Container(worker, self.graph.workers)
         context = container.heard(self.number, 0)
         assert context is not None
-        return Seat(worker, container, context)
-
-    def can_refuse(self, step: str) -> bool:
-        return step in TRIED
+        return Worker(worker, container, context)
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         if step not in MESSAGES:
-            getattr(self, f"_{step}")(*indices)
+            super().perform(step, indices)
             return
         act, kind = MESSAGES[step]
         attempt, at = indices
@@ -120,18 +115,12 @@ class PassSteps:
 
     # ---- what the driver does
 
-    def _do(self, seat: Seat, effects: Sequence[Effect]) -> None:
-        """Perform effects; the thread of a part that is over notices at once, marks are walked from at once."""
-        for effect in effects:
-            if isinstance(effect, Answer):
-                effect.asker.answer(effect.body, effect.gradients)
-            elif isinstance(effect, Request):
-                self._send(seat, effect)
-            elif isinstance(effect, Over):
-                self.quiet.add(effect.local_pass)
+    def _do(self, seat: Worker, effects: Iterable[Effect]) -> None:
+        """Perform effects. The thread of a part that is over ends at once, and so does a wave of marks that begins."""
+        super()._do(seat, effects)
         local_pass = seat.context.local_pass
         if local_pass is not None and local_pass is not seat.local_pass:
-            engine: Any = Numbers(self.graph)
+            engine: Any = IntegerGraph(self.graph)
             seat.local_pass, seat.runner = local_pass, Runner(local_pass, engine, seat.context.by_node)
             seat.totals, seat.ran = {}, {}
         if local_pass is not None and local_pass.running and local_pass.is_over:
@@ -139,11 +128,11 @@ class PassSteps:
         while local_pass is not None and local_pass.running and _marks(local_pass):
             self._do(seat, local_pass.spread(seat.runner.begin(local_pass.next()[0])))
 
-    def _send(self, seat: Seat, request: Request) -> None:
+    def _send(self, seat: Worker, request: Request) -> None:
         if request.kind not in (BACKWARD, MARK, CANCEL):
-            return  # CLEAN: the model has it as a step
+            return  # CLEAN is a step of the model
         attempt = self._attempt(request.message.number)
-        letter = partial(Letter, seat.number, request.kind)
+        letter = partial(Message, seat.number, request.kind)
         if request.kind == CANCEL:
             self.letters[CANCEL, attempt, request.to] = letter(request.message.pack(), (), request.done)
         elif request.kind == BACKWARD:
@@ -153,7 +142,7 @@ class PassSteps:
             self.letters[BACKWARD, attempt, pair] = one
         else:
             assert seat.context.local_pass is not None
-            done = Together(seat.context.local_pass, len(request.message.messages))
+            done = JoinedAnswer(seat.context.local_pass, len(request.message.messages))
             for message in request.message.messages:
                 body = request.message._replace(messages=(message,)).pack()
                 self.letters[MARK, attempt, self.message.index(message)] = letter(body, (), done)
@@ -161,14 +150,14 @@ class PassSteps:
     def _attempt(self, number: int) -> int:
         return next(attempt for attempt, local_pass in self.begun.items() if local_pass.number == number)
 
-    def _arrive(self, letter: Letter, to: Seat) -> None:
+    def _arrive(self, letter: Message, to: Worker) -> None:
         assert letter.state is Call.OUT
         letter.state = Call.HELD
         asker = Asker(letter.source, partial(self._said, letter, to))
         self._do(to, take(to.container, letter.kind, letter.body, letter.gradients, asker))
 
-    def _said(self, letter: Letter, by: Seat, answer: bytes, gradients: Sequence[Any]) -> None:
-        """An answer begins its way, and what it carries too."""
+    def _said(self, letter: Message, by: Worker, answer: bytes, gradients: Sequence[Any]) -> None:
+        """An answer is sent, with the request that it carries."""
         if letter.kind == CANCEL and by.local_pass is not None and by.local_pass.running:
             raise Disagreement(f"worker {by.number} answers CANCEL while nodes of the pass may still begin there")
         told = letter.say(answer, gradients)
@@ -177,13 +166,13 @@ class PassSteps:
         kind, attempt = (MARK if isinstance(told, Mark) else BACKWARD), self._attempt(told.number)
         carrier = 1 + next(p for (_, _, p), one in self.letters.items() if one is letter)
         for message in told.messages if isinstance(told, Mark) else (told.message,):
-            one = Letter(by.number, kind, told.pack(), gradients, letter.done, Call.CARRIED, carrier=carrier)
+            one = Message(by.number, kind, told.pack(), gradients, letter.done, Call.CARRIED, carrier=carrier)
             one.load = gradients[0] if gradients else 0
             self.letters[kind, attempt, self.message.index(message)] = one
             letter.carried.append(one)
 
-    def _hear(self, letter: Letter, taker: Seat) -> None:
-        """The answer, or that none will come, reaches who asked, if it lives."""
+    def _hear(self, letter: Message, taker: Worker) -> None:
+        """The sender of the request, if it lives, receives the answer, or learns that no answer will come."""
         answer = letter.answer
         if letter.state in (Call.OUT, Call.LOST):
             answer = ConnectionError("killed") if taker.dead else TimeoutError("no answer")
@@ -194,15 +183,15 @@ class PassSteps:
         if not source.dead:
             self._do(source, letter.done(answer, letter.carries))
 
-    def _taker(self, pair: int) -> Seat:
+    def _taker(self, pair: int) -> Worker:
         return self.seats[self.graph.ends(pair)[1]]
 
     # ---- the pass
 
     def _begin(self, attempt: int) -> None:
         if attempt in self.begun or attempt in self.refused or (attempt and attempt - 1 not in self.begun):
-            raise Refused("called already, or another is called before it")
-        if self.home.dead or any(local_pass.state is not P.DONE for local_pass in self.quiet - self.settled):
+            raise Refused("it was called already, or the attempt before it was not")
+        if self.home.dead or any(local_pass.state is not Part.DONE for local_pass in self.over - self.settled):
             raise Refused("the root is dead, or is about to raise")
         container, root = self.home.container, self.graph.nodes[self.graph.root]
         begin = Begin([(fed, 0) for fed in root.feeds], [1] * len(root.feeds))
@@ -236,14 +225,14 @@ class PassSteps:
         except AutogradError as error:
             self._do(seat, local_pass.fail(PassError(str(error), (seat.number,))))
 
-    def _run_node(self, seat: Seat, local_pass: LocalPass, work: DependencyCounts, node: int) -> None:
+    def _run_node(self, seat: Worker, local_pass: LocalPass, work: DependencyCounts, node: int) -> None:
         kind = self.graph.nodes[node].kind
-        if kind in (K.ROOT, K.SEND):
+        if kind in (NodeKind.ROOT, NodeKind.SEND):
             item = self._item(seat, node)
             if item is None:
-                raise Refused("no gradient has come")
+                raise Refused("no gradient has arrived")
             local_pass._inbox.remove(item)
-            local_pass._inbox.appendleft(item)  # the order is of no consequence
+            local_pass._inbox.appendleft(item)  # the model may take the items in any order
             begun, effects = local_pass.next()
             self._do(seat, effects)
             seat.runner.begin(begun)
@@ -253,30 +242,27 @@ class PassSteps:
             raise Refused("an input is missing")
         (gradient,) = work.take(node)
         seat.ran[node] = gradient
-        if kind is K.RECV:
+        if kind is NodeKind.RECV:
             recv = seat.context.by_node[node]
             send = self.graph.nodes[self.graph.pairs[self.graph.pair_of[node]].send]
             self._do(seat, local_pass.ship(recv, [gradient] * len(send.feeds)))
-        elif kind is K.ACCUMULATE:
+        elif kind is NodeKind.ACCUMULATE:
             seat.runner.gradients[node] = seat.context.gradients.get(node, 0) + gradient
         else:
             edges = [(fed, 0) for fed in self.graph.nodes[node].feeds]
             work.give(edges, [gradient] * len(edges))
 
-    def _item(self, seat: Seat, node: int) -> Any:
+    def _item(self, seat: Worker, node: int) -> Any:
         """The item that waits to be run for the root or a send."""
 
-        def is_it(item: Item) -> bool:
-            if isinstance(item, Begin):
-                return node == self.graph.root
-            return isinstance(item, Arrived) and item.send.message == self._message_of(node)
-
-        items: Iterator[Any] = iter(() if seat.local_pass is None else seat.local_pass._inbox)
-        return next((item for item in items if is_it(item)), None)
-
-    def _message_of(self, node: int) -> int:
         pair = self.graph.pair_of.get(node)
-        return -1 if pair is None else self.message[pair]
+        message = None if pair is None else self.message[pair]
+        for item in () if seat.local_pass is None else seat.local_pass._inbox:
+            if isinstance(item, Arrived) and item.send.message == message:
+                return item
+            if isinstance(item, Begin) and node == self.graph.root:
+                return item
+        return None
 
     def _raise_error(self, node: int) -> None:
         seat = self.seats[self.graph.nodes[node].worker]
@@ -295,14 +281,14 @@ class PassSteps:
     def _end_wave(self, worker: int) -> None:
         seat = self.seats[worker]
         local_pass = seat.running()
-        if self._phase(seat) is not P.MARKING:
+        if self._phase(seat) is not Part.MARKING:
             raise Refused("it does not mark")
         self._rest(seat, local_pass)
 
-    def _rest(self, seat: Seat, local_pass: LocalPass) -> None:
-        """The thread ends, if the part then is at rest; else it stays, as if it had not looked."""
+    def _rest(self, seat: Worker, local_pass: LocalPass) -> None:
+        """The thread ends if the part is at rest; otherwise the thread continues to run."""
         if local_pass.deficit.held and (local_pass.deficit.unsignalled or len(local_pass.deficit.held) > 1):
-            raise Refused("it has to ask before it rests")
+            raise Refused("it has to send a request before it rests")
         effects = local_pass.next()[1]
         if not effects:
             local_pass.running = True
@@ -310,7 +296,7 @@ class PassSteps:
         self._do(seat, effects)
 
     def _ask_after_all(self, worker: int) -> None:
-        """The thread ends, and is there again."""
+        """The thread ends, and the pass gets a thread again."""
         seat = self.seats[worker]
         local_pass = seat.running()
         effects = local_pass.next()[1]
@@ -319,10 +305,8 @@ class PassSteps:
 
     def _settle(self, worker: int) -> None:
         local_pass = self.seats[worker].local_pass
-        if local_pass is None or local_pass in self.settled or local_pass not in self.quiet:
-            raise Refused("not everybody has answered")
-        if local_pass.state is P.DONE:
-            raise Refused("not everybody has answered")
+        if local_pass not in self.over - self.settled or local_pass.state is Part.DONE:
+            raise Refused("not every worker has answered")
         if self.home.dead or worker != self.home.number:
             raise Refused("it is not the root")
         self.settled.add(local_pass)
@@ -335,10 +319,10 @@ class PassSteps:
         asker = Asker(letter.source, lambda *_: None)
         self._do(to, take(to.container, BACKWARD, letter.body, letter.gradients, asker))
 
-    def _lose(self, letter: Letter, to: Seat) -> None:
+    def _lose(self, letter: Message, to: Worker) -> None:
         letter.state = Call.LOST
 
-    # ---- what happens to them
+    # ---- failures of workers
 
     def _die(self, worker: int) -> None:
         self.seats[worker].dead = True
@@ -354,7 +338,7 @@ class PassSteps:
             if other.dead:
                 self._do(seat, seat.container.lost(other.number, "killed"))
         if not seat.local_pass.is_over:
-            raise Refused("nobody is lost whom it has to do with")
+            raise Refused("its part does not depend on a lost worker")
 
     def _expire(self, worker: int) -> None:
         seat = self.seats[worker]
@@ -370,7 +354,7 @@ class PassSteps:
         seat, asker = self.seats[worker], Asker(self.graph.workers, lambda *_: None)
         self._do(seat, seat.container.clean(messages.Clean(self.number, self.number), asker))
 
-    # ---- what can be seen
+    # ---- the observed cells
 
     def observe(self) -> Mapping[str, int]:
         out: dict[str, int] = {} if self.home.dead else {"unsure": int(self.home.context.spoiled)}
@@ -388,20 +372,20 @@ class PassSteps:
                 out[f"cancel[{attempt}][{seat.number}]"] = ordinal(cancel.state if cancel else Call.UNSENT)
         return out
 
-    def _phase(self, seat: Seat) -> Part:
+    def _phase(self, seat: Worker) -> Part:
         local_pass = seat.local_pass
         if local_pass is None:
-            return P.IDLE
+            return Part.IDLE
         if local_pass.state in OVER:
-            return P.FAILED if seat is self.home and local_pass not in self.settled else local_pass.state
-        if local_pass.state is P.DONE:
-            return P.CANCELLED if seat.context.released else P.DONE
+            return Part.FAILED if seat is self.home and local_pass not in self.settled else local_pass.state
+        if local_pass.state is Part.DONE:
+            return Part.CANCELLED if seat.context.released else Part.DONE
         if local_pass.dependencies is None:
             waits = any(not isinstance(item, Marked) for item in local_pass._inbox)
-            return P.COUNTING if waits else P.MARKING
-        return P.RUNNING if local_pass.running else P.PASSIVE
+            return Part.COUNTING if waits else Part.MARKING
+        return Part.RUNNING if local_pass.running else Part.PASSIVE
 
-    def _observe_part(self, out: dict[str, int], seat: Seat) -> None:
+    def _observe_part(self, out: dict[str, int], seat: Worker) -> None:
         k, local_pass, phase = seat.number, seat.local_pass, self._phase(seat)
         released = self.number not in seat.container.contexts
         out[f"phase[{k}]"] = ordinal(phase)
@@ -410,14 +394,14 @@ class PassSteps:
         if not released:
             first = self.home.number << COUNTER_BITS
             out[f"ended[{k}]"] = seat.context.ended.get(self.home.number, first - 1) - first + 1
-        if self.mode is Mode.FAST:  # SMART's marks tell the changes too: the sums are the same, when all is quiet
-            counted = local_pass is not None and phase in (P.RUNNING, P.PASSIVE)
+        if self.mode is Mode.FAST:  # SMART: answers to marks report changes too, and only the sums at the end are equal
+            counted = local_pass is not None and phase in (Part.RUNNING, Part.PASSIVE)
             out[f"owed[{k}]"] = local_pass.deficit.unreported if local_pass is not None and counted else 0
         elif not released:
             for p in self.graph.sends(k):
                 out[f"marked[{p}]"] = int(local_pass is not None and self.message[p] in local_pass.counted)
 
-    def _observe_nodes(self, out: dict[str, int], seat: Seat) -> None:
+    def _observe_nodes(self, out: dict[str, int], seat: Worker) -> None:
         local_pass = seat.local_pass
         dropped = local_pass is None or self._phase(seat) in OVER
         work = None if local_pass is None else local_pass.dependencies
@@ -433,7 +417,7 @@ class PassSteps:
                 gradient = 1
             for name, value in (("ran", int(ran)), ("fed", fed), ("gradient", gradient)):
                 out[f"{name}[{k}]"] = 0 if dropped else value
-            if self.graph.nodes[k].kind is K.ACCUMULATE and not seat.context.released:
+            if self.graph.nodes[k].kind is NodeKind.ACCUMULATE and not seat.context.released:
                 out[f"grads[{k}]"] = seat.context.gradients.get(k, 0)
 
     def _observe_letters(self, out: dict[str, int], attempt: int, pair: int) -> None:
@@ -448,35 +432,35 @@ class PassSteps:
             out[f"mark[{attempt}][{pair}]"] = ordinal(mark.state if mark else Call.UNSENT)
             out[f"mark_carrier[{attempt}][{pair}]"] = mark.carrier if mark else 0
 
-    def _letter(self, kind: int, attempt: int, pair: int) -> Letter | None:
-        """On its way, or kept by who is to send it."""
+    def _letter(self, kind: int, attempt: int, pair: int) -> Message | None:
+        """A message that is under way, or that its sender holds back."""
         local_pass = self.seats[self.graph.ends(pair)[0]].local_pass
         current = local_pass is not None and self._attempt(local_pass.number) == attempt
         for request in local_pass.deficit.held if local_pass is not None and current else ():
             told = request.message.messages if request.kind == MARK else (request.message.message,)
             if request.kind == kind and self.message[pair] in told:
                 load = request.gradients[0] if request.gradients else 0
-                return Letter(request.to, kind, b"", (), request.done, Call.KEPT, load)
+                return Message(request.to, kind, b"", (), request.done, Call.KEPT, load)
         return self.letters.get((kind, attempt, pair))
 
     def _outcome(self, attempt: int) -> Outcome:
         local_pass = self.begun.get(attempt)
         if local_pass is None:
             return Outcome.RAISED if attempt in self.refused else Outcome.AWAITED
-        if local_pass.state is P.DONE:
-            return Outcome.RETURNED if local_pass in self.quiet else Outcome.RUNNING
+        if local_pass.state is Part.DONE:
+            return Outcome.RETURNED if local_pass in self.over else Outcome.RUNNING
         if local_pass not in self.settled:
             return Outcome.RUNNING
         return Outcome.UNUSED if isinstance(local_pass.error, UnusedSendError) else Outcome.RAISED
 
 
 def _marks(local_pass: LocalPass) -> bool:
-    """Whether what it is to run next is a wave of marks."""
-    return bool(local_pass._inbox) and isinstance(local_pass._inbox[0], Marked)
+    """Whether the next work of the pass is a wave of marks."""
+    return isinstance(next(iter(local_pass._inbox), None), Marked)
 
 
-# Steps that something happens to a message by: what, and its kind; their indices are the attempt, and a pair or worker.
-MESSAGES: Mapping[str, tuple[Callable[[PassSteps, Letter, Seat], None], int]] = {
+# The steps of messages: an act and the kind of message. The indices are the attempt, and a pair or a worker.
+MESSAGES: Mapping[str, tuple[Callable[[PassSteps, Message, Worker], None], int]] = {
     "take_gradient": (PassSteps._arrive, BACKWARD),
     "take_mark": (PassSteps._arrive, MARK),
     "take_cancel": (PassSteps._arrive, CANCEL),

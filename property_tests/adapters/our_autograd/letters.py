@@ -1,34 +1,76 @@
-"""Messages between the workers of a model's pass, while the runtime performs its steps."""
+"""The base class of the subjects, and the messages between the workers of a model's pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trystate.impl.autograd.effects import Effect, Hear
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.effects import AnswerPeer, Asker, Effect, Over, Request
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import CANCEL, Backward, Done, Mark, unpack_outcome
 from trystate.model.autograd.backward.fields import Call
 
+DEADLINE = 1000.0
+
+
+def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], asker: Asker) -> list[Effect]:
+    """A worker receives a request, as its driver gives it to the container."""
+    return here.take(messages.KINDS[kind].unpack(body), gradients, asker, DEADLINE)
+
+
+class Steps:
+    """A subject with a method `_NAME` for each step of a model. The steps in `TRIED` can be refused."""
+
+    TRIED: tuple[str, ...] = ()
+    over: set[LocalPass]
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.reset()
+
+    def reset(self) -> None:
+        raise NotImplementedError
+
+    def can_refuse(self, step: str) -> bool:
+        return step in self.TRIED
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        getattr(self, f"_{step}")(*indices)
+
+    def _do(self, worker: Any, effects: Iterable[Effect]) -> None:
+        """Send the answers and requests of a worker, and record that a pass is over at its root."""
+        for effect in effects:
+            if isinstance(effect, AnswerPeer):
+                effect.asker.answer(effect.body, effect.gradients)
+            elif isinstance(effect, Request):
+                self._send(worker, effect)
+            elif isinstance(effect, Over):
+                self.over.add(effect.local_pass)
+
+    def _send(self, worker: Any, request: Request) -> None:
+        raise NotImplementedError
+
 
 @dataclass(eq=False, slots=True)
-class Letter:
-    """A request of the model, and how far it has come."""
+class Message:
+    """A request of the model, and its state."""
 
     source: int
     kind: int
     body: bytes
     gradients: Sequence[Any]
-    done: Hear
+    done: Callable[..., list[Effect]]
     state: Call = Call.OUT
     load: Any = 0
     carrier: int = 0
     delta: int = 0
     answer: bytes | BaseException = b""
     carries: Sequence[Any] = ()  # gradients
-    carried: list[Letter] = field(default_factory=list)
+    carried: list[Message] = field(default_factory=list)
 
     def say(self, answer: bytes, gradients: Sequence[Any]) -> Backward | Mark | None:
         """The request that the answer carries, if any."""
@@ -44,10 +86,10 @@ class Letter:
         return outcome.piggybacked
 
 
-class Together:
-    """The one answer to a request that the model has as several: when all are answered, or the first has failed.
+class JoinedAnswer:
+    """One answer for several requests of the model: it is given when all are answered, or when the first has failed.
 
-    A request that one of the answers carries is taken in at once.
+    A request that one of the answers carries is processed at once.
     """
 
     def __init__(self, local_pass: LocalPass, count: int) -> None:

@@ -1,8 +1,9 @@
 """Steps of the model `Meetings`, performed by the runtime's `init_rpc`, agents and `shutdown`.
 
-The directory, the agents with their tables and frames, and the rounds of the shutdown are the runtime's. Replaced are
-the store, by a table that stops after each write; the handshake, by one that ends when the model says so; connections,
-by two queues of bytes; and the threads of an agent. `init_rpc` and `shutdown` of each worker run in greenlets.
+The directory, the agents with their tables and frames, and the rounds of the shutdown are the runtime's. This
+module replaces the store with a table that stops after each write, the handshake with one that ends at a step of the
+model, each connection with two queues of bytes, and the threads of an agent with its steps. `init_rpc` and `shutdown`
+of each worker run in greenlets.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -22,25 +23,24 @@ from trystate.impl.rpc.errors import PeerLost, RpcTimeout
 from trystate.impl.rpc.frames import Kind, Parser
 from trystate.impl.rpc.limits import Limits
 from trystate.impl.rpc.options import Options
-from trystate.impl.rpc.requests import Answer, Incoming
+from trystate.impl.rpc.requests import Answer
 from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.vocabulary import Delivery, WorkerState
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
 from ..torch_rendezvous import simulation as sim
+from .letters import Steps
 
-D, W = Delivery, WorkerState
 KIND = FREE_KINDS.start
-SECONDS = 1000.0  # of init_rpc and of shutdown
+SECONDS = 1000.0  # the timeout of init_rpc and of shutdown
 LATE = 2 * SECONDS
 CALL_SECONDS = 60.0
-ENTRIES, CONNECT, IDLE = "entries", "connect", "idle"  # where a worker's greenlet stops, beside after a write
-END = Callable[[Agent, Any, float], None]
+ENTRIES, CONNECT, IDLE = "entries", "connect", "idle"  # a worker's greenlet stops here, and after a write
 
 
 class Table:
-    """A store. Stops after each write but the one that takes an entry back, and where numbers are missing."""
+    """A store. It stops after each write, except a write that withdraws an entry, and where it waits for numbers."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self.texts = worker, worker.group.texts
@@ -66,7 +66,7 @@ class Table:
         worker = self._worker
         while not self.check(keys):
             if worker.agent is None:
-                raise RuntimeError("wait timeout")  # and the clock stands still: the model says when time is over
+                raise RuntimeError("wait timeout")  # a step of the model moves the clock
             if worker.late or worker.agent.loss(int(keys[0].rpartition("/")[2])) is not None:
                 worker.group.clock += timeout.total_seconds()
                 raise RuntimeError("wait timeout")
@@ -74,7 +74,7 @@ class Table:
 
 
 class Works:
-    """An agent's pool: its works are run when the model says so."""
+    """An agent's pool. Steps of the model run its works."""
 
     def __init__(self) -> None:
         self.works: deque[Callable[[], object]] = deque()
@@ -84,7 +84,7 @@ class Works:
         return len(self.works)
 
     def start(self) -> None:
-        """There are no threads."""
+        """Does nothing: the pool has no threads."""
 
     close = start
 
@@ -101,7 +101,7 @@ class Line:
         self.lost: str | None = None
         self.arena, self.goodbye, self.unsent = None, False, 0
         self.frames_sent = self.frames_received = 0
-        self.cut = False  # the peer has ended: it waits for no answer
+        self.cut = False  # the peer has ended, and waits for no answer
         self.pool: Any = Works()
         self._parser = Parser(Limits())
 
@@ -109,7 +109,7 @@ class Line:
         self.pool, self._take, self._over = pool, take, over
 
     def begin(self) -> None:
-        """Nothing reads by itself."""
+        """Does nothing: only steps of the model read frames."""
 
     release = begin
 
@@ -137,7 +137,7 @@ class Line:
 
 
 class Worker:
-    """One worker in one of its lives."""
+    """One worker, from one start of its process to its end."""
 
     def __init__(self, group: MeetingSteps, rank: int, life: int) -> None:
         self.group, self.rank, self.life = group, rank, life
@@ -153,22 +153,22 @@ class Worker:
         if self.over is not None:
             return self.over
         if self.operation is None:
-            return W.AWAY if self.agent is None else W.SERVING
+            return WorkerState.AWAY if self.agent is None else WorkerState.SERVING
         at = self.operation.at
         if self.agent is None:
-            return W.CONNECTING if at == CONNECT else W.MEETING
-        return W.PARTING if at == IDLE else W.COUNTING
+            return WorkerState.CONNECTING if at == CONNECT else WorkerState.MEETING
+        return WorkerState.PARTING if at == IDLE else WorkerState.COUNTING
 
     @property
     def is_up(self) -> bool:
-        return self.phase in (W.SERVING, W.PARTING, W.COUNTING)
+        return self.phase in (WorkerState.SERVING, WorkerState.PARTING, WorkerState.COUNTING)
 
     def begin(self, run: Callable[[], None]) -> None:
         self.operation = sim.Operation(run)
         self.operation.resume()
 
     def resume(self) -> None:
-        """Go on to the next stop. Raises what `init_rpc` or `shutdown` raises."""
+        """Continue to the next stop. Raises what `init_rpc` or `shutdown` raises."""
         assert self.operation is not None
         operation = self.operation
         operation.resume()
@@ -178,7 +178,7 @@ class Worker:
                 raise operation.error
 
     def close(self, phase: WorkerState) -> None:
-        """Its agent ends."""
+        """End its agent."""
         if self.operation is not None:
             self.operation.abandon()
             self.operation = None
@@ -191,42 +191,41 @@ class Worker:
             line.other.cut = True
 
 
-class MeetingSteps:
+class Stopped(Agent):
+    """An agent whose `busy` is called by steps of the model."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        no_pool: Any = Works()
+        self.pool = no_pool
+        no_timer: Any = SimpleNamespace(add=lambda *_: None, close=lambda: None)
+        self._deadlines = no_timer
+
+    @property
+    def busy(self) -> tuple[int, int]:
+        sim.stop(IDLE)
+        return super().busy
+
+
+class MeetingSteps(Steps):
     """Subject for the model `Meetings` (edition TRYSTATE). Use it as a context manager: it replaces the network."""
 
-    def __init__(
-        self, model: Meetings, *, build: type[Agent] = Agent, all_done: END = termination.all_done, **replaced: Any
-    ) -> None:
-        self.model, self._all_done, self._replaced = model, all_done, replaced
+    TRIED = ("read_entries", "connect", "show_numbers", "end", "count_again", "miss_one")
+
+    def __init__(self, model: Meetings) -> None:
+        self.model = model
         self._stack = ExitStack()
         self.workers: list[Worker] = []
-
-        class Stopped(build):  # type: ignore[valid-type, misc]
-            """An agent whose `busy` is asked for when the model says so."""
-
-            def __init__(self, *arguments: Any) -> None:
-                super().__init__(*arguments)
-                self.pool = Works()
-                self._deadlines = SimpleNamespace(add=lambda *_: None, close=lambda: None)
-
-            @property
-            def busy(self) -> tuple[int, int]:
-                sim.stop(IDLE)
-                return super().busy  # type: ignore[no-any-return]
-
-        self._agent = Stopped
 
     def __enter__(self) -> MeetingSteps:
         listeners = SimpleNamespace(open=self._listens)
         self._stack.enter_context(
             mock.patch.multiple(
-                calls, Agent=self._agent, Listeners=listeners, Meeting=self._meeting, PrefixStore=lambda _, store: store
+                calls, Agent=Stopped, Listeners=listeners, Meeting=self._meeting, PrefixStore=lambda _, store: store
             )
         )
         now = lambda: self.clock  # noqa: E731  # the same reading for both modules
-        self._stack.enter_context(
-            mock.patch.multiple(directory, sleep=lambda _: sim.stop(ENTRIES), monotonic=now, **self._replaced)
-        )
+        self._stack.enter_context(mock.patch.multiple(directory, sleep=lambda _: sim.stop(ENTRIES), monotonic=now))
         still = SimpleNamespace(sleep=lambda _: None)
         self._stack.enter_context(mock.patch.multiple(termination, time=still, monotonic=now))
         self.reset()
@@ -249,10 +248,10 @@ class MeetingSteps:
         self.workers = [Worker(self, rank, 0) for rank in range(self.model.sizes["worker"])]
         count = len(self.workers)
         self.came, self.runs, self.ends = [False] * count, [0] * count, [0] * count
-        self.made: dict[int, Line] = {}  # by caller: its end of the connection on which it has made its call
-        self._here: Worker | None = None  # in whose greenlet init_rpc runs
+        self.made: dict[int, Line] = {}  # caller -> its end of the connection on which it has made its call
+        self._here: Worker | None = None  # the worker whose greenlet runs init_rpc
 
-    # ---- the place of sockets
+    # ---- in place of sockets
 
     def _listens(self, host: str) -> Any:
         assert self._here is not None
@@ -277,8 +276,8 @@ class MeetingSteps:
         return SimpleNamespace(connect=connect, alone=alone)
 
     def _is_connected(self, worker: Worker, other: Worker) -> bool:
-        """Whether they find each other; then they have a connection."""
-        here = other is worker or other.phase is W.CONNECTING or other.is_up
+        """Whether two workers find each other. If they do, they are connected."""
+        here = other is worker or other.phase is WorkerState.CONNECTING or other.is_up
         if not here or worker.met[other.rank] != other.life or other.met[worker.rank] != worker.life:
             return False
         if other is not worker and other.rank not in worker.lines:
@@ -289,13 +288,7 @@ class MeetingSteps:
             one.other, two.other = two, one
         return True
 
-    # ---- to meet
-
-    def can_refuse(self, step: str) -> bool:
-        return step in ("read_entries", "connect", "show_numbers", "end", "count_again", "miss_one")
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        getattr(self, f"_{step}")(*indices)
+    # ---- init_rpc
 
     def _init(self, worker: Worker) -> None:
         name = "w0" if self.twin else f"w{worker.rank}"
@@ -310,33 +303,28 @@ class MeetingSteps:
             options,
             self.clock + SECONDS,
         )
-        agent.serve(KIND, lambda incoming: agent.later(partial(self._function, worker, incoming)))
+        agent.serve(KIND, lambda incoming: agent.later(partial(incoming.answer, b"")))
         agent.start()
         worker.agent = agent
-
-    def _function(self, worker: Worker, incoming: Incoming) -> None:
-        incoming.answer(b"")
 
     def _come(self, worker: int) -> None:
         self._here = self.workers[worker]
         self._here.begin(partial(self._init, self._here))
 
-    def _read_entries(self, worker: int) -> None:
-        self._goes_on(self.workers[worker], W.MEETING)
-
-    def _connect(self, worker: int) -> None:
-        self._goes_on(self.workers[worker], W.CONNECTING)
-
-    def _goes_on(self, worker: Worker, phase: WorkerState) -> None:
-        """init_rpc goes on, if it can."""
+    def _continues(self, number: int, phase: WorkerState) -> None:
+        """init_rpc continues, if it can."""
+        worker = self.workers[number]
         if worker.phase is not phase:
-            raise Refused("it is elsewhere")
+            raise Refused(f"it is {worker.phase.name}")
         try:
             worker.resume()
         except Exception:
-            worker.close(W.REFUSED)
+            worker.close(WorkerState.REFUSED)
         if worker.phase is phase:
-            raise Refused("others are missing")
+            raise Refused("it waits for other workers")
+
+    _read_entries = partialmethod(_continues, phase=WorkerState.MEETING)
+    _connect = partialmethod(_continues, phase=WorkerState.CONNECTING)
 
     def _meeting_times_out(self, worker: int) -> None:
         one = self.workers[worker]
@@ -346,7 +334,7 @@ class MeetingSteps:
             try:
                 one.resume()
             except RpcTimeout:
-                one.close(W.REFUSED)
+                one.close(WorkerState.REFUSED)
             if one.agent is not None:
                 raise Disagreement(f"worker {worker} has met all")
         self.clock = 0.0
@@ -357,7 +345,7 @@ class MeetingSteps:
     def _take_a_name(self) -> None:
         self.twin = True
 
-    # ---- to call
+    # ---- calls
 
     def _up(self, worker: int) -> Agent:
         agent = self.workers[worker].agent
@@ -388,8 +376,8 @@ class MeetingSteps:
         if not line.inbox or (line.inbox[0][0] > Kind.FAILED) is not request:
             at = next((k for k, each in enumerate(line.inbox) if (each[0] > Kind.FAILED) is request), None)
             if at is None:
-                raise Disagreement(f"nothing is on its way from worker {peer} to {reader}")
-            line.inbox.appendleft(line.inbox[at])  # the model keeps no order between the two kinds
+                raise Disagreement(f"no such frame is under way from worker {peer} to {reader}")
+            line.inbox.appendleft(line.inbox[at])  # the model has no order of requests and answers
             del line.inbox[at + 1]
         line.read()
 
@@ -420,7 +408,7 @@ class MeetingSteps:
             self._vanish(worker, to)
 
     def _vanish(self, worker: int, to: int) -> None:
-        """The rest of a call, at workers that are gone, is nobody's."""
+        """Drop the rest of a call between workers that have ended."""
         mine = self.made[worker]
         assert mine.other is not None
         mine.other.inbox = deque(each for each in mine.other.inbox if each[0] <= Kind.FAILED)
@@ -429,69 +417,63 @@ class MeetingSteps:
     # ---- faults and ends
 
     def _crash(self, worker: int) -> None:
-        self.workers[worker].close(W.DEAD)
+        self.workers[worker].close(WorkerState.DEAD)
 
     def _leave(self, worker: int) -> None:
-        self.workers[worker].close(W.CLOSED)
+        self.workers[worker].close(WorkerState.CLOSED)
 
     def _begin_shutdown(self, worker: int) -> None:
         one = self.workers[worker]
         self.came[worker] = True
-        one.begin(partial(self._all_done, self._up(worker), Table(one), SECONDS))
+        table: Any = Table(one)
+        one.begin(partial(termination.all_done, self._up(worker), table, SECONDS))
 
     def _shuts_down(self, worker: int) -> WorkerState:
-        """The shutdown goes on; what has become of the worker."""
+        """Continue the shutdown; returns the state of the worker."""
         one = self.workers[worker]
         try:
             one.resume()
         except Exception:
-            one.close(W.RAISED)
+            one.close(WorkerState.RAISED)
         else:
             if one.operation is None:
-                one.close(W.ENDED)
+                one.close(WorkerState.ENDED)
         return one.phase
 
     def _numbers(self, worker: int) -> list[list[int]]:
-        """A worker's numbers, from its first round on."""
+        """The numbers of a worker in each of its rounds."""
         keys = itertools.takewhile(self.texts.__contains__, (f"done/{n}/{worker}" for n in itertools.count()))
         return [[int(each) for each in self.texts[key].split()] for key in keys]
 
     def _is_left_out(self, worker: int, after: WorkerState) -> bool:
-        """The round is over, and otherwise: three steps of the model are one look of the runtime."""
+        """Whether the round ends with another step: the runtime decides at once between three steps of the model."""
         ranks = range(len(self.workers))
         shown = [self._numbers(k) for k in ranks]
         number = len(shown[worker])
         lines = self.workers[worker].lines
-        for k in ranks:  # by rank, as the runtime waits for them
+        for k in ranks:  # the runtime waits for them in the order of ranks
             if len(shown[k]) < number:
-                return after is not W.RAISED and lines[k].lost is not None
+                return after is not WorkerState.RAISED and lines[k].lost is not None
         equal = number > 1 and all(len(each) == number and each[-1] == each[-2] for each in shown)
         over = equal and sum(each[-1][0] - each[-1][1] for each in shown) == 0
         lost = any(line.lost is not None for line in lines.values())
-        return after is not (W.ENDED if over else W.RAISED if lost else W.PARTING)
+        return after is not (WorkerState.ENDED if over else WorkerState.RAISED if lost else WorkerState.PARTING)
 
     def _becomes(self, worker: int, before: WorkerState, after: WorkerState) -> None:
         if self.workers[worker].phase is not before:
-            raise Refused("it is elsewhere")
-        if before is W.COUNTING and self._is_left_out(worker, after):
-            raise Refused("left out: it goes on otherwise")
+            raise Refused(f"it is {self.workers[worker].phase.name}")
+        if before is WorkerState.COUNTING and self._is_left_out(worker, after):
+            raise Refused("it continues with another step of the model")
         found = self._shuts_down(worker)
         if found is before:
             raise Refused("it waits")
         if found is not after:
             raise Disagreement(f"worker {worker} is {found.name}, not {after.name}")
 
-    def _show_numbers(self, worker: int) -> None:
-        self._becomes(worker, W.PARTING, W.COUNTING)
-
-    def _end(self, worker: int) -> None:
-        self._becomes(worker, W.COUNTING, W.ENDED)
-
-    def _count_again(self, worker: int) -> None:
-        self._becomes(worker, W.COUNTING, W.PARTING)
-
-    def _miss_one(self, worker: int) -> None:
-        self._becomes(worker, W.COUNTING, W.RAISED)
+    _show_numbers = partialmethod(_becomes, before=WorkerState.PARTING, after=WorkerState.COUNTING)
+    _end = partialmethod(_becomes, before=WorkerState.COUNTING, after=WorkerState.ENDED)
+    _count_again = partialmethod(_becomes, before=WorkerState.COUNTING, after=WorkerState.PARTING)
+    _miss_one = partialmethod(_becomes, before=WorkerState.COUNTING, after=WorkerState.RAISED)
 
     def _shutdown_times_out(self, worker: int) -> None:
         one = self.workers[worker]
@@ -499,22 +481,22 @@ class MeetingSteps:
         self.clock = LATE
         while one.is_up:
             self._shuts_down(worker)
-        if one.over is not W.RAISED:
+        if one.over is not WorkerState.RAISED:
             raise Disagreement(f"worker {worker} is {one.phase.name}, though its time is over")
         self.clock = 0.0
 
-    # ---- what can be seen
+    # ---- the observed cells
 
     def _delivery(self, worker: int) -> Delivery:
         mine = self.made.get(worker)
         if mine is None:
-            return D.NONE
+            return Delivery.NONE
         assert mine.other is not None
         if any(kind > Kind.FAILED for kind, _ in mine.other.inbox):
-            return D.SENT
+            return Delivery.SENT
         if any(kind <= Kind.FAILED for kind, _ in mine.inbox):
-            return D.ANSWERED
-        return D.RUNNING if mine.other.pool.works else D.OVER
+            return Delivery.ANSWERED
+        return Delivery.RUNNING if mine.other.pool.works else Delivery.OVER
 
     def observe(self) -> Mapping[str, int]:
         out: dict[str, int] = {"twin": int(self.twin)}

@@ -1,8 +1,9 @@
 """Steps of the model `Optimizers`, performed by the runtime's `DistributedOptimizer` and its local optimizers.
 
-The optimizers, their errors and `.grad` are the runtime's, on torch's SGD. Replaced are RPC, and the lock of each
-owner by one that stops where it would wait. Each call of `step` and each owner's part runs in a greenlet. Optimizer k
-has gradients of 10 ** k, so that the value of a parameter says how often each was applied.
+The optimizers, their errors and `.grad` are the runtime's, on torch's SGD. This module replaces RPC, and
+the lock of each owner with a lock that stops where the runtime's lock would wait. Each call of `step` and each owner's
+part runs in a greenlet. Optimizer k has gradients of 10 ** k, so the value of a parameter shows how often
+each optimizer was applied.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -24,14 +26,14 @@ from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
 from ..torch_rendezvous import simulation as sim
+from .letters import Steps
 
-P, C = OwnerStep, StepState
-STOPS = {"lock": P.WAITING, "inside": P.INSIDE, "applied": P.APPLIED}
+STOPS = {"lock": OwnerStep.WAITING, "inside": OwnerStep.INSIDE, "applied": OwnerStep.APPLIED}
 BASE = 10
 
 
 class Future:
-    """A call's result, which its caller waits for."""
+    """The result of a call. Its caller waits for it."""
 
     def __init__(self) -> None:
         self.over = False
@@ -39,7 +41,7 @@ class Future:
         self.error: BaseException | None = None
 
     def set(self, value: Any = None, error: BaseException | None = None) -> None:
-        """The first that is set stays."""
+        """Set the result or the error, unless one was set before."""
         if not self.over:
             self.over, self.value, self.error = True, value, error
 
@@ -53,7 +55,7 @@ class Future:
 
 @dataclass(eq=False)
 class Reference:
-    """As an RRef."""
+    """A stand-in for an RRef."""
 
     value: Any
     home: Owner
@@ -77,7 +79,7 @@ class Owner:
     dead: bool = False
 
     def counts(self, optimizer: int) -> int:
-        """How often the gradient of an optimizer was applied."""
+        """The number of times that the gradient of an optimizer was applied."""
         return int(-self.parameter.item()) // int(BASE**optimizer) % BASE
 
 
@@ -92,39 +94,41 @@ class Part:
 
     @property
     def place(self) -> OwnerStep:
-        return P.SENT if self.operation is None else STOPS[self.operation.at]
+        return OwnerStep.SENT if self.operation is None else STOPS[self.operation.at]
 
 
-class Steps:
+class Stepping:
     """One distributed optimizer, and the step that it makes."""
 
-    def __init__(self, number: int, build: Callable[[], runtime.DistributedOptimizer]) -> None:
-        self.number = number
-        self.torchs = build()
+    def __init__(self, number: int, optimizer: runtime.DistributedOptimizer) -> None:
+        self.number, self.optimizer = number, optimizer
         self.begun = 0
-        self.parts: dict[int, Part] = {}  # by owner
+        self.parts: dict[int, Part] = {}  # owner -> its part
         self.futures: list[Future] = []
-        self.before: list[int] = []  # by owner, how often it was applied before the step
+        self.before: list[int] = []  # each owner's number of applications before the step
         self.missing: int | None = None
         self.operation: sim.Operation | None = None
 
     @property
     def stage(self) -> StepState:
         if self.operation is None:
-            return C.IDLE
+            return StepState.IDLE
         if not self.operation.over:
-            return C.STEPPING
-        return C.RAISED if self.operation.error is not None else C.RETURNED
+            return StepState.STEPPING
+        return StepState.RAISED if self.operation.error is not None else StepState.RETURNED
 
 
-class OptimizerSteps:
+class OptimizerSteps(Steps):
     """Subject for the model `Optimizers` (edition TRYSTATE). Use it as a context manager: it replaces RPC."""
 
-    def __init__(self, model: Optimizers, build: Callable[..., Any] = runtime.DistributedOptimizer) -> None:
-        self.model, self._build = model, build
+    TRIED = ("enter", "return_", "raise_")
+
+    def __init__(self, model: Optimizers) -> None:
+        self.model = model
         self._stack = ExitStack()
         self.here: Owner | None = None  # the owner whose part runs
-        self.steps: list[Steps] = []
+        self._stepping: Stepping | None = None  # the step that begins
+        self.steps: list[Stepping] = []
 
     def __enter__(self) -> OptimizerSteps:
         agent = SimpleNamespace(options=SimpleNamespace(modules=()))
@@ -150,34 +154,25 @@ class OptimizerSteps:
     def reset(self) -> None:
         self._abandon()
         self.owners = [Owner(k) for k in range(self.model.sizes["owner"])]
-        self.steps = []
-        for k in range(self.model.sizes["optimizer"]):
-            self.steps.append(Steps(k, self._make))
+        self.steps = [Stepping(k, self._make()) for k in range(self.model.sizes["optimizer"])]
 
     def _make(self) -> runtime.DistributedOptimizer:
         params = [Reference(owner.parameter, owner) for owner in self.owners]
-        return self._build(torch.optim.SGD, params, lr=1.0)  # type: ignore[no-any-return]
+        return runtime.DistributedOptimizer(torch.optim.SGD, params, lr=1.0)  # type: ignore[arg-type]
 
-    # ---- the place of RPC, and of the lock
+    # ---- in place of RPC and of the lock
 
     def _call(self, to: Any, function: Any, args: tuple[Any, ...]) -> Future:
         owner = self.owners[to if isinstance(to, int) else to.id]
         future = Future()
         part = Part(owner, future, lambda: function(*args))
-        if len(self.steps) <= self._current:  # an optimizer is made
+        if self._stepping is None:  # an optimizer is made
             self.here = owner
             future.set(part.call())
-            return future
-        step = self.steps[self._current]
-        step.parts[owner.number] = part
-        step.futures.append(future)
+        else:
+            self._stepping.parts[owner.number] = part
+            self._stepping.futures.append(future)
         return future
-
-    @property
-    def _current(self) -> int:
-        return self._stepping if self._stepping is not None else len(self.steps)
-
-    _stepping: int | None = None  # the optimizer whose step begins
 
     def _refer(self, local: Any) -> Reference:
         assert self.here is not None
@@ -197,7 +192,7 @@ class OptimizerSteps:
         return {} if step.missing == owner.number else {owner.parameter: torch.full((1,), float(BASE**step.number))}
 
     def acquire(self, timeout: float) -> bool:
-        """The lock of the owner whose part runs: it is not waited for here, since the model says who goes on."""
+        """Acquire the lock of the owner whose part runs. It never waits: the model decides which part continues."""
         assert self.here is not None
         owner = self.here
         sim.stop("lock")
@@ -214,23 +209,17 @@ class OptimizerSteps:
 
     # ---- steps
 
-    def can_refuse(self, step: str) -> bool:
-        return step in ("enter", "return_", "raise_")
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        getattr(self, f"_{step}")(*indices)
-
     def _begin(self, optimizer: int, missing: int | None = None) -> None:
         step = self.steps[optimizer]
         step.parts, step.futures, step.missing = {}, [], missing
         step.begun += 1
         step.before = [owner.counts(optimizer) for owner in self.owners]
-        step.operation = sim.Operation(lambda: step.torchs.step(optimizer))
-        self._stepping = optimizer
+        step.operation = sim.Operation(lambda: step.optimizer.step(optimizer))
+        self._stepping = step
         step.operation.resume()
         self._stepping = None
         if len(step.parts) != len(self.owners):
-            raise Disagreement("not every owner is told")
+            raise Disagreement("an owner does not receive the step")
 
     _begin_without = _begin
 
@@ -239,22 +228,19 @@ class OptimizerSteps:
         if step.operation is None or step.operation.over:
             raise Refused("no step is under way")
         failed = any(future.error is not None for future in step.futures)
-        if all(future.over for future in step.futures) and failed is not (stage is C.RAISED):
-            raise Refused("left out: it ends otherwise")
+        if all(future.over for future in step.futures) and failed is not (stage is StepState.RAISED):
+            raise Refused("it ends with another step of the model")
         step.operation.resume()
         if not step.operation.over:
             raise Refused("an owner has not answered")
         if step.stage is not stage:
-            raise Disagreement(f"the step has {step.stage.name}: {step.operation.error}")
+            raise Disagreement(f"the step is {step.stage.name}: {step.operation.error}")
 
-    def _return_(self, optimizer: int) -> None:
-        self._ends(optimizer, C.RETURNED)
-
-    def _raise_(self, optimizer: int) -> None:
-        self._ends(optimizer, C.RAISED)
+    _return_ = partialmethod(_ends, stage=StepState.RETURNED)
+    _raise_ = partialmethod(_ends, stage=StepState.RAISED)
 
     def _resumes(self, part: Part) -> None:
-        """Run an owner's part to its next stop, or to its end."""
+        """Run an owner's part until it stops or ends."""
         assert part.operation is not None
         self.here = part.owner
         part.operation.resume()
@@ -267,38 +253,30 @@ class OptimizerSteps:
 
     def _enter(self, optimizer: int, owner: int) -> None:
         part = self.steps[optimizer].parts.get(owner)
-        if part is None or part.place is not P.WAITING or part.owner.dead:
+        if part is None or part.place is not OwnerStep.WAITING or part.owner.dead:
             raise Refused("nothing waits")
         self._resumes(part)
         after: OwnerStep = self.steps[optimizer].parts[owner].place
-        if after is not P.INSIDE:
+        if after is not OwnerStep.INSIDE:
             raise Refused("another step is inside")
 
     def _apply(self, optimizer: int, owner: int) -> None:
         self._resumes(self.steps[optimizer].parts[owner])
 
-    def _over(self, optimizer: int, owner: int) -> None:
+    def _answer(self, optimizer: int, owner: int, *, gives_up: bool = False, fails: bool = False) -> None:
         """The part ends, and answers."""
         part = self.steps[optimizer].parts[owner]
+        part.owner.gives_up, part.owner.fails = gives_up, fails
         self._resumes(part)
+        part.owner.gives_up = part.owner.fails = False
         assert part.operation is not None
         if not part.operation.over:
             raise Disagreement(f"the part is not over: {part.place.name}")
         del self.steps[optimizer].parts[owner]
         part.future.set(error=part.operation.error)
 
-    def _answer(self, optimizer: int, owner: int) -> None:
-        self._over(optimizer, owner)
-
-    def _fail(self, optimizer: int, owner: int) -> None:
-        self.owners[owner].fails = True
-        self._over(optimizer, owner)
-        self.owners[owner].fails = False
-
-    def _give_up(self, optimizer: int, owner: int) -> None:
-        self.owners[owner].gives_up = True
-        self._over(optimizer, owner)
-        self.owners[owner].gives_up = False
+    _fail = partialmethod(_answer, fails=True)
+    _give_up = partialmethod(_answer, gives_up=True)
 
     def _call_times_out(self, optimizer: int, owner: int) -> None:
         self.steps[optimizer].parts[owner].future.set(error=RpcTimeout("the owner is late"))
@@ -312,7 +290,7 @@ class OptimizerSteps:
             part.operation.abandon()
         part.future.set(error=PeerLost("killed"))
 
-    # ---- what can be seen
+    # ---- the observed cells
 
     def observe(self) -> Mapping[str, int]:
         out: dict[str, int] = {}
@@ -326,7 +304,7 @@ class OptimizerSteps:
             for owner in self.owners:
                 w = owner.number
                 part = step.parts.get(w)
-                out[f"place[{k}][{w}]"] = ordinal(part.place if part is not None else P.NONE)
+                out[f"place[{k}][{w}]"] = ordinal(part.place if part is not None else OwnerStep.NONE)
                 if step.futures:
                     future = step.futures[w]
                     out[f"done[{k}][{w}]"] = int(future.over and future.error is None)

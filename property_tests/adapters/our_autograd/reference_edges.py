@@ -1,7 +1,8 @@
 """Steps of the model `References`, performed by the runtime's tables of references.
 
-The network is kept here: the call that makes the value, handles and notices that are on their way, in order between two
-workers, and what each has noticed. The tables, and the lifetime of each handle and of the value, are the runtime's.
+This module keeps the network: the call that makes the value, the handles and notices under way, in order between two
+workers, and the losses that each worker has noticed. The tables, and the lifetime of each handle and of the value, are
+the runtime's.
 """
 
 from __future__ import annotations
@@ -15,20 +16,19 @@ from typing import Any
 from trystate.impl.rpc.errors import PeerLost, RRefGone
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.references import NOTICE, Fork, Happened, Held, Id, Owned, References
-from trystate.model.autograd.references import References as Model
 from trystate.model.autograd.vocabulary import Handle, News
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
+from .letters import Steps
 
-H, N = Handle, News
 OWNER = 0
 LIMITS = SimpleNamespace(limits=SimpleNamespace(rrefs=100))
 
 
 @dataclass(eq=False)
 class Notice:
-    """A request that is on its way, or its answer; `makes`: the call that makes the value."""
+    """A request under way, or its answer; `makes`: it is the call that makes the value."""
 
     to: int
     what: Happened
@@ -40,7 +40,7 @@ class Notice:
 
 @dataclass(eq=False)
 class Agent:
-    """A worker's end of RPC: what it would send is kept, in order."""
+    """A worker's end of RPC. It keeps the notices that it would send, in order."""
 
     me: int
     workers: list[int]
@@ -61,7 +61,7 @@ class Agent:
         return "killed" if worker in self.lost else None
 
     def serve(self, kind: Any, handler: Any) -> None:
-        """Handlers are called directly."""
+        """Does nothing: steps of the model call the handlers."""
 
     def on_peer_lost(self, handler: Callable[[int, str], None]) -> None:
         self.on_lost = handler
@@ -70,7 +70,7 @@ class Agent:
         self.later_.append(act)
 
     def after(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-        """The time never comes here: the call that makes the value does."""
+        """The time never comes: the call that makes the value arrives first."""
         self.waits.append(act)
         return partial(self.waits.remove, act)
 
@@ -83,35 +83,29 @@ class Agent:
             self.sent.append(Notice(to, Happened(NOTICE.unpack(body)[0]), body, done))
 
 
-class ReferenceSteps:
+class ReferenceSteps(Steps):
     """Subject for the model `References`."""
 
-    def __init__(self, model: Model, build: Callable[..., References] = References) -> None:
-        self.model, self._build = model, build
-        self.reset()
+    TRIED = ("pass_from_owner", "end")
 
     def reset(self) -> None:
         workers = [*range(self.model.sizes["worker"])]
         self.agents = [Agent(k, workers) for k in workers]
-        self.tables = [self._build(agent) for agent in self.agents]
+        self.tables = [References(agent) for agent in self.agents]  # type: ignore[arg-type]
         self.value: Owned | None = None
         self.reference: Id | None = None  # None until the owner's program, or a call, has begun with the value
         self.made = False
-        self.held: dict[int, Held] = {}  # by worker: the handle that its program holds
-        self.on_way: dict[int, tuple[Fork, int]] = {}  # by receiver, and who has passed it
-        self.handles: dict[int, Any] = {}  # by worker: what has become of the last handle
-        self.forks: dict[int, Fork] = {}  # by worker
+        self.held: dict[int, Held] = {}  # worker -> the handle that its program holds
+        self.on_way: dict[int, tuple[Fork, int]] = {}  # receiver -> the fork, and the worker that passed it
+        self.handles: dict[int, Any] = {}  # worker -> the state of its last handle
         self.dead: set[int] = set()
-
-    def can_refuse(self, step: str) -> bool:
-        return step in ("pass_from_owner", "end")
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         for agent in self.agents:
-            self._state(agent.me)  # of a handle that ends in this step
-        getattr(self, f"_{step}")(*indices)
+            self._state(agent.me)  # notes a handle that ends in this step
+        super().perform(step, indices)
 
-    # ---- to make the value
+    # ---- the value
 
     def _make(self) -> None:
         self.value = self.tables[OWNER].own()
@@ -119,7 +113,7 @@ class ReferenceSteps:
         self.reference, self.made = self.value.reference, True
 
     def _have_it_made(self, worker: int) -> None:
-        """The call before it, by which the worker had another value made, has come; that value is gone."""
+        """The worker's previous call, which had another value made, has arrived; that value is deleted."""
         table, agent = self.tables[worker], self.agents[worker]
         with table.making(OWNER) as before:
             self.tables[OWNER].created(before, worker)
@@ -131,25 +125,24 @@ class ReferenceSteps:
             agent.sent.append(Notice(OWNER, Happened.FORKED, fork.packed(), done, makes=True))
         self.held[worker], self.reference = held, fork.reference
 
-    # ---- to pass a handle
+    # ---- handles that are passed
 
     def _passes(self, parent: int, ref: Owned | Held, to: int) -> None:
         fork = self.tables[parent].fork(ref, to)
         self.on_way[to] = fork, parent
-        self.forks[to] = fork
 
     def _pass_from_owner(self, worker: int) -> None:
         if worker == OWNER or worker in self.dead or self._is_busy(worker):
-            raise Refused("left out of the model: it has a handle")
+            raise Refused("not in the model: it has a handle")
         if self.value is None:
             raise Refused("the owner's program does not hold the value")
         self._passes(OWNER, self.value, worker)
 
     def _is_busy(self, worker: int) -> bool:
-        """Something of a handle of the worker is left somewhere."""
+        """Whether a table or a message still has an entry for a handle of the worker."""
         kept = any(to == worker for table in self.tables for _, to in table._passed.values())
-        known = self._known(worker)
-        return kept or known or worker in self.on_way or self._state(worker) is not H.NONE or bool(self._news(worker))
+        left = kept or self._known(worker) or worker in self.on_way or self._state(worker) is not Handle.NONE
+        return left or bool(self.agents[worker].sent)
 
     def _pass_on(self, worker: int, to: int) -> None:
         self._passes(worker, self.held[worker], to)
@@ -161,7 +154,7 @@ class ReferenceSteps:
         except RRefGone:
             if worker != OWNER:
                 raise
-            return  # it comes home too late
+            return  # it returns to the owner too late
         if isinstance(taken, Owned):
             self.value = taken
         else:
@@ -170,7 +163,7 @@ class ReferenceSteps:
     # ---- the notices
 
     def _next(self, worker: int, what: Happened) -> Notice:
-        """The first notice of a worker to one other that is not answered yet, which must be this one."""
+        """The first unanswered notice of this kind, which must also be the first to its receiver."""
         sent = self.agents[worker].sent
         found = next((notice for notice in sent if notice.what is what and notice.answer is None), None)
         if found is None:
@@ -193,7 +186,7 @@ class ReferenceSteps:
             self.tables[notice.to]._happened(incoming)  # type: ignore[arg-type]
             notice.answer = answers[0]
         except RRefGone as error:
-            notice.answer = error.with_traceback(None)  # as it comes over a connection
+            notice.answer = error.with_traceback(None)  # an error that a connection brought has no traceback
 
     def _answered(self, worker: int, notice: Notice) -> None:
         self.agents[worker].sent.remove(notice)
@@ -205,7 +198,7 @@ class ReferenceSteps:
     def _hear(self, worker: int) -> None:
         notice = next(n for n in self.agents[worker].sent if n.answer is not None)
         self._answered(worker, notice)
-        self.handles[worker] = H.FAILED if isinstance(notice.answer, BaseException) else H.CONFIRMED
+        self.handles[worker] = Handle.FAILED if isinstance(notice.answer, BaseException) else Handle.CONFIRMED
 
     def _accept(self, worker: int) -> None:
         notice = self._next(worker, Happened.ACCEPTED)
@@ -215,7 +208,7 @@ class ReferenceSteps:
             self._arrives(worker, notice)
         self._answered(worker, notice)
 
-    # ---- the end of a handle
+    # ---- handles that end
 
     def _drop(self, worker: int) -> None:
         del self.held[worker]
@@ -261,27 +254,24 @@ class ReferenceSteps:
             notice.answer = PeerLost("killed")
             self._answered(worker, notice)
             if notice.what is Happened.FORKED:
-                self.handles[worker] = H.FAILED
+                self.handles[worker] = Handle.FAILED
         assert agent.on_lost is not None
         agent.on_lost(lost, "killed")
 
-    # ---- what can be seen
+    # ---- the observed cells
 
     def _state(self, worker: int) -> Handle:
         if worker in self.on_way:
-            return H.PASSED
+            return Handle.PASSED
         handles = [*self.tables[worker]._handles]
         if worker in self.dead or (not handles and not self.agents[worker].later_):
-            return H.NONE
+            return Handle.NONE
         if not handles:
             return self.handles[worker]  # type: ignore[no-any-return]
         (held,) = handles
-        state = H.CONFIRMED if held.confirmed else H.FAILED if held.failed is not None else H.HELD
-        self.handles[worker] = state  # of one that has ended, until DELETED is sent
+        state = Handle.CONFIRMED if held.confirmed else Handle.FAILED if held.failed is not None else Handle.HELD
+        self.handles[worker] = state  # kept after the handle has ended, until DELETED is sent
         return state
-
-    def _news(self, worker: int) -> list[Notice]:
-        return self.agents[worker].sent
 
     def _known(self, worker: int) -> bool:
         shared = self.tables[OWNER]._shared.get(self.reference) if self.reference is not None else None
@@ -297,16 +287,16 @@ class ReferenceSteps:
             out[f"handle[{k}]"] = ordinal(self._state(k))
             out[f"known[{k}]"] = int(self._known(k))
             out[f"wanted[{k}]"] = int(k in self.held)
-            news, deleted = N.NONE, False
-            for notice in self._news(k):
+            news, deleted = News.NONE, False
+            for notice in self.agents[k].sent:
                 if notice.what is Happened.DELETED:
                     deleted = True
                 elif notice.what is Happened.ACCEPTED:
-                    news = N.ACCEPTED
+                    news = News.ACCEPTED
                 elif notice.answer is None:
-                    news = N.FORKED
+                    news = News.FORKED
                 else:
-                    news = N.GONE if isinstance(notice.answer, BaseException) else N.KNOWN
+                    news = News.GONE if isinstance(notice.answer, BaseException) else News.KNOWN
             out[f"news[{k}]"], out[f"deleted[{k}]"] = ordinal(news), int(deleted)
             for j in range(len(self.tables)):
                 out[f"keeps[{k}][{j}]"] = int(any(to == j for _, to in table._passed.values()))

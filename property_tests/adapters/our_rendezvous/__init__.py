@@ -1,1 +1,1 @@
-"""Our rendezvous' operators and changes, in every context that the decision tables tell apart."""
+"""Our rendezvous compared with the model: its operators, its calls other than heartbeats, and jobs at one endpoint."""

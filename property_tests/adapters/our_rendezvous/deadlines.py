@@ -1,14 +1,13 @@
 """Steps of the model `Deadlines`, performed on our engine, driver and state holders: two threads are two greenlets.
 
-The engine, `driver.run` and the state holders are those of the runtime, with the limits of time that the handler gives
-them. Replaced are the clock, which is late for a call that the model says is late, and the store. A call stops before
-each effect of the engine: where the driver has the effect, and has not yet looked at the clock.
+The engine, `driver.run` and the state holders are the runtime's, with the time limits that the handler gives them.
+The store and the clock are replaced; the clock is late for a call that is late in the model. A call stops before each
+effect of the engine: the driver has the effect, and has not read the clock yet.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,27 +16,27 @@ from typing import Any, Self
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.driver import run
 from trystate.impl.rendezvous.encoding import decode, encode
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write, look
 from trystate.impl.rendezvous.errors import (
     Interrupted,
     RendezvousError,
     RendezvousStateError,
     RendezvousTimeoutError,
 )
+from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.state_holder import StateHolder
-from trystate.model.language.sorts import ordinal
-from trystate.model.rendezvous.deadlines import AGENT, TIMER, Deadlines
+from trystate.model.rendezvous.deadlines import TIMER, Deadlines
 from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Call, CallError, CallStep, Edition, Stored, Timer
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from ...harness.subjects import Disagreement, Refused
+from .. import calls
 from ..torch_rendezvous import simulation as sim
 from .parts import participant
 
-P = CallStep
-INTERVAL = 1000.0  # far more than the limits of time below: who is late for these has its lease all the same
+INTERVAL = 1000.0  # far more than the time limits below: a call that exceeds them still has its lease
 TIMEOUT_SECONDS, LATE_SECONDS = 1.0, 10.0
 NO_STATE = {Stored.CORRUPT: b"no JSON", Stored.FOREIGN: b""}
 OWN, OTHER = participant(0), participant(1)
@@ -45,7 +44,7 @@ SETTINGS = Settings(1, 2, keep_alive_interval=INTERVAL, keep_alive_max_attempt=3
 
 
 class Backend:
-    """A store in memory, whose value may be no state."""
+    """A store in memory. Its value may be bytes that are not a state."""
 
     name = "memory"
 
@@ -57,7 +56,7 @@ class Backend:
         return decode(self.data)
 
     def written(self, state: State) -> None:
-        """Somebody else writes."""
+        """Another node writes."""
         self.data = encode(state)
 
     def read(self) -> bytes | None:
@@ -72,64 +71,59 @@ class Backend:
         return self
 
     def wait(self, revision: int, seconds: float) -> None:
-        """Nothing wakes it: the model says when an interval is over."""
+        """Returns at once: a step of the model ends an interval."""
 
     def notify(self, revision: int) -> None:
-        """As `wait`."""
+        """Does nothing, like `wait`."""
 
     def interrupt(self) -> None:
-        """The state holder knows it."""
+        """Does nothing: the state holder notes the interrupt."""
 
     def resume(self) -> None:
-        """As `interrupt`."""
+        """Does nothing, like `interrupt`."""
 
     def close(self) -> None:
-        """There is no connection."""
+        """Does nothing: there is no connection."""
 
 
-class Thread:
-    """One of the node's threads: the call that it is in."""
+class Thread(calls.Thread):
+    """One of the node's threads, with its current call."""
 
-    def __init__(self) -> None:
-        self.call, self.late, self.over = Call.NONE, False, False
-        self.operation: Any = None
+    over = False
 
     @property
     def at(self) -> CallStep:
         if self.operation is None:
-            return P.IDLE
+            return CallStep.IDLE
         if self.operation.over and self.operation.error is not None and not self.over:
-            return P.RAISED
+            return CallStep.RAISED
         if self.operation.over or self.over:
-            return P.RETURNED
-        return P.ACTING if self.operation.at == "write" else P.SYNCING
+            return CallStep.RETURNED
+        return CallStep.ACTING if self.operation.at == "write" else CallStep.SYNCING
 
     @property
     def error(self) -> CallError:
-        if self.at is not P.RAISED:
+        if self.at is not CallStep.RAISED:
             return CallError.NONE
         kinds = {RendezvousTimeoutError: CallError.TIMEOUT, RendezvousStateError: CallError.STATE}
-        for kind, error in kinds.items():
-            if isinstance(self.operation.error, kind):
-                return error
-        return CallError.OTHER
+        return next((e for kind, e in kinds.items() if isinstance(self.operation.error, kind)), CallError.OTHER)
 
     def abandon(self) -> None:
-        if self.operation is not None:
-            self.operation.abandon()
-        self.__init__()  # type: ignore[misc]
+        super().abandon()
+        self.over = False
 
 
-class OurDeadlines:
+class OurDeadlines(calls.CallsSubject):
     """Subject for the model `Deadlines` (edition TRYSTATE): the engine of one node."""
+
+    goes_on: Mapping[str, CallStep] = {"read": CallStep.SYNCING, "write": CallStep.ACTING}
 
     def __init__(self, model: Deadlines) -> None:
         self.model, self.threads = model, (Thread(), Thread())
         self.reset()
 
     def reset(self) -> None:
-        for thread in self.threads:
-            thread.abandon()
+        self.abandon()
         self.seconds = 100_000.0
         self.phase, self.timer = AgentPhase.RUNNING, Timer.BEATING
         self.engine = Engine(OWN, SETTINGS, draw=lambda: 0.0, life="life")
@@ -143,17 +137,10 @@ class OurDeadlines:
         self.engine.lease.confirm(self.seconds)
 
     def _clock(self) -> float:
-        late = any(t.late for t in self.threads if t.operation is not None and t.operation.running)
-        return self.seconds + (LATE_SECONDS if late else 0.0)
+        return self.seconds + (LATE_SECONDS if self.any_late() else 0.0)
 
     def can_refuse(self, step: str) -> bool:
         return step in ("read", "write", "give_up", "end") or step.startswith("begin_")
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        if step.startswith("begin_"):
-            self._begin(Call[step.removeprefix("begin_").upper()], *indices)
-        else:
-            getattr(self, f"_{step}")(*(self.threads[k] for k in indices))
 
     # ---- the calls
 
@@ -167,11 +154,7 @@ class OurDeadlines:
         return self.engine.close("the test is over", anyway=call is Call.SET_CLOSED)
 
     def _begin(self, call: Call, number: int) -> None:
-        thread = self.threads[number]
-        phases = {Call.SHUTDOWN: (AgentPhase.RUNNING, AgentPhase.FAILED)}.get(call, (AgentPhase.RUNNING,))
-        may = self.timer is Timer.BEATING if call is Call.KEEP_ALIVE else self.phase in phases
-        if thread.operation is not None or number != (TIMER if call is Call.KEEP_ALIVE else AGENT) or not may:
-            raise Refused("this thread makes no such call now")
+        thread = self.may_begin(call, number)
         if call in (Call.EXIT, Call.SHUTDOWN):
             self._stop_timer()
         limited = call not in (Call.EXIT, Call.KEEP_ALIVE)
@@ -183,13 +166,13 @@ class OurDeadlines:
             lambda: run(steps, holder, outage_seconds_max=TIMEOUT_SECONDS, timeout_seconds=seconds)
         )
         thread.operation.resume()
-        self.phase = {Call.EXIT: AgentPhase.EXITING, Call.SHUTDOWN: AgentPhase.DONE}.get(call, self.phase)
+        self.begun(call)
 
     def _watched(self, thread: Thread, steps: Generator[Effect, Seen, Any]) -> Generator[Effect, Seen, Any]:
-        """The effects of a generator, each of which stops before the driver has it."""
+        """The effects of a generator. A call stops before the driver has an effect."""
         effect, won = next(steps), False
         while True:
-            # A wait ends a heartbeat. Anything but its own write ends an exit, and the read after one.
+            # A heartbeat is over at its first wait. An exit is over when its write was won, or at another write.
             beaten = thread.call is Call.KEEP_ALIVE and isinstance(effect, Sync) and effect.revision is not None
             writes = isinstance(effect, Write)
             thread.over = beaten or (thread.call is Call.EXIT and won)
@@ -203,7 +186,7 @@ class OurDeadlines:
             except StopIteration as end:
                 return end.value
             except RendezvousError as error:
-                # Where the exit is over, what the join raises is the join's.
+                # After the exit, an error of the join belongs to the join.
                 thread.over = thread.call is Call.EXIT and not isinstance(
                     error, RendezvousTimeoutError | RendezvousStateError
                 )
@@ -215,7 +198,7 @@ class OurDeadlines:
             self.holder.interrupt()
             thread.operation.resume()
             if not isinstance(thread.operation.error, Interrupted):
-                raise Disagreement(f"the thread that beats goes on after an interrupt: {thread.operation.error!r}")
+                raise Disagreement(f"the heartbeat thread continues after an interrupt: {thread.operation.error!r}")
             self.holder.resume()
         thread.abandon()
         self.timer = Timer.STOPPED
@@ -225,24 +208,16 @@ class OurDeadlines:
             raise Refused(f"the call is {thread.at.name}")
         thread.operation.resume()
 
-    def _read(self, thread: Thread) -> None:
-        self._goes_on(thread, P.SYNCING)
-
-    def _write(self, thread: Thread) -> None:
-        self._goes_on(thread, P.ACTING)
-
     def _give_up(self, thread: Thread) -> None:
-        self._goes_on(thread, P.ACTING if thread.at is P.ACTING else P.SYNCING, gives_up=True)
+        self._goes_on(thread, CallStep.ACTING if thread.at is CallStep.ACTING else CallStep.SYNCING, gives_up=True)
 
     def _end(self, thread: Thread) -> None:
-        if thread.at not in (P.RETURNED, P.RAISED):
-            raise Refused(f"the call is {thread.at.name}")
-        call, error, raised = thread.call, thread.error, thread.at is P.RAISED
+        self.must_be_over(thread)
+        call, error, raised = thread.call, thread.error, thread.at is CallStep.RAISED
         thread.abandon()
-        ends = {Call.EXIT: AgentPhase.JOINING, Call.SHUTDOWN: AgentPhase.LEFT}.get(call, self.phase)
-        self.phase = AgentPhase.FAILED if raised and call in (Call.EXIT, Call.SET_CLOSED, Call.POLL) else ends
+        self.ended(call, raised)
         if call is Call.EXIT and error is CallError.TIMEOUT and self.backend.stored is Stored.STATE:
-            run(self.engine.leave(), self.holder.clone(), outage_seconds_max=TIMEOUT_SECONDS)  # as next_rendezvous does
+            run(self.engine.leave(), self.holder.clone(), outage_seconds_max=TIMEOUT_SECONDS)  # like next_rendezvous
 
     def _join(self) -> None:
         state = self.backend.state
@@ -251,13 +226,7 @@ class OurDeadlines:
         self._member_of(self.backend.state)
         self.phase, self.timer = AgentPhase.RUNNING, Timer.BEATING
 
-    def _join_fails(self) -> None:
-        self.phase = AgentPhase.FAILED
-
     # ---- time, and other nodes
-
-    def _deadline_passes(self, thread: Thread) -> None:
-        thread.late = True
 
     def _heartbeat_gets_due(self) -> None:
         self._last_beat(1.5 * INTERVAL)
@@ -266,7 +235,7 @@ class OurDeadlines:
         self._last_beat(5 * INTERVAL)
 
     def _last_beat(self, seconds_ago: float) -> None:
-        self.engine.lease.give_up()
+        self.engine.lease = Lease(self.engine.settings)
         self.engine.lease.confirm(self.seconds - seconds_ago)
 
     def _another_writes(self) -> None:
@@ -275,46 +244,22 @@ class OurDeadlines:
     def _another_closes(self) -> None:
         self.backend.written(changes.mark_closed(self.backend.state, OTHER, "it is over", SETTINGS, "life"))
 
-    def _corrupt(self) -> None:
-        self.backend.stored = Stored.CORRUPT
-
-    def _write_foreign(self) -> None:
-        self.backend.stored = Stored.FOREIGN
-
-    def _restore(self) -> None:
-        self.backend.stored = Stored.STATE
-
     # ---- what can be seen
 
-    def observe(self) -> Mapping[str, int]:
+    def seen(self) -> Mapping[str, Any]:
         state, token, lease = self.backend.state, self.engine.token, self.engine.lease
         tokens = [p.node.token for p in state.participants]
-        out = {
-            "stored": ordinal(self.backend.stored), "phase": ordinal(self.phase), "timer": ordinal(self.timer),
+        return {
             "closed": state.closed is not None, "member": state.complete and token in tokens,
             "listed": state.find(token) is not None, "due": lease.beat_due(self.seconds),
             "lease": lease.holds(self.seconds),
         }  # fmt: skip
-        for k, thread in enumerate(self.threads):
-            out |= {f"call[{k}]": ordinal(thread.call), f"at[{k}]": ordinal(thread.at)}
-            out |= {f"error[{k}]": ordinal(thread.error), f"late[{k}]": thread.late}
-        return {name: int(value) for name, value in out.items()}
-
-
-def look() -> Generator[Effect, Seen, State | None]:
-    """One read, as `is_closed` makes it."""
-    return (yield Sync()).state
 
 
 def every_edge(report: Callable[[str], None], edges_max: int | None = None) -> Outcome:
     """Replay every step of a node's calls on our engine and driver, or a sample."""
-    started = time.perf_counter()
-    system = Deadlines(edition=Edition.TRYSTATE, faults=("corrupt",))
-    seen = replay_every_edge(
-        system, OurDeadlines(system), refusals=True, repeats=False, edges_max=edges_max, report=report
-    )
-    return Outcome(seen.edges, "edges", seen.disagreements, time.perf_counter() - started, seen.edges_of_all)
+    return replay_systems([Deadlines(edition=Edition.TRYSTATE, faults=("corrupt",))], OurDeadlines, report, edges_max)
 
 
 SAMPLE_EDGES = 500
-CHECKS = (Check("our calls beside our heartbeats", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),)
+CHECKS = (Check("our calls other than our heartbeats", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),)

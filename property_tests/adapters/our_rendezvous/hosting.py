@@ -1,7 +1,7 @@
 """Steps of the model `SharedEndpoints`, performed by nodes of ours: their endpoints, and the server of one of them.
 
-A node lists itself in the state of its job, as a rendezvous does. While it looks whether other jobs use its store, time
-is virtual: with each pause an interval passes, in which the nodes of the other jobs send a heartbeat.
+A node lists itself in the state of its job, as a rendezvous does. While a node checks whether other jobs use its store,
+time is virtual: in each pause an interval passes, and the nodes of the other jobs write a heartbeat.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from trystate.model.rendezvous.hosting import SharedEndpoints
 from trystate.model.rendezvous.vocabulary import Edition
 
 from ...harness.checks import Check, Outcome
-from ..torch_rendezvous.hosting import BEAT, compare, is_connected
-from ..torch_store.isolated import preload, silence
+from ..torch_rendezvous.hosting import BEAT, compare, is_connected, play
+from ..torch_store.isolated import preload
 from ..torch_store.server import HOST
 from .parts import participant
 
@@ -33,7 +33,7 @@ SETTINGS = Settings(1, 1)
 
 
 class Node:
-    """A node of ours, which has a heartbeat whenever time passes for the node that serves."""
+    """A node of ours. It writes a heartbeat whenever time passes for the node that serves the store."""
 
     def __init__(self, line: Connection, job: int, port: int) -> None:
         self._line, self._job, self._beats, self._now = line, job, 0, 0.0
@@ -51,7 +51,7 @@ class Node:
         return is_connected(partial(self._place.store.check, [self._key]))
 
     def end(self, step: str) -> str:
-        """Leave the rendezvous, and end unless other jobs use the store; the next phase."""
+        """Leave the rendezvous, and end unless other jobs use the store. Returns the next phase."""
         if step == "succeed":
             self._place.store.delete_key(self._key)
         if self._place.server is not None:
@@ -69,25 +69,7 @@ class Node:
 
 
 def our_node(line: Connection, job: int, port: int) -> None:
-    """A node of ours: answers each step with its next phase."""
-    silence()
-    node: Node | None = None
-    while True:
-        step = line.recv()
-        if step == "begin":
-            node = Node(line, job, port)
-            line.send("RUNNING")
-            continue
-        assert node is not None, f"{step} before begin"
-        if step == "look":
-            line.send(node.is_connected())
-        elif step == BEAT:
-            node.beat()
-            line.send(True)
-        elif step == "lose_store":
-            line.send("RUNNING" if node.is_connected() else "FAILED")
-        else:
-            line.send(node.end(step))
+    play(line, lambda: Node(line, job, port))
 
 
 def every_edge(report: Callable[[str], None]) -> Outcome:

@@ -1,12 +1,11 @@
 """Our operators in every context of a small world, against the decision tables: as `trystate verify` runs it.
 
-Rule: a context is a state that the store could hold, its atoms are read off the state's lists by `atoms_of`, which
-knows the atoms' definitions, no table, and none of the shortcuts by which the operators go.
+Rule: a context is a state that the store could hold. `atoms_of` computes the atoms from the lists of the state, by the
+atoms' definitions; it uses no table and no shortcut of the operators.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -21,8 +20,8 @@ from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Action, Edition, Membership
 
 from ...harness.checks import Check, Outcome
-from ..torch_rendezvous.conformance import gaps
-from ..torch_rendezvous.contexts import Observed, compare
+from ..torch_rendezvous.conformance import compared_with
+from ..torch_rendezvous.contexts import Observed
 from .parts import participant
 
 TABLES = OPERATORS[Edition.TRYSTATE]
@@ -57,7 +56,7 @@ def shapes() -> Iterator[State]:
 
 
 def states() -> Iterator[State]:
-    """Each shape under every settings that allow it: in the first round and later, closed or not, in both orders."""
+    """Each shape with all settings that allow it: in the first round and later, closed or not, in both orders."""
     closed = (None, Closed("node9", "the test is over"))
     for shape, (low, high), number, complete, end in product(shapes(), SPANS, ROUNDS, (False, True), closed):
         size = len(shape.participants)
@@ -88,7 +87,7 @@ def views() -> tuple[View, ...]:
 
 
 def atoms_of(view: View) -> dict[str, bool]:
-    """Which atoms hold, by the definitions of model/rendezvous/operators.py."""
+    """The value of each atom, by the definitions in model/rendezvous/operators.py."""
     state, token = view.state or State("", view.settings), view.token
     where = {name: {p.node.token for p in getattr(state, name)} for name in LISTS}
     listed = set().union(*where.values())
@@ -105,7 +104,7 @@ def atoms_of(view: View) -> dict[str, bool]:
         "listed": token in listed,
         "late": view.late and not spare,  # a spare has no deadline
         "seat": size + len(where["expected"]) < high,
-        "lease": view.lease or token not in listed,  # a node that is not listed has none to lose
+        "lease": view.lease or token not in listed,  # a node that is not listed cannot lose a lease
         "ready": view.call_over and not state.complete and size >= low and not where["expected"],
         "beat_due": view.beat_due,
         "silent": bool(view.silent),
@@ -114,7 +113,7 @@ def atoms_of(view: View) -> dict[str, bool]:
 
 
 def observe(name: str, operator: Operator | None = None) -> Observed:
-    """Ask one operator in every context."""
+    """Call one operator in every context."""
     table = TABLES[name]
     seen = Observed(tuple(a.name for a in table.atoms))
     pick = itemgetter(*seen.atoms)
@@ -131,12 +130,9 @@ def asked() -> tuple[tuple[View, dict[str, bool]], ...]:
 
 
 def operator_contexts(name: str, report: Callable[[str], None]) -> Outcome:
-    """Ask one of our operators in every context, and its table."""
-    started = time.perf_counter()
+    """Compare one of our operators with its table in every context."""
     report(f"asking our {name} operator in every context")
-    compared = compare(TABLES[name], observe(name), "ours")
-    differences = (*compared.disagreements, *gaps(name, compared))
-    return Outcome(compared.contexts, "contexts", differences, time.perf_counter() - started)
+    return compared_with(TABLES, lambda: {name: observe(name)}, "ours")
 
 
 CHECKS: tuple[Check, ...] = tuple(Check(f"our {name} operator", partial(operator_contexts, name)) for name in OURS)

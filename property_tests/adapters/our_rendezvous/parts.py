@@ -1,6 +1,6 @@
 """Nodes, states and a stage for the tests of the rendezvous engine: the engine's generators, without any I/O.
 
-Rule: time passes only where nobody on the stage has anything to do, so that every run is the same.
+Rule: time passes only when no actor on the stage has anything to do, so every run is the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def settings(low: int = 2, high: int = 3, **others: Any) -> Settings:
 
 
 def participant(k: int, beats: int = 0) -> Participant:
-    """The k-th in the order of ranks."""
+    """The k-th participant in the order of ranks."""
     return Participant(Node(f"node{k}", 100 + k, 0, f"token-{k}"), f"host{k}", 29500 + k, beats)
 
 
@@ -53,7 +53,7 @@ class Actor:
 
     @property
     def wakes(self) -> float:
-        """When it has something to do, if nobody else does anything."""
+        """The time of its next act, if no other actor acts before."""
         if self.ended:
             return math.inf
         if isinstance(self.effect, Write):
@@ -63,10 +63,10 @@ class Actor:
         return self.stage.now if told else self.since + self.effect.seconds
 
     def step(self) -> None:
-        """Carry out the effect that it stands at, and go on to the next one."""
+        """Carry out the effect at which it has stopped, and continue to the next one."""
         won = False
         if isinstance(self.effect, Write):
-            # Compare-and-set: a state is never changed, so that the object is its token.
+            # Compare-and-set: a state is never changed, so the object is its token.
             won = self.stage.state is self._seen
             self.stage.notes.append((self.effect.state.writer, self.effect.action, won))
             if won:
@@ -75,7 +75,7 @@ class Actor:
         self._go(Seen(self._seen, self.stage.now, won))
 
     def steps_to(self, kind: type[Effect], limit: int = 20) -> Any:
-        """Go on until it stands at such an effect."""
+        """Continue until the actor stops at an effect of this kind."""
         for _ in range(limit):
             if self.ended or isinstance(self.effect, kind):
                 break
@@ -86,12 +86,12 @@ class Actor:
 
 
 class Stage:
-    """A store, a clock, and whoever acts on them."""
+    """A store, a clock, and the actors that use them."""
 
     def __init__(self, state: State | None = None) -> None:
         self.state, self.now = state, 0.0
         self.actors: list[Actor] = []
-        self.notes: list[tuple[str, Action, bool]] = []  # of each write: its writer, and whether it was won
+        self.notes: list[tuple[str, Action, bool]] = []  # each write: its writer, its action, and whether it was won
 
     def engine(self, k: int, agreed: Settings, draw: float = 0.5) -> Engine:
         return Engine(participant(k), agreed, draw=lambda: draw, life=f"life-{k}")
@@ -105,10 +105,10 @@ class Stage:
         self.actors = [one for one in self.actors if one not in actors]
 
     def run(self, seconds: float = 0.0, limit: int = 20_000) -> None:
-        """Let everybody act, and so much time pass.
+        """Let all actors act until this many seconds have passed.
 
         Raises:
-            AssertionError: somebody spins.
+            AssertionError: an actor spins.
         """
         until = self.now + seconds
         for _ in range(limit):
@@ -121,7 +121,7 @@ class Stage:
         raise AssertionError(f"more than {limit} steps until {self.now:g} s: {[one.effect for one in self.actors]}")
 
     def play(self, operation: Generator[Effect, Seen, Any], seconds: float = 0.0) -> Any:
-        """Run an operation to its end, and give what it returned or raised."""
+        """Run an operation until it ends, and return what it returned or raised."""
         actor = self.start(operation)
         self.run(seconds)
         assert actor.ended, f"after {seconds:g} s it stands at {actor.effect}"
@@ -129,7 +129,7 @@ class Stage:
         return actor.result
 
     def gather(self, *engines: Engine, seconds: float = 600.0) -> list[Any]:
-        """All of them join; what each returned, at most `seconds` later."""
+        """Let all engines join; returns their results, at most `seconds` later."""
         actors = [self.start(one.join(600.0)) for one in engines]
         end = self.now + seconds
         while not all(one.ended for one in actors) and self.now < end:
@@ -141,12 +141,12 @@ class Stage:
 
 
 def acted(effect: Effect) -> State:
-    """The state that it writes."""
+    """The state that the effect writes."""
     assert isinstance(effect, Write), effect
     return effect.state
 
 
 def waits(effect: Effect) -> Sync:
-    """The wait that it is."""
+    """The effect, which is a wait."""
     assert isinstance(effect, Sync), effect
     return effect

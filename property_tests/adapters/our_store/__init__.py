@@ -1,1 +1,1 @@
-"""The stores' model on real servers: adapters that take the model's steps as bytes on connections."""
+"""The stores' models on real servers: adapters that take a model's steps as bytes on connections."""

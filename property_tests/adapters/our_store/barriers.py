@@ -1,11 +1,10 @@
-"""`Barriers` on a real server: each arrival is a request on the connection that the client has at that time."""
+"""`Barriers` on a real server: each arrival is a request on the current connection of its client."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from trystate.impl.store.wire import I64, TOKEN_BYTES, blob
-from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers.fields import Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
@@ -13,21 +12,20 @@ from trystate.model.store.vocabulary import Edition, Extension, Query
 from .clients import PLACES, Clients
 from .lines import InProcess, Server
 from .peers import Message, Peer, cells, fresh_name
-from .wire import get, request, set_
+from .wire import delete, get, request, set_
 
 DEADLINE_MS = 1000
 
 
 class BarriersSubject(Clients):
-    """A server behind the model's steps: shows the answers that were not read yet, and the key with the barrier's name.
+    """A server that takes the model's steps; shows the unread answers, and the key with the barrier's name.
 
-    With `extended`, arrivals are our client's requests, and their deadlines are the server's. Time passes for all, so
-    that is for two who have to arrive, of whom one waits at most.
+    With `extended`, arrivals are our client's requests, and the server keeps their deadlines. Time passes for all
+    clients, so deadlines need a world of two, in which at most one client waits. On our server the fault `drop` needs
+    `extended`, because a request of torch's does not identify a client that comes again.
     """
 
     def __init__(self, system: Barriers, server: Server, *, extended: bool = False) -> None:
-        if "drop" in system.faults and system.edition is Edition.TRYSTATE and not extended:
-            raise UsageError(f"{system.label}: a request of torch's does not say who comes again: use extended=True")
         by_time = extended and isinstance(server, InProcess) and system.sizes["world"] <= 2
         super().__init__(system, server, self._reply, DEADLINE_MS if by_time else None)
         self.system, self._extended = system, extended
@@ -36,21 +34,14 @@ class BarriersSubject(Clients):
             "arrive": self._arrive, "count_in": self._send, "pass_through": self._read, "give_up": self._time_out,
             "read_on": self._read, "raise_cancelled": self._read, "raise_timeout": self._read,
             "take_cancel": self._send, "run_out_of_time": self._expire, "notice_end": self._notice_end,
-            "drop": self._drop,
+            "drop": self._drop, "write_key": lambda: self._others.tell(set_(self._key, b"1")),
+            "delete_key": lambda: self._others.tell(delete(self._key)[0]),
         }  # fmt: skip
 
     def reset(self) -> None:
         super().reset()
         self._broken.clear()
         self._key = fresh_name("barrier")
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        if step == "write_key":
-            self._others.tell(set_(self._key, b"1"))
-        elif step == "delete_key":
-            self._others.tell(request(Query.DELETE_KEY, blob(self._key)))
-        else:
-            self._steps[step](indices[0])
 
     def observe(self) -> Mapping[str, int]:
         """The unread answers of each client, and the value of the key."""

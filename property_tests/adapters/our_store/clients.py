@@ -1,6 +1,6 @@
-"""Shared by `Waits`, `Queues` and `Barriers` on a real server: clients that ask, read, and run out of time.
+"""The clients of `Waits`, `Queues` and `Barriers` on a real server: they send requests, read answers, and time out.
 
-Rule: a connection that breaks is held open and read no more, until the model's server finds it lost.
+Rule: a broken connection stays open and is not read, until the model's server finds it lost.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ from trystate.impl.store.wire import I64
 from trystate.model.language import System
 from trystate.model.store.vocabulary import Query
 
+from ..steps import Steps
 from .lines import InProcess, Server
 from .peers import Others, Peer, Reader, cells
 from .wire import request
 
 CANCEL = request(Query.CANCEL_WAIT)
-PLACES = 2  # of the model's answers
+PLACES = 2  # the number of unread answers that the model can hold
 READ = ("return_from_wait", "read_value", "read_late_answer", "read_cancelled", "read_timed_out")
 
 
 def one_of_ours_at_most(system: System, server: Server) -> bool:
-    """Whether the server's clock is at hand, and its passing, which is for all, ends the request of one client only."""
+    """Whether the test sets the server's clock, and at most one client is ours: time ends one request at most."""
     return isinstance(server, InProcess) and system.sizes["client"] - system.sizes["torch_clients"] <= 1
 
 
-class Clients:
-    """The ends of the clients' connections, each made when its client first asks, and the steps of all of them.
+class Clients(Steps):
+    """The clients' ends of the connections, and the steps of all clients. The first request of a client connects it.
 
-    `reader` reads the usual answer. A request of our client is due after `due_ms` of the server's clock; with None it
-    runs out of time by CANCEL_WAIT, which is answered likewise.
+    `reader` reads the usual answer. A request of our client has the deadline `due_ms` of the server's clock. With None,
+    a CANCEL_WAIT ends it, which has the same answer.
     """
 
     def __init__(self, system: System, server: Server, reader: Reader, due_ms: int | None) -> None:
         self._size, self._server, self._reader, self._due_ms = system.sizes["client"], server, reader, due_ms
         self._peers: dict[int, Peer] = {}
         self._closed: set[int] = set()
-        self._steps: dict[str, Callable[[int], None]] = {
+        self._steps: dict[str, Callable[..., None]] = {
             **dict.fromkeys(READ, self._read), "answer_get": self._send, "cancel_wait": self._send,
             "time_out": self._time_out, "expires": self._expire, "drop": self._lose, "forget_connection": self._forget,
             "go_on": self._go_on, "find_connection_lost": self._go_on,
@@ -48,11 +49,8 @@ class Clients:
         self._closed.clear()
         self._others = Others(self._server)
 
-    def can_refuse(self, step: str) -> bool:
-        return False  # a server refuses none of these requests; the rest is the clients' or the surroundings'
-
     def _answers(self) -> dict[str, int]:
-        """Of each client what it has not read, and whether its connection is closed."""
+        """The unread answers of each client, and whether its connection is closed."""
         seen: dict[str, int] = {}
         for client in range(self._size):
             peer = self._peers.get(client)
@@ -60,7 +58,7 @@ class Clients:
                 seen |= cells("answers", PLACES, [], client)
                 continue
             peer.look()
-            if not peer.is_lost:  # nobody sees messages to a lost connection
+            if not peer.is_lost:  # messages to a lost connection are not visible
                 seen |= cells("answers", PLACES, peer.unread, client)
             thrown_out = peer.line.is_cut and not peer.is_lost
             seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)
@@ -80,7 +78,7 @@ class Clients:
         self._peers[client].take()
 
     def _go_on(self, client: int) -> None:
-        """The client's own affair."""
+        """A step inside the client, without a request."""
 
     def _time_out(self, client: int) -> None:
         self._peers[client].ask(CANCEL)

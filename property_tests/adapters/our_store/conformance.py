@@ -1,11 +1,10 @@
 """The stores' models replayed on real servers, edge by edge, as `trystate verify` runs them.
 
-Rule: the sizes of a system are as small as shows what it is about. A sample has some edges of each system.
+Rule: a system has the smallest sizes at which its clients meet. A sample has some edges of each system.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from ...harness.subjects import Subject
 from ..torch_release import require
 from ..torch_store.server import TorchServer
@@ -39,7 +38,7 @@ from .watches import LIMITS, WatchesSubject
 
 Report = Callable[[str], None]
 Sizes = Mapping[str, int]
-Place = Server | ExitStack  # a server, or the end of those that the subject brings along
+Place = Server | ExitStack  # a server, or the stack that ends the servers of the subject
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
     Barriers: BarriersSubject, Frames: FramesSubject, Queues: QueuesSubject, Registers: RegistersSubject,
@@ -49,7 +48,7 @@ SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A system of one size; `extended`: its clients speak our requests where both kinds would do."""
+    """A system of one size. With `extended`, its clients send our requests instead of torch's."""
 
     system: type[System]
     edition: Edition
@@ -122,61 +121,55 @@ TORCHS_START_UPS = (
 )
 
 
-TORCHS_METHODS: Mapping[type[System], str] = {Queues: "queue_push", Barriers: "barrier"}  # those that came later
+TORCHS_METHODS: Mapping[type[System], str] = {Queues: "queue_push", Barriers: "barrier"}  # not in every torch
 
 
 def replay(
-    cases: tuple[Case, ...], server: Callable[[ExitStack], Place], report: Report, edges_max: int | None = None
+    cases: tuple[Case, ...], report: Report, edges_max: int | None = None, *, server: Callable[[ExitStack], Place]
 ) -> Outcome:
     """Replay every edge of each case on one server, or about `edges_max` of each.
 
     Raises:
         NotInRelease: the installed torch's server lacks the requests of these systems.
     """
-    started = time.perf_counter()
     for method in {TORCHS_METHODS[case.system] for case in cases if case.system in TORCHS_METHODS and server is torchs}:
         require(method)
-    edges = of = 0
-    disagreements: list[str] = []
+    made = {case.build(): case for case in cases}
     with ExitStack() as stack:
         where = server(stack)
-        for case in cases:
-            system = case.build()
-            report(f"replaying {system.label}")
-            replayed = replay_every_edge(system, case.subject(system, where), edges_max=edges_max, report=report)
-            edges, of = edges + replayed.edges, of + replayed.edges_of_all
-            disagreements += [f"{system.label}: {text}" for text in replayed.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - started, of)
+        return replay_systems(made, lambda one: made[one].subject(one, where), report, edges_max, repeats=True)
 
 
 def in_process(stack: ExitStack) -> Server:
-    """Our service, which gives up a watcher at as many messages as the model's does."""
+    """Our service, with the model's limit of unread messages for a watcher."""
     return InProcess(LIMITS)
 
 
 def over_tcp(stack: ExitStack) -> Server:
-    """Our server, in a thread: what it logs of connections that break rules is as wanted, and not shown."""
+    """Our server in a thread. Its log of connections that break rules is not shown."""
     server = TCPStoreServer(run_in="thread", log=lambda line: None)
     return stack.enter_context(OverTcp(stack.enter_context(server).port))
 
 
 def torchs(stack: ExitStack) -> Server:
-    """torch's server, in a process of its own."""
+    """torch's server, in its own process."""
     return stack.enter_context(OverTcp(stack.enter_context(TorchServer()).port))
 
 
 def brought_along(stack: ExitStack) -> ExitStack:
-    """No server yet: the master's constructor brings it along."""
+    """No server: the master's constructor starts one."""
     return stack
 
 
-def _checks() -> Iterator[Check]:
-    places = (("our service", OURS, in_process), ("our server", OURS_OVER_TCP, over_tcp))
-    for place, cases, server in (*places, ("torch's server", TORCHS, torchs)):
-        for system in dict.fromkeys(case.system for case in cases):
-            mine = tuple(case for case in cases if case.system is system)
-            whole = partial(replay, mine, server)
-            yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=SAMPLE_EDGES))
+def checks(place: str, cases: tuple[Case, ...], replay: Callable[..., Outcome]) -> Iterator[Check]:
+    """A check for each system of the cases."""
+    for system in dict.fromkeys(case.system for case in cases):
+        whole = partial(replay, tuple(case for case in cases if case.system is system))
+        yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=SAMPLE_EDGES))
 
 
-CHECKS: tuple[Check, ...] = tuple(_checks())
+CHECKS: tuple[Check, ...] = (
+    *checks("our service", OURS, partial(replay, server=in_process)),
+    *checks("our server", OURS_OVER_TCP, partial(replay, server=over_tcp)),
+    *checks("torch's server", TORCHS, partial(replay, server=torchs)),
+)

@@ -1,8 +1,8 @@
-"""A disk for a journal that forgets, in a crash, what was not synced: any of it, or nothing, or all.
+"""A disk for a journal. In a crash the disk loses data that was not synced: all of it, some of it, or none.
 
-Theory of operation. A file has bytes that are durable, and writes that are not; a directory has entries that are, and
-changes of entries that are not. `Crash` is raised by the call that the test chose (`calls_left`), which is then not
-done; a write can be cut at any byte (`bytes_left`), as by a kill. `after_crash` is the disk that is found then.
+Theory of operation. A file has durable bytes and writes that are not synced. A directory has durable entries and
+changes of entries that are not synced. The call that the test chooses (`calls_left`) raises `Crash` and does nothing. A
+write can be cut at any byte (`bytes_left`), as by a kill. `after_crash` is the disk that the next server finds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 
 from trystate.impl.host.disk import Disk
 
-SECTOR = 16  # small, so that a batch of a test has several: each is written whole or not at all
+SECTOR = 16  # a sector is written completely or not at all; small, so a batch of a test has several
 
 
 class Crash(BaseException):
@@ -24,7 +24,7 @@ class Crash(BaseException):
 
 @dataclass
 class Inode:
-    """A file: its bytes as a process sees them, its durable bytes, and what lies between."""
+    """A file: the bytes that a process reads, the durable bytes, and the changes that are not synced."""
 
     seen: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -47,12 +47,12 @@ class ForgetfulDisk(Disk):
     def __init__(self) -> None:
         self.entries: dict[str, Inode] = {}
         self.durable_entries: dict[str, Inode] = {}
-        self.changes: list[tuple[str, Inode | None]] = []  # of entries, not synced
+        self.changes: list[tuple[str, Inode | None]] = []  # changes of entries that are not synced
         self.open_files: dict[int, Inode] = {}
-        self.calls_left = self.bytes_left = -1  # before the crash; -1: there is none
-        self.room = 1 << 40  # bytes that may still be reserved
+        self.calls_left = self.bytes_left = -1  # until the crash; -1: no crash
+        self.room = 1 << 40  # bytes that can be reserved
         self.calls = self.bytes_written = 0
-        self.fails: str | None = None  # this call raises OSError
+        self.fails: str | None = None  # the call that raises OSError
 
     def _call(self, name: str) -> None:
         self.calls += 1
@@ -139,7 +139,7 @@ class ForgetfulDisk(Disk):
     def replace(self, path: str, by: str) -> None:
         self._call("replace")
         if os.path.basename(path) == os.path.basename(by):
-            return  # as the system does
+            return  # the system does nothing, too
         inode = self.entries[os.path.basename(by)]
         self._entry(os.path.basename(path), inode)
         self.entries.pop(os.path.basename(by))
@@ -157,7 +157,7 @@ class ForgetfulDisk(Disk):
     # The end.
 
     def after_crash(self, survives: Callable[[], bool]) -> ForgetfulDisk:
-        """The disk as it is found: of the changes of entries a prefix survives, of the writes any sectors."""
+        """The disk after a crash: it has a prefix of the changes of entries, and any sectors of the writes."""
         found = ForgetfulDisk()
         entries = dict(self.durable_entries)
         for name, inode in self.changes:

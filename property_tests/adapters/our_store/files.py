@@ -1,7 +1,7 @@
-"""`Files` on our FileStore: each process of a job is one, and a record stops in its middle where the model's does.
+"""`Files` on our FileStore: each process of a job is a real process, and writes a record in the model's two steps.
 
-Rule: the bytes of half a record are written by the store itself, whose write is cut short once; a disk that is full is
-a limit on the size of the file; a process that dies is killed, and one that stops is stopped by the kernel.
+Rule: the store itself writes the bytes of half a record, because its write is cut short once. A full disk is a limit on
+the size of the file. A process that dies is killed, and a process that stops is stopped by the kernel.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import os
 import resource
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from trystate.impl.store.file.records import MAGIC, scan
@@ -25,35 +24,36 @@ from trystate.model.groups.vocabulary import User
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement
+from ..steps import Steps
 from ..torch_store.isolated import Child, Silence, silence
 
-PATIENT_S = 60.0  # of an operation that is not to be late
-BRIEF_S = 0.05  # of one that is; the lock is asked for during a second at least
+PATIENT_S = 60.0  # timeout of an operation that must not time out
+BRIEF_S = 0.05  # timeout of an operation that must time out, which takes at least a second if the file is locked
 HEARS_S = 60.0
 HALF, DONE = "half", "returned"
 
 
-class FilesSubject(AbstractContextManager["FilesSubject"]):
-    """The processes of a job and of the next one; shows where each is, the records, and whether the file is whole."""
+class FilesSubject(Steps, AbstractContextManager["FilesSubject"]):
+    """The processes of a job and of the next job; shows their phases, the records, and whether the file is whole."""
 
     def __init__(self, system: Files) -> None:
         self._world = system.sizes["process"]
         self._folder = tempfile.TemporaryDirectory()
         self._users: dict[int, Child] = {}
         self._files = 0
-        self._steps: Mapping[str, Callable[..., None]] = {
+        self._steps = {
             "open": self._open, "lock": self._lock, "write": self._write, "read": self._read, "close": self._close,
             "time_out": self._time_out, "no_address_comes": self._time_out, "lock_times_out": self._lock_times_out,
             "next_job": self._next_job, "die": self._die, "disk_full": self._disk_full, "stop": self._stop,
         }  # fmt: skip
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in list(self._users):
             self._end(process)
         self._folder.cleanup()
 
     def reset(self) -> None:
-        """Another file, which no process has opened."""
+        """Use a new file, which no process has opened."""
         for process in list(self._users):
             self._end(process)
         self._files += 1
@@ -62,14 +62,8 @@ class FilesSubject(AbstractContextManager["FilesSubject"]):
         self._phases = [User.AWAY] * self._world
         self._stale = [False] * self._world
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # a process does what comes next
-
     def observe(self) -> Mapping[str, int]:
-        """Where each process is, what it has read, the records, and whether the file ends with part of one."""
+        """The phase of each process, the values that it read, the records, and whether the last record is torn."""
         data = self._path.read_bytes() if self._path.exists() else b""
         found = scan(data[len(MAGIC) :])
         replica = Replica()
@@ -91,11 +85,11 @@ class FilesSubject(AbstractContextManager["FilesSubject"]):
         return f"address{process}"
 
     def _asked(self, process: int, wanted: str, *words: Any) -> Any:
-        """Tell a process something, and hear how it ended."""
+        """Send a process a command, and receive its outcome."""
         self._users[process].tell(words)
         said = self._users[process].hear(HEARS_S)
         if isinstance(said, Silence) or said[0] != wanted:
-            raise Disagreement(f"process {process} was told {words[0]}, and said {said}, not {wanted}")
+            raise Disagreement(f"process {process} received {words[0]}, and answered {said}, not {wanted}")
         return said[1]
 
     def _open(self, process: int) -> None:
@@ -131,7 +125,7 @@ class FilesSubject(AbstractContextManager["FilesSubject"]):
         elif self._phases[process] is User.OPEN:
             self._asked(process, "StoreTimeout", "set", BRIEF_S, self._key(process), str(self._job))
         else:
-            self._asked(process, DONE, "close")  # says good-bye in a thread, and raises nothing
+            self._asked(process, DONE, "close")  # `close` writes its LEAVE in a thread, and raises nothing
         self._over(process, User.FAILED)
 
     def _next_job(self) -> None:
@@ -151,7 +145,7 @@ class FilesSubject(AbstractContextManager["FilesSubject"]):
         os.kill(self._users[process].pid, signal.SIGSTOP)
 
     def _over(self, process: int, phase: User) -> None:
-        """The process ends: in the model, one whose operation has raised does, and closes nothing."""
+        """End the process without closing its store: in the model a process ends when its operation raises."""
         self._end(process)
         self._phases[process] = phase
 
@@ -161,7 +155,7 @@ class FilesSubject(AbstractContextManager["FilesSubject"]):
 
 
 def _user(line: Connection, path: str, world: int) -> None:
-    """In the child: do as told on a store of its own, and say how it ended."""
+    """In the child: carry out commands on this process's store, and report the outcomes."""
     from trystate.impl.store.errors import StoreError
     from trystate.impl.store.file.store import FileStore
 
@@ -170,7 +164,7 @@ def _user(line: Connection, path: str, world: int) -> None:
     store: Any = None
 
     def pwrite(fd: int, data: memoryview, at: int) -> int:
-        """Once after a set has begun: write half, say so, and go on when told."""
+        """In the first write of a set, write half of the data, report it, and continue at the next command."""
         nonlocal is_cut
         if not is_cut:
             return write(fd, data, at)

@@ -1,33 +1,36 @@
-"""`Frames` on a real server: each connection's bytes, cut into packets as the model cuts them."""
+"""`Frames` on a real server: the bytes of each connection are cut into the model's packets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from trystate.impl.store.wire import U64, blob
 from trystate.model.store.frames import Frames
 from trystate.model.store.vocabulary import Query
 
 from ...harness.subjects import Disagreement
-from .lines import Line, Server
+from .lines import Line, Server, Settling
 from .wire import VALIDATE, check, get, request, set_
 
 FIRST, SECOND = b"/first", b"/second"
-UNKNOWN = 0x3F  # the type of no request, torch's or ours
-PADDING = 4096  # zeros before the value of the second key: a MULTI_SET can go on that often
+UNKNOWN = 0x3F  # no request of torch's or ours has this type
+PADDING = 4096  # zeros before the value of the second key: each continuation of a MULTI_SET sends one byte
 
 
-class FramesSubject:
-    """A server behind the model's steps: shows the values of both keys, and that closed connections are closed."""
+class FramesSubject(Settling):
+    """A server that takes the model's steps; shows the values of both keys, and checks that connections are closed."""
 
     def __init__(self, system: Frames, server: Server) -> None:
         self.system = system
         self._server = server
         self._observer: Line = server.connect()
-        self._steps: dict[str, Callable[[int], None]] = {
-            "connect": self._connect, "validate": self._validate, "begin_to_validate": self._begin_to_validate,
-            "end_to_validate": self._end_to_validate, "split_validate_is_refused": self._split_validate,
-            "stranger_is_ignored": self._set, "stranger_is_served": self._ping, "stranger_is_refused": self._set,
+        self._steps = {
+            "connect": self._connect, "validate": partial(self._send, VALIDATE),
+            "begin_to_validate": partial(self._send, VALIDATE[:3]),
+            "end_to_validate": partial(self._send, VALIDATE[3:]), "split_validate_is_refused": self._split_validate,
+            "stranger_is_ignored": self._set, "stranger_is_refused": self._set,
+            "stranger_is_served": partial(self._send, request(Query.PING, b"more")),
             "ask": self._note, "serve": self._set, "set_begins": self._set_begins, "set_ends": self._rest,
             "multi_set_begins": self._multi_set_begins, "multi_set_goes_on": self._goes_on,
             "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown,
@@ -44,13 +47,6 @@ class FramesSubject:
             self._observer.send(self._server.encode(request(Query.DELETE_KEY, blob(key))))
         self._server.settle()
         self._observer.read()
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](indices[0])
-        self._server.settle()
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # only the server can refuse a peer's bytes, and that is a step
 
     def observe(self) -> Mapping[str, int]:
         """The values of both keys."""
@@ -78,31 +74,22 @@ class FramesSubject:
     def _connect(self, connection: int) -> None:
         self._lines[connection] = self._server.connect()
 
-    def _validate(self, connection: int) -> None:
-        self._lines[connection].send(VALIDATE)
-
-    def _begin_to_validate(self, connection: int) -> None:
-        self._lines[connection].send(VALIDATE[:3])
-
-    def _end_to_validate(self, connection: int) -> None:
-        self._lines[connection].send(VALIDATE[3:])
+    def _send(self, data: bytes, connection: int) -> None:
+        self._lines[connection].send(data)
 
     def _split_validate(self, connection: int) -> None:
-        self._begin_to_validate(connection)
+        self._send(VALIDATE[:3], connection)
         self._server.settle()
-        self._end_to_validate(connection)
+        self._send(VALIDATE[3:], connection)
 
     def _set(self, connection: int) -> None:
         self._lines[connection].send(self._whole(connection))
 
-    def _ping(self, connection: int) -> None:
-        self._lines[connection].send(request(Query.PING, b"more"))
-
     def _ask_the_unknown(self, connection: int) -> None:
-        self._lines[connection].send(bytes([UNKNOWN]))
+        self._send(bytes([UNKNOWN]), connection)
 
     def _note(self, connection: int) -> None:
-        """The request is sent when it is served: a server serves it at once."""
+        """Send nothing: a server serves a request at once, so the request is sent in the step that serves it."""
 
     def _begin(self, connection: int, data: bytes, first: int) -> None:
         self._lines[connection].send(data[:first])

@@ -1,8 +1,8 @@
-"""`Journals` on a real journal, on a disk in memory that forgets as the model's crash says.
+"""`Journals` on a real journal, on a disk in memory that loses the bytes that the model's crash loses.
 
-Each change is an element of one queue, so that the number of changes is its length. A batch under way stops between
-its write and its sync. One with a snapshot is begun when the model has placed the new file or crashes in it: until
-then nothing of it can be seen from outside.
+Each change is an element of one queue, so the number of changes is the length of the queue. A batch stops between its
+write and its sync. A batch with a snapshot is written when the model syncs the directory, or crashes before that; until
+then it has no visible effect.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.store.journals import Journals
 from trystate.model.store.vocabulary import Keeping
 
+from ..steps import Steps
 from .disks import Crash, ForgetfulDisk, Inode
 
 QUEUE = b"/changes"
-ADDED_CALLS, PLACED_CALLS = 1, 3  # of the disk: the write; then the sync and the rename
+ADDED_CALLS, PLACED_CALLS = 1, 3  # calls of the disk before a crash: the write; then also the sync and the rename
 
 
-class JournalsSubject:
-    """A journal, its contents, and what replies have told of."""
+class JournalsSubject(Steps):
+    """A journal, its contents, and the changes that replies have reported."""
 
     def __init__(self, system: Journals, make: Callable[..., Journal] = recovered) -> None:
         self.system, self._recovered = system, make
-        self._steps: dict[str, Callable[..., None]] = {
+        self._steps = {
             "make": self._make, "tell": self._tell, "begin_batch": self._begin_batch, "end_batch": self._end_batch,
             "freeze": self._freeze, "finish_snapshot": self._finish_snapshot, "add_the_rest": self._add_the_rest,
             "place": self._place, "sync_directory": self._sync_directory, "keep_some": self._keep_some,
@@ -44,14 +45,8 @@ class JournalsSubject:
         self._open()
         self._server = Keeping.READY
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # the driver decides when a step is taken
-
     def observe(self) -> Mapping[str, int]:
-        """How many changes there are, are durable, were told of, and are found."""
+        """The numbers of changes that were made, are durable, were reported, and would be found by a start."""
         seen = {"made": self._made, "told": self._told, "begun": self._begun, "whole": self._whole}
         if self._server is not Keeping.DOWN:
             seen |= {"made": self._changes, "synced": self._begun + self._contents.durable}
@@ -124,7 +119,7 @@ class JournalsSubject:
     # Crashes.
 
     def _crashed(self, survives: bool) -> None:
-        """The server ends where it is; of what is not synced all or nothing is left."""
+        """End the server at this point. The disk keeps all unsynced data, or none."""
         if self._adding is not None:
             self._disk.calls_left = ADDED_CALLS if self._server is Keeping.ADDING else PLACED_CALLS
             with contextlib.suppress(Crash):
@@ -148,7 +143,7 @@ class JournalsSubject:
         file, changes = self._journal.file, 0
 
         def number(offset: int) -> int:
-            return file.number(len(MAGIC) + offset) if offset else 0  # the header has no place
+            return file.number(len(MAGIC) + offset) if offset else 0  # the header has the number 0
 
         for record in scan(seen[at:], number).records:
             changes += record.kind is Kind.PUSH
@@ -159,7 +154,7 @@ class JournalsSubject:
         self._look()
 
     def _cut(self, size: int, data: bytes) -> None:
-        """The journal has only so many of these bytes."""
+        """The journal has only the first `size` of these bytes."""
         inode = Inode(bytearray(data[:size]), bytearray(data[:size]))
         self._disk.entries[NAME] = self._disk.durable_entries[NAME] = inode
 
@@ -168,7 +163,7 @@ class JournalsSubject:
         self._look()
 
     def _look(self) -> None:
-        """The changes that a start would find."""
+        """Count the changes that a start would find."""
         contents, lines = KeptContents(Limits()), list[str]()
         self._recovered(self._disk.after_crash(lambda: True), "/data", contents, lines.append)
         self._whole, self._torn = contents.length(QUEUE), bool(lines)

@@ -1,60 +1,73 @@
-"""Connections to a server under test, of the same shape over TCP and to a service in this process.
+"""Connections to a server under test, with one interface for TCP and for a service in this process.
 
-Rule: what a line shows after `settle` is all that the server has to say so far, so that a step can be compared.
+Rule: after `settle`, a line has everything that the server has sent, so a step can be compared.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
 
 from ...harness.subjects import Disagreement
+from ..steps import Steps
 from .wire import NONCE, PING, VALIDATE, received
 
-SILENT_S = 60.0  # torch looks up the name of every peer, and a resolver that does not answer costs it 5 s and more
+SILENT_S = 60.0  # torch looks up the name of every peer; a resolver that does not answer delays it by 5 s or more
 
 
 class Line(Protocol):
     """One connection to the server."""
 
     def send(self, data: bytes) -> None:
-        """Give it bytes; what the server does with them is done after `settle`."""
+        """Send bytes; the server has handled them after `settle`."""
 
     def read(self) -> bytes:
-        """All that has come since the last read."""
+        """The bytes that have arrived since the last read."""
 
     @property
     def is_cut(self) -> bool:
-        """Has the server closed it?"""
+        """Whether the server has closed it."""
 
     def hang_up(self) -> None:
         """Close it from this side."""
 
 
 class Server(Protocol):
-    """Something that speaks TCPStore's protocol."""
+    """A server with TCPStore's protocol."""
 
     greeting: bytes  # the first request on a connection
 
     def encode(self, request: bytes) -> bytes:
-        """A request of torch 2.13, or of ours, as this server knows it."""
+        """Encode a request of torch 2.13, or of ours, for this server."""
 
     def connect(self) -> Line:
         """A new connection, on which nothing has been sent."""
 
     def settle(self) -> None:
-        """Return when the server has done all that was asked of it on any line."""
+        """Return when the server has carried out all requests on all lines."""
 
     def close(self) -> None:
         """End all lines."""
 
 
-class _InProcessLine:
+class Settling(Steps):
+    """Steps that return when the server has carried out all requests."""
+
+    _server: Server
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        super().perform(step, indices)
+        self._server.settle()
+
+
+class InProcessLine:
+    """A connection to a service in this process."""
+
     def __init__(self, server: InProcess, name: str) -> None:
         self._server, self._inbox, self.is_cut = server, b"", False
         self.session = server.service.connected(name, server.now)
@@ -69,7 +82,7 @@ class _InProcessLine:
         return data
 
     def take(self) -> None:
-        """Take the service's bytes for this line."""
+        """Move the service's bytes for this line to its inbox."""
         assert self.session is not None
         while piece := self.session.take_outgoing():
             self._inbox += piece
@@ -89,14 +102,16 @@ class InProcess:
 
     greeting = VALIDATE
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, kind: Callable[..., Service] = Service, now: float = 0.0, **more: Any
+    ) -> None:
         self.log: list[str] = []
-        self.now = 0.0
-        self.service = Service(limits=limits, random_bytes=bytes, log=self.log.append)
-        self._lines: dict[object, _InProcessLine] = {}
+        self.now = now
+        self.service = kind(limits=limits, log=self.log.append, **{"random_bytes": bytes, **more})
+        self._lines: dict[object, InProcessLine] = {}
 
-    def connect(self) -> Line:
-        line = _InProcessLine(self, f"line {len(self._lines)}")
+    def connect(self) -> InProcessLine:
+        line = InProcessLine(self, f"peer{len(self._lines)}")
         self._lines[line.session] = line
         return line
 
@@ -108,32 +123,46 @@ class InProcess:
             self._lines[session].take()
 
     def hold(self, line: Line, size: int) -> None:
-        """So many bytes of what was sent on a line are unread, and the transport holds them."""
-        assert isinstance(line, _InProcessLine)
+        """Report that the transport holds `size` bytes that were sent on a line and are unread."""
+        assert isinstance(line, InProcessLine)
         if line.session is not None:
             self.service.unsent(line.session, size)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and let the service do what is due."""
+        """Let time pass, and wake the service only if its alarm is due."""
         self.now += seconds
-        self.service.tick(self.now)
+        if (due := self.service.alarm.at) is not None and due <= self.now:
+            self.service.tick(self.now)
         self.deliver()
 
     def settle(self) -> None:
-        """It is always settled: a piece is done when it is given."""
+        """Do nothing: the service handles bytes when they are sent."""
 
     def close(self) -> None:
         """End all lines.
 
         Raises:
-            Disagreement: the service keeps something of a connection that has ended.
+            Disagreement: a table of the service still has an entry of a connection that has ended.
         """
         for line in self._lines.values():
             line.hang_up()
         self._lines.clear()
-        left = sorted(name for name, size in self.service.tables().items() if size)
+        left = sorted(held(self.service))
         if left:
             raise Disagreement(f"all connections of the last run have ended, and something is left: {', '.join(left)}")
+
+
+def held(service: Service) -> dict[str, int]:
+    """The size of each table that still has entries of connections; there is none when no connection is left."""
+    waiting, promises = service.contents.waiting, service.promises
+    sizes = {
+        "barriers": len(service.blocking.barriers.table), "deadlines": len(service.blocking.deadlines.due),
+        "half_sent": len(service.half_sent.since) + service.half_sent.bytes, "handshakes": len(service.handshakes),
+        "kept": promises.bytes, "reservations": len(promises.reservations), "sessions": len(service.sessions),
+        "unsent": service.replies.held.bytes, "waits": len(waiting.waits) + waiting.keys_waited,
+        "watches": len(service.contents.watching.watchers),
+    }  # fmt: skip
+    return {name: size for name, size in sizes.items() if size}
 
 
 class _TcpLine:
@@ -141,7 +170,7 @@ class _TcpLine:
         self._socket = socket.create_connection(("127.0.0.1", port), SILENT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self.port: int = self._socket.getsockname()[1]  # of this end
+        self.port: int = self._socket.getsockname()[1]  # the port of this end of the connection
         self.is_cut = False
 
     def send(self, data: bytes) -> None:
@@ -168,7 +197,7 @@ class _TcpLine:
         self._socket.close()
 
     def ask(self, data: bytes, size: int) -> bytes:
-        """Send, and wait for an answer of so many bytes."""
+        """Send, and wait for an answer of `size` bytes."""
         self._socket.settimeout(SILENT_S)
         self._socket.sendall(data)
         answer = received(self._socket, size)
@@ -177,9 +206,9 @@ class _TcpLine:
 
 
 class OverTcp(AbstractContextManager["OverTcp"]):
-    """Any server on a port of 127.0.0.1 that serves its connections in the order in which they have something.
+    """Any server on a port of 127.0.0.1 that serves its connections in the order in which their bytes arrive.
 
-    `question` is answered at once, with `answer`.
+    The server answers `question` at once, with `answer`.
     """
 
     greeting, question, answer = VALIDATE, PING, NONCE
@@ -196,14 +225,14 @@ class OverTcp(AbstractContextManager["OverTcp"]):
     def connect(self) -> Line:
         line = _TcpLine(self.port)
         self._lines.append(line)
-        # asyncio reads from a new connection in the third round of its loop after that in which it came.
+        # asyncio reads from a new connection three rounds of its loop after it has accepted the connection.
         self.settle()
         self.settle()
         return line
 
     def settle(self) -> None:
-        # The first PING may be read in the same round of the server's loop as what was sent before it, but not
-        # the second, which is sent when the first was answered.
+        # The server may read the first PING in the same round of its loop as earlier bytes. It reads the second PING,
+        # which is sent when the first is answered, in a later round.
         for _ in range(2):
             if not self.is_answer(self._control.ask(self.question, len(self.answer))):
                 raise ConnectionError(f"the server on port {self.port} does not answer")
@@ -217,6 +246,6 @@ class OverTcp(AbstractContextManager["OverTcp"]):
         self._lines.clear()
         self.settle()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for line in (*self._lines, self._control):
             line.hang_up()

@@ -1,7 +1,7 @@
-"""Shared by the adapters: the connection of a model's client, and the others, which write to the server and look.
+"""Shared by the adapters: the connection of a model's client, and a connection outside the model.
 
-Rule: a server serves a request as it arrives, so a request is sent when the model's server takes it. Until then the
-adapter keeps it, as it keeps what the model's client has not read yet.
+Rule: a server serves a request when it arrives, so a request is sent when the model's server takes it. Until then the
+adapter keeps the request. It also keeps the messages that the model's client has not read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...harness.subjects import Disagreement
 from .lines import Line, Server
 
 Message = Mapping[str, "enum.Enum | int"]  # the components of a record on its way to a client
-Reader = Callable[[bytes], "tuple[Message, int] | None"]  # the first message and its size; None: it is not whole
+Reader = Callable[[bytes], "tuple[Message, int] | None"]  # -> the first message and its size, or None
 
 _numbers = count(1)
 
 
 def fresh_name(what: str) -> bytes:
-    """A key as torch's client would send it, that nobody has used: so nothing has to be cleaned between runs."""
+    """A new key, as torch's client would send it: no run has to remove the keys of an earlier run."""
     return b"/%s %d" % (what.encode(), next(_numbers))
 
 
 def cells(name: str, places: int, messages: Sequence[Message], member: int | None = None) -> dict[str, int]:
-    """A sequence of a model as it is seen: its length, and what stands at each place that is taken."""
+    """The cells of a model's sequence: its length, and the content of each place that has a message."""
     at = "" if member is None else f"[{member}]"
     seen = {f"{name}_length{at}": len(messages)}
     for place, message in enumerate(messages[:places]):
@@ -41,7 +41,7 @@ def cells(name: str, places: int, messages: Sequence[Message], member: int | Non
 
 
 def accepted(reader: Reader) -> Reader:
-    """The answer to an extension: a status, and then the result."""
+    """A reader of the answer to an extension: a status, and then the result."""
 
     def read(data: bytes) -> tuple[Message, int] | None:
         found = reader(data[1:]) if data[0] == Status.OK else None
@@ -51,14 +51,14 @@ def accepted(reader: Reader) -> Reader:
 
 
 def length(data: bytes) -> int:
-    """The length with which a reply begins; 0 while it is not whole."""
+    """The length at the beginning of a reply; 0 if fewer than 8 bytes have arrived."""
     return int(U64.unpack(data[:8])[0]) if len(data) >= 8 else 0
 
 
 class Replies:
     """The readers of replies for a model whose answers have a kind and a number.
 
-    `kinds`: the model's answers; `number`: the name of their number; `nothing`: the kind of a GET's empty value.
+    `kinds`: the model's answers. `number`: the component for a number. `nothing`: the kind of an empty value.
     """
 
     def __init__(self, kinds: type[enum.Enum], number: str, nothing: str) -> None:
@@ -73,25 +73,25 @@ class Replies:
         return (self._message(kind), 1) if kind is not None else None
 
     def got(self, data: bytes) -> tuple[Message, int] | None:
-        """The answer to a GET: a value is known by its last digit, which all that writes can set."""
+        """The answer to a GET. The last digit identifies a value, since every kind of write can set it."""
         size = 8 + length(data)
         if len(data) < size:
             return None
         return self._message("VALUE", int(data[size - 1 : size])) if size > 8 else self._message(self._nothing), size
 
     def popped(self, data: bytes) -> tuple[Message, int] | None:
-        """The answer to a QUEUE_POP: how many there were, and the first."""
+        """The answer to a QUEUE_POP: the number of elements, and the first element."""
         if not length(data):
             return (self._message("EMPTY"), 8) if len(data) >= 8 else None
         end = 16 + length(data[8:])
         return (self._message("ELEMENT", int(data[16:end])), end) if 16 < end <= len(data) else None
 
     def released(self, data: bytes) -> tuple[Message, int]:
-        """The answer to a wait of our client, behind its status: nothing."""
+        """The answer to a wait of our client: nothing follows its status."""
         return self._message("STOP_WAITING"), 0
 
     def in_one(self, reader: Reader) -> Reader:
-        """The answer to a request of our client that waits: a status, and then as `reader`, but never empty."""
+        """The answer to a blocking request of our client: a status, and a result for `reader` that is not empty."""
 
         def read(data: bytes) -> tuple[Message, int] | None:
             if data[0] == Status.TIMED_OUT:
@@ -103,7 +103,7 @@ class Replies:
 
 
 class Peer:
-    """A client's end of a connection, validated: requests not sent yet, and messages not read yet."""
+    """A client's end of a validated connection, with its unsent requests and its unread messages."""
 
     def __init__(self, server: Server, reader: Reader) -> None:
         self.line: Line = server.connect()
@@ -111,16 +111,16 @@ class Peer:
         self.line.send(server.greeting)
         self.unsent: deque[tuple[bytes, Reader]] = deque()
         self.unread: list[Message] = []
-        self.is_lost = False  # the client's end is gone, and the server has not been told
+        self.is_lost = False  # the client's end is closed, and the server has not noticed
         self._byte_reader, self._readers, self._inbox = reader, deque[Reader](), b""
         self._sent = 0
 
     def ask(self, request: bytes, reader: Reader | None = None) -> None:
-        """Keep a request until it is served; `reader`: its answer is not the usual byte, and comes in its turn."""
+        """Keep a request until it is served. `reader` reads its answer, if this is not the usual byte."""
         self.unsent.append((self._encode(request), reader or self._byte_reader))
 
     def send(self) -> None:
-        """The next request goes to the server, every other one in two pieces; on a lost connection it goes nowhere."""
+        """Send the next request, every second one in two pieces; drop it if the connection is lost."""
         request, reader = self.unsent.popleft()
         if self.is_lost:
             return
@@ -132,7 +132,7 @@ class Peer:
             self._readers.append(reader)
 
     def look(self) -> None:
-        """Take what has come. A lost client reads nothing any more."""
+        """Read the messages that have arrived. A lost client reads none."""
         self._inbox += self.line.read()
         if self.is_lost:
             self._inbox = b""
@@ -140,30 +140,30 @@ class Peer:
             reader = self._readers[0] if self._readers else self._byte_reader
             found = reader(self._inbox)
             if found is None:
-                raise Disagreement(f"the server sent {self._inbox!r}, which is no answer to what was asked")
+                raise Disagreement(f"the server sent {self._inbox!r}, which does not answer the request")
             if self._readers:
                 self._readers.popleft()
             self.unread.append(found[0])
             self._inbox = self._inbox[found[1] :]
 
     def take(self) -> None:
-        """The client reads its next message; on a lost connection there is none."""
+        """The client reads its next message, unless its connection is lost."""
         if not self.is_lost:
             del self.unread[0]
 
     def lose(self) -> None:
-        """The connection breaks: what was on its way is lost, and the server does not know."""
+        """The connection breaks: its messages are lost, and the server has not noticed."""
         self.is_lost = True
         self.unsent.clear()
         self.unread.clear()
 
     def end(self) -> None:
-        """The server finds out that the connection is gone."""
+        """The server notices that the connection has closed."""
         self.line.hang_up()
 
 
 class Others:
-    """A connection without a model: whoever writes and looks, and may begin a wait."""
+    """A connection outside the model: it writes, reads, and can begin a wait."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -171,18 +171,18 @@ class Others:
         self._line.send(server.greeting)
 
     def tell(self, request: bytes) -> None:
-        """Send a request; its answer, if it has one, is dropped."""
+        """Send a request and drop its answer."""
         self._line.send(self._server.encode(request))
         self._server.settle()
         self._line.read()
 
     @property
     def is_cut(self) -> bool:
-        """Has the server closed the connection?"""
+        """Whether the server has closed the connection."""
         return self._line.is_cut
 
     def ask(self, request: bytes) -> bytes:
-        """The answer to a request that is answered at once."""
+        """Send a request that is answered at once; returns the answer."""
         self._line.send(self._server.encode(request))
         self._server.settle()
         answer = self._line.read()
@@ -195,5 +195,5 @@ class Others:
         self._line.send(self._server.encode(request))
 
     def is_answered(self) -> bool:
-        """Has the answer come to what was begun?"""
+        """Whether the answer to the begun request has arrived."""
         return bool(self._line.read())

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
-from trystate.model.errors import UsageError
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.queues import Queues
 from trystate.model.store.queues.fields import Answer
@@ -15,27 +14,32 @@ from trystate.model.store.vocabulary import Edition, Extension, Key, Query
 from ...harness.subjects import Disagreement
 from .clients import Clients, one_of_ours_at_most
 from .lines import InProcess, Server
-from .peers import Reader, Replies, fresh_name
+from .peers import Replies, fresh_name
 from .wire import check, get, request, set_, wait
 
-TAKE_MS = 1  # the deadline of our client's pop: so short that no reservation ends with it
+TAKE_MS = 1  # the deadline of our client's pop; no reservation ends that early
 RESERVATION_S = Limits().reservation_seconds
 REPLIES = Replies(Answer, "element", "NOTHING")
 
 
 class QueuesSubject(Clients):
-    """A server behind the model's steps: shows answers not read yet, the key, the queue's length, who is cut off."""
+    """A server that takes the model's steps; shows unread answers, the key, the queue's length, and cut connections.
+
+    The fault `dawdle` needs a server in this process, and at most one client of torch's: time ends all reservations.
+    """
 
     def __init__(self, system: Queues, server: Server) -> None:
-        if "dawdle" in system.faults and (system.sizes["torch_clients"] > 1 or not isinstance(server, InProcess)):
-            raise UsageError(f"{system.label}: a reservation ends by time: one client of torch's at most, in process")
         super().__init__(system, server, REPLIES.waited, TAKE_MS if one_of_ours_at_most(system, server) else None)
         self.system = system
         taken = ("wait_for_queue", "wait_for_key", "wait_for_both", "pop_in_one", "pop")
         self._steps |= {
             **dict.fromkeys(("read_element", "read_element_in_one", "raise_empty"), self._read),
             **{f"take_{step}": self._send for step in taken}, "send_pop": self._send_pop, "send_get": self._send_get,
-            "reservation_ends": self._reservation_ends,
+            "reservation_ends": self._reservation_ends, "push": self._push,
+            "set_key": lambda: self._others.tell(set_(self._key, b"0")), "pop_in_one": self._pop_in_one,
+            "pop": lambda client: self._peer(client).ask(wait(self._queue)),
+            "get": lambda client: self._peer(client).ask(wait(self._key)),
+            "wait_for_both": lambda client: self._peer(client).ask(wait(self._queue, self._key)),
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -43,19 +47,8 @@ class QueuesSubject(Clients):
         self._pushed = 0
         self._queue, self._key = fresh_name("queue"), fresh_name("beside")
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        asked = self._asked(step)
-        if step == "push":
-            self._push()
-        elif step == "set_key":
-            self._others.tell(set_(self._key, b"0"))
-        elif asked is not None:
-            self._peer(indices[0]).ask(*asked)
-        else:
-            self._steps[step](indices[0])
-
     def observe(self) -> Mapping[str, int]:
-        """The queue's length and the key, and of each client what it has not read, and whether it is closed."""
+        """The queue's length, the key, the unread answers of each client, and whether its connection is closed."""
         answer = self._others.ask(request(Query.QUEUE_LEN, blob(self._queue)) + check(self._key))
         if len(answer) != 9 or answer[8] > 1:
             raise Disagreement(f"QUEUE_LEN and CHECK were answered with {answer!r}")
@@ -65,12 +58,9 @@ class QueuesSubject(Clients):
 
     # ---- the clients
 
-    def _asked(self, step: str) -> tuple[bytes] | tuple[bytes, Reader] | None:
-        """The request with which an operation begins."""
-        if step == "pop_in_one":
-            return request(Extension.QUEUE_POP, self._due(), blob(self._queue)), REPLIES.in_one(REPLIES.popped)
-        keys = {"pop": [self._queue], "get": [self._key], "wait_for_both": [self._queue, self._key]}.get(step)
-        return (wait(*keys),) if keys else None
+    def _pop_in_one(self, client: int) -> None:
+        popping = request(Extension.QUEUE_POP, self._due(), blob(self._queue))
+        self._peer(client).ask(popping, REPLIES.in_one(REPLIES.popped))
 
     def _send_pop(self, client: int) -> None:
         self._peers[client].take()
@@ -80,7 +70,7 @@ class QueuesSubject(Clients):
         self._peers[client].take()
         self._peers[client].ask(get(self._key), REPLIES.got)
 
-    # ---- the server, and who pushes
+    # ---- the server, and the clients that push
 
     def _reservation_ends(self, client: int) -> None:
         assert isinstance(self._server, InProcess)

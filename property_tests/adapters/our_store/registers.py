@@ -1,29 +1,28 @@
-"""`Registers` on a real server: requests sent when the model's server takes them, and answers as clients read them."""
+"""`Registers` on a real server: a request is sent when the model's server takes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from trystate.impl.store.wire import U64, blob, blobs, counted
-from trystate.model.errors import UsageError
+from trystate.impl.store.wire import U64, blobs, counted
 from trystate.model.store.registers import Registers
-from trystate.model.store.vocabulary import Extension, Query
+from trystate.model.store.vocabulary import Query
 
 from ...harness.subjects import Disagreement
-from .lines import Server
+from .lines import Server, Settling
 from .peers import Message, Others, Peer, Reader, accepted, cells, fresh_name
-from .wire import check, get, request
+from .wire import check, compare_set, delete, get, request
 
 TAKEN = ("take_compare_set", "take_delete", "take_multi_get", "take_half", "take_rest")
 
 
 def silence(data: bytes) -> tuple[Message, int] | None:
-    """Nothing is answered."""
+    """The reader of a request without an answer."""
     return None
 
 
 def values(count: int) -> Reader:
-    """So many values; an empty one is none."""
+    """A reader of `count` values; an empty value means that the key has no value."""
 
     def read(data: bytes) -> tuple[Message, int] | None:
         found, position = [0, 0], 0
@@ -39,7 +38,7 @@ def values(count: int) -> Reader:
 
 
 def existed(width: int) -> Reader:
-    """Was there a value? A number of so many bytes."""
+    """A reader of a number of `width` bytes: whether the key had a value."""
 
     def read(data: bytes) -> tuple[Message, int] | None:
         number = int.from_bytes(data[:width], "little")
@@ -52,18 +51,16 @@ def encoded(value: int) -> bytes:
     return b"%d" % value if value else b""
 
 
-class RegistersSubject:
-    """A server behind the model's steps: shows what the keys hold, and the answers that are not read yet.
+class RegistersSubject(Settling):
+    """A server that takes the model's steps; shows the values of the keys and the unread answers.
 
-    With `extended`, clients compare and delete with our requests; MULTI_SET in pieces is torch's either way.
+    With `extended`, clients compare and delete with our requests; a MULTI_SET in pieces is always torch's.
     """
 
     def __init__(self, system: Registers, server: Server, *, extended: bool = False) -> None:
-        if system.sizes["key"] != 2:
-            raise UsageError(f"{system.label}: the answers of the model have room for two keys: leave key=2")
         self.system, self._server, self._extended = system, server, extended
         self._clients, self._keys = system.sizes["client"], system.sizes["key"]
-        self._steps: dict[str, Callable[..., None]] = {
+        self._steps = {
             **dict.fromkeys(TAKEN, lambda client: self._peers[client].send()),
             "ask_to_create": lambda client, key, value: self._compare(client, key, 0, value + 1),
             "ask_to_change": lambda client, key, old, new: self._compare(client, key, old + 1, new + 1),
@@ -79,13 +76,6 @@ class RegistersSubject:
         self._rest: dict[int, bytes] = {}
         self._others = Others(self._server)
         self._server.settle()
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
-        self._server.settle()
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # a server refuses none of these requests
 
     def observe(self) -> Mapping[str, int]:
         """The value of each key, and the unread answers of each client."""
@@ -105,21 +95,15 @@ class RegistersSubject:
             raise Disagreement(f"CHECK and GET of {name!r} are answered with {missing!r} and {answer!r}")
         return int(text or b"0")
 
-    # ---- what clients ask
+    # ---- requests of clients
 
     def _compare(self, client: int, key: int, expected: int, desired: int) -> None:
-        body = blob(self._names[key]) + blob(encoded(expected)) + blob(encoded(desired))
-        if self._extended:
-            self._peers[client].ask(request(Extension.COMPARE_SET, body), accepted(values(1)))
-        else:
-            self._peers[client].ask(request(Query.COMPARE_SET, body), values(1))
+        torchs, ours = compare_set(self._names[key], encoded(expected), encoded(desired))
+        self._peers[client].ask(*((ours, accepted(values(1))) if self._extended else (torchs, values(1))))
 
     def _delete(self, client: int, key: int) -> None:
-        body = blob(self._names[key])
-        if self._extended:
-            self._peers[client].ask(request(Extension.DELETE, body), accepted(existed(1)))
-        else:
-            self._peers[client].ask(request(Query.DELETE_KEY, body), existed(8))
+        torchs, ours, _ = delete(self._names[key])
+        self._peers[client].ask(*((ours, accepted(existed(1))) if self._extended else (torchs, existed(8))))
 
     def _read_all(self, client: int) -> None:
         self._peers[client].ask(request(Query.MULTI_GET, counted(self._names)), values(self._keys))

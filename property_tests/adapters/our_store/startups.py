@@ -1,10 +1,10 @@
-"""`StartUps` on real servers: each constructor runs in a thread, and talks to the master's server through a relay.
+"""`StartUps` on real servers: each constructor runs in a thread, and reaches the master's server through a relay.
 
-The relay holds what a constructor has sent until the model takes the step: the TCP connection until `connect`, the
-first ADD until `count_in`, and all that comes after it until `see_all`. The server listens on an address of its own,
-so that the master's constructor, which brings it along, talks to it through the relay too.
-Rule: nothing is changed on its way. A timeout of the model is one of real time.
-Left out: `freeze`, and on torch's server, which lives in the process of its master, `stop`.
+The relay holds a constructor's connection and bytes until the model takes the step: the connection until `connect`, the
+first ADD until `count_in`, and all later bytes until `see_all`. The server listens on a separate address, so the
+master's constructor, which starts the server, also connects through the relay.
+Rule: the relay changes no message. A timeout of the model is a timeout in real time.
+Left out: `freeze`; and `stop` for torch's server, which runs in the process of its master.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from multiprocessing.connection import wait as readable
-from typing import Any
+from typing import Any, ClassVar
 
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.wire import COUNTER_KEY, I64, blob
-from trystate.model.errors import UsageError
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Edition, Extension, Query, StartUp
 
 from ...harness.subjects import Disagreement
+from ..steps import Steps
 from .wire import Peer, add, set_
 
 SERVED = "127.0.0.2"  # where the server listens; the relay of client k listens on RELAYED % k
 RELAYED = "127.0.1.%d"
-TIMEOUT_S = 1.0  # of a constructor; a run that is not late takes some 20 ms
-REFUSED_S = 0.05  # of a constructor that finds no server
-LOOK_S = 0.02  # for a master that must go on waiting
-GONE_S = 1.0  # for a server that ends
+TIMEOUT_S = 1.0  # timeout of a constructor, which otherwise takes some 20 ms
+REFUSED_S = 0.05  # timeout of a constructor that finds no server
+LOOK_S = 0.02  # time in which a waiting master must not return
+GONE_S = 1.0  # limit for the end of a server
 HANG_S = 20.0
 ADDS = (Query.ADD, Extension.ADD)
 OVER = (StartUp.STARTED, StartUp.FAILED)
@@ -68,7 +68,7 @@ class Constructor:
         self._thread.start()
 
     def listen(self) -> None:
-        """Let the constructor's connections come as far as the relay."""
+        """Accept the constructor's connections at the relay."""
         self._listener = socket.create_server((self.host, self._port))
 
     @property
@@ -76,9 +76,9 @@ class Constructor:
         return self._thread is not None and not self._thread.is_alive()
 
     def pump(self, until: Callable[[], bool], *, first_add: bool, seconds: float = HANG_S) -> bool:
-        """Carry bytes both ways until the condition holds; whether it did in time.
+        """Carry bytes both ways until the condition holds; returns whether it holds in time.
 
-        Without `first_add`, the first request that adds to init/ is held.
+        Without `first_add`, hold the first request that adds to init/.
         """
         ends = time.monotonic() + seconds
         if first_add:
@@ -126,7 +126,7 @@ class Constructor:
 
     @property
     def is_connected(self) -> bool:
-        """Is a connection of the constructor, or of its store, open at its end?"""
+        """Whether a connection of the constructor, or of its store, is open at its end."""
         return any(_is_open(near) for near in self._pairs if near.getsockname()[0] == self.host)
 
     @property
@@ -134,7 +134,7 @@ class Constructor:
         return bool(self._held)
 
     def cut(self) -> None:
-        """End the connections on both sides, and take no other."""
+        """Close both sides of the connections, and accept no other connection."""
         for end in (*self._pairs, *((self._listener,) if self._listener else ())):
             end.close()
         self._listener = None
@@ -142,13 +142,13 @@ class Constructor:
         self._held.clear()
 
     def ended(self, what: str, *, until_s: float = HANG_S) -> None:
-        """Wait for the constructor's end, and see how it ended."""
+        """Wait until the constructor returns or raises, and record which."""
         if not self.pump(lambda: self.is_over, first_add=True, seconds=until_s):
             raise Disagreement(f"{what}: the constructor on {self.host} neither returns nor raises")
         self.phase = StartUp.STARTED if self.error is None else StartUp.FAILED
 
     def close(self) -> None:
-        """End the constructor, whatever it does, and the store."""
+        """End the constructor, in any state, and close its store."""
         self.cut()
         if self._thread is not None:
             self._thread.join(HANG_S)
@@ -158,7 +158,7 @@ class Constructor:
 
 
 def _is_open(near: socket.socket) -> bool:
-    """Has the other end not closed the connection?"""
+    """Whether the other end has not closed the connection."""
     try:
         return near.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
     except BlockingIOError:
@@ -168,30 +168,64 @@ def _is_open(near: socket.socket) -> bool:
 
 
 class _Owned(TCPStore):
-    """Our store, which its owner has before the constructor has returned."""
+    """Our store; its owner has a reference to it before the constructor returns."""
 
     def __init__(self, owner: Constructor, *given: Any, **more: Any) -> None:
         owner.store = self
         super().__init__(*given, **more)
 
 
-class StartUpsSubject:
-    """Subject for `StartUps`: the constructors of all clients, and the server of the master's.
+class StartUpsOn(Steps):
+    """The constructors of all clients, the address of the master's server, and a stranger that reads the counter."""
 
-    Shows where each constructor is, whether it is connected, the counter while there is a server, and whether a
-    stranger was cut off.
+    HOST: ClassVar[str]
+
+    def __init__(self, system: StartUps) -> None:
+        self._world = system.sizes["client"]
+        self._clients: list[Any] = []
+        self._stranger: Any = None
+
+    def reset(self) -> None:
+        self.close()
+        self._bound = socket.socket()  # it does not listen: a client is refused, and the master can bind the address
+        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._bound.bind((self.HOST, 0))
+        self._port: int = self._bound.getsockname()[1]
+        self._clients = [self._client(number) for number in range(self._world)]
+
+    def _client(self, number: int) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End all constructors, stores and the server."""
+        if self._clients:
+            self._hang_up()
+            for client in self._clients[::-1]:
+                client.close()
+            self._clients = []
+            self._bound.close()
+
+    def _hang_up(self) -> None:
+        if self._stranger is not None:
+            self._stranger.close()
+        self._stranger = None
+
+
+class StartUpsSubject(StartUpsOn):
+    """Subject for `StartUps`: the constructors of all clients, and the master's server.
+
+    Shows the phase of each constructor, whether it is connected, the counter while the server runs, and whether the
+    server refused a stranger.
     """
 
+    HOST = SERVED
+
     def __init__(self, system: StartUps, stack: ExitStack) -> None:
-        """With the end of `stack`, all that the subject has begun ends. Raises UsageError for faults left out."""
-        if "freeze" in system.faults or (system.edition is Edition.TORCH and "stop" in system.faults):
-            raise UsageError(f"{system.label}: the server cannot be made to do that here")
+        """The end of `stack` closes the subject."""
+        super().__init__(system)
         self._is_torchs = system.edition is Edition.TORCH
-        self._world = system.sizes["client"]
-        self._clients: list[Constructor] = []
-        self._stranger: Peer | None = None
         stack.callback(self.close)
-        self._steps: Mapping[str, Callable[..., None]] = {
+        self._steps = {
             "listen": self._listen, "connect": self._connect, "count_in": self._count_in, "see_all": self._see_all,
             "waiting_times_out": self._waiting_times_out, "connecting_times_out": self._connecting_times_out,
             "lose_the_server": self._lose, "crash": self._crash, "come_again": self._come_again, "stop": self._stop,
@@ -206,42 +240,21 @@ class StartUpsSubject:
         return lambda owner, *given, **more: setattr(owner, "store", Torchs(*given, **more))
 
     def reset(self) -> None:
-        self.close()
         self._is_refused = self._has_listened = False
-        self._bound = socket.socket()  # not listening yet: a client would be refused
-        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._bound.bind((SERVED, 0))
-        self._port: int = self._bound.getsockname()[1]
-        self._clients = [self._client(number) for number in range(self._world)]
+        super().reset()
 
     def _client(self, number: int) -> Constructor:
         return Constructor(self._maker(), number, self._port, self._world)
 
-    def close(self) -> None:
-        """End all constructors, stores and the server."""
-        if self._clients:
-            self._hang_up()
-            for client in self._clients[::-1]:
-                client.close()
-            self._clients = []
-            self._bound.close()
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # a constructor does what comes next, and refuses nothing
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
-
     def observe(self) -> Mapping[str, int]:
-        """As above; a master that waits for others is let hear for a while, and must go on waiting."""
+        """The visible state. A master that waits for others gets a short time, in which it must not return."""
         seen: dict[str, int] = {}
         if self._clients[0].phase is StartUp.FAILED:
             self._hang_up()
         if self._has_listened:
             seen["stopped"] = int(not self._is_served())
         if self._stranger is not None:
-            counter = min(int(I64.unpack(self._stranger.ask(add(COUNTER_KEY, 0), 8))[0]), self._world)
-            seen["counter"] = counter
+            seen["counter"] = counter = min(self._count(), self._world)
             master = self._clients[0]
             waits = counter < self._world and master.phase is StartUp.WAITING
             if waits and master.pump(lambda: master.is_over, first_add=True, seconds=LOOK_S):
@@ -252,7 +265,7 @@ class StartUpsSubject:
         return seen
 
     def _is_served(self) -> bool:
-        """Does anybody serve those who connect now? A process that was killed may take a moment to end."""
+        """Whether a server answers new connections. A killed process may still answer for a short time."""
         wanted = self._stranger is not None
         ends = time.monotonic() + GONE_S
         while True:
@@ -298,7 +311,6 @@ class StartUpsSubject:
         client.phase = StartUp.WAITING
 
     def _count(self) -> int:
-        assert self._stranger is not None
         return int(I64.unpack(self._stranger.ask(add(COUNTER_KEY, 0), 8))[0])
 
     def _see_all(self, number: int) -> None:
@@ -334,13 +346,8 @@ class StartUpsSubject:
         master = self._clients[0].store._master
         os.kill(master._held.server.pid, signal.SIGKILL)
 
-    def _hang_up(self) -> None:
-        if self._stranger is not None:
-            self._stranger.close()
-        self._stranger = None
-
     def _overwrite(self, number: int) -> None:
-        """A SET of init/ by somebody; where that is refused, somebody else looks from then on."""
+        """A stranger sends a SET of init/, and records whether the server refuses it."""
         with Peer(self._port, host=SERVED) as somebody:
             somebody.send(set_(COUNTER_KEY, b"%d" % number))
             with suppress(EOFError, ConnectionError):

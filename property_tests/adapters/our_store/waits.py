@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from trystate.impl.store.wire import I64, U64, blob, counted
-from trystate.model.store.vocabulary import Edition, Extension, Query
+from trystate.impl.store.wire import counted
+from trystate.model.store.vocabulary import Edition, Extension
 from trystate.model.store.waits import Waits
 from trystate.model.store.waits.fields import Answer
 
@@ -13,17 +14,16 @@ from ...harness.subjects import Disagreement
 from .clients import Clients, one_of_ours_at_most
 from .lines import Server
 from .peers import Reader, Replies, fresh_name
-from .wire import add, get, request, set_, wait
+from .wire import append, compare_set, delete, get, put, request, wait
 
 DUE_MS = 5  # the deadline of our client's request
 REPLIES = Replies(Answer, "value", "EMPTY")
 
 
 class WaitsSubject(Clients):
-    """A server behind the model's steps: shows the answers not read yet, what the keys hold, who is thrown out.
+    """A server that takes the model's steps; shows unread answers, the values of the keys, and closed connections.
 
-    Writes of others alternate between the requests that write a key; with the server of this package, between torch's
-    and its own.
+    Other clients write with each of the requests that write a key in turn; on our server these are torch's and ours.
     """
 
     def __init__(self, system: Waits, server: Server) -> None:
@@ -33,8 +33,9 @@ class WaitsSubject(Clients):
             **dict.fromkeys(("take_wait", "take_wait_in_one", "take_get_in_one"), self._send),
             "wait_for_all": self._wait_for_all, "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value,
             "stop_reading": self._lose, "drop_half_way": self._lose_half_way, "time_ends": self._go_on,
-            "set_key": self._set, "delete_key": self._delete, "compare_set_creates": self._create,
-            "compare_set_fails": self._fail,
+            "set_key": self._set, "delete_key": self._delete, "compare_set_creates": partial(self._compare_set, b""),
+            "compare_set_fails": partial(self._compare_set, b"other"), "get": self._get, "get_in_one": self._get_in_one,
+            "wait_for_one": self._wait_for_one,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -43,26 +44,12 @@ class WaitsSubject(Clients):
         self._keys = [fresh_name("key") for _ in range(self.system.sizes["key"])]
         self._wanted: dict[int, bytes] = {}
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        if step == "get":
-            client, key = indices
-            self._peer(client).ask(wait(self._keys[key]))
-            self._wanted[client] = self._keys[key]
-        elif step == "get_in_one":
-            client, key = indices
-            self._ask_in_one(client, Extension.GET, [self._keys[key]], REPLIES.in_one(REPLIES.got))
-        elif step == "wait_for_one":
-            client, key = indices
-            self._peer(client).ask(wait(self._keys[key]))
-        else:
-            self._steps[step](*indices)
-
     def observe(self) -> Mapping[str, int]:
-        """The keys, and of each client what it has not read, and whether its connection is closed."""
+        """The values of the keys, the unread answers of each client, and whether its connection is closed."""
         return self._stored() | self._answers()
 
     def _stored(self) -> dict[str, int]:
-        """The value of each key, by a GET: 0 where there is none, for that is answered with an empty value."""
+        """The value of each key, which a GET reads; 0 for a missing key, whose GET is answered with an empty value."""
         seen = {}
         for number, key in enumerate(self._keys):
             read = REPLIES.got(answered := self._others.ask(get(key)))
@@ -75,14 +62,24 @@ class WaitsSubject(Clients):
 
     # ---- the clients
 
+    def _get(self, client: int, key: int) -> None:
+        self._wait_for_one(client, key)
+        self._wanted[client] = self._keys[key]
+
+    def _wait_for_one(self, client: int, key: int) -> None:
+        self._peer(client).ask(wait(self._keys[key]))
+
     def _wait_for_all(self, client: int) -> None:
         self._peer(client).ask(wait(*self._keys))
 
+    def _get_in_one(self, client: int, key: int) -> None:
+        self._ask_in_one(client, Extension.GET, [self._keys[key]], REPLIES.got)
+
     def _wait_in_one(self, client: int) -> None:
-        self._ask_in_one(client, Extension.WAIT, self._keys, REPLIES.in_one(REPLIES.released))
+        self._ask_in_one(client, Extension.WAIT, self._keys, REPLIES.released)
 
     def _ask_in_one(self, client: int, query: Extension, keys: list[bytes], reader: Reader) -> None:
-        self._peer(client).ask(request(query, self._due(), counted(keys)), reader)
+        self._peer(client).ask(request(query, self._due(), counted(keys)), REPLIES.in_one(reader))
 
     def _ask_for_value(self, client: int) -> None:
         self._peers[client].take()
@@ -94,16 +91,16 @@ class WaitsSubject(Clients):
         peer.line.send(frame[: len(frame) // 2])
         peer.lose()
 
-    # ---- what others write
+    # ---- writes of other clients
 
-    def _tell(self, *ways: bytes) -> None:
-        """One of several ways to the same change, each in its turn."""
+    def _tell(self, ways: list[bytes]) -> None:
+        """Make a change by one of several requests, each in its turn."""
         usable = [way for way in ways if self._is_known(way)]
         self._others.tell(usable[self._writes % len(usable)])
         self._writes += 1
 
     def _is_known(self, request: bytes) -> bool:
-        """Has the server this request?"""
+        """Whether the server has this request."""
         return self.system.edition is Edition.TRYSTATE or request[0] < Extension.HELLO
 
     def _held(self, key: int) -> int:
@@ -112,25 +109,10 @@ class WaitsSubject(Clients):
     def _set(self, key: int) -> None:
         name, old = self._keys[key], self._held(key)
         new = old % self.system.sizes["value"] + 1
-        text, change = blob(b"%d" % new), new - old
-        pair = U64.pack(1) + blob(name) + text
-        self._tell(
-            set_(name, b"%d" % new), request(Extension.SET, blob(name), text), request(Query.MULTI_SET, pair),
-            add(name, change), request(Extension.ADD, blob(name), I64.pack(change)),
-            request(Extension.MULTI_SET, pair), request(Query.APPEND, blob(name), text),
-            request(Extension.APPEND, blob(name), text),
-        )  # fmt: skip
+        self._tell([*put(name, old, new), *append(name, b"%d" % new)])
 
     def _delete(self, key: int) -> None:
-        name = blob(self._keys[key])
-        self._tell(request(Query.DELETE_KEY, name), request(Extension.DELETE, name), request(Extension.TAKE, name))
+        self._tell(delete(self._keys[key]))
 
-    def _create(self, key: int) -> None:
-        self._compare_set(key, b"", b"1")
-
-    def _fail(self, key: int) -> None:
-        self._compare_set(key, b"other", b"1")
-
-    def _compare_set(self, key: int, expected: bytes, desired: bytes) -> None:
-        body = (blob(self._keys[key]), blob(expected), blob(desired))
-        self._tell(request(Query.COMPARE_SET, *body), request(Extension.COMPARE_SET, *body))
+    def _compare_set(self, expected: bytes, key: int) -> None:
+        self._tell(compare_set(self._keys[key], expected, b"1"))

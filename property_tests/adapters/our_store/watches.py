@@ -1,7 +1,7 @@
 """`Watches` on our server: each client has a connection for its requests, and one for its watch.
 
-Rule: the bytes that a watcher has not read are counted as its transport would count them, each message as `UNREAD`, so
-that the server gives up a watcher at as many messages as the model's does.
+Rule: the adapter reports a watcher's unread bytes as its transport would, with `UNREAD` bytes for each message. So the
+server gives up a watcher at the model's number of messages.
 """
 
 from __future__ import annotations
@@ -11,34 +11,42 @@ from functools import partial
 from typing import ClassVar
 
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.wire import I64, U64, blob
+from trystate.impl.store.wire import blob
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import Link, Message
 
 from ...harness.subjects import Disagreement
-from .lines import InProcess, Server
+from .lines import InProcess, Server, Settling
 from .peers import Message as Record
 from .peers import Others, Peer, cells, fresh_name
-from .wire import add, get, request, set_, wait
+from .wire import append, compare_set, delete, get, put, request, wait
 
-MESSAGES = 2  # that the model's connection holds
+MESSAGES = 2  # the number of messages that the model's connection holds
 UNREAD = 1 << 20
-LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD - 1)  # so many messages are too many for one more
+LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD - 1)  # with MESSAGES unread messages, one more is too many
 OK = bytes([Status.OK])
 READ = ("return_registered", "return_cancelled", "run_callback")
-ASKED = ("ask", "watch_key", "watch_another", "watch_again", "cancel")  # requests, sent when they are served
-OWN = ("return_callback", "slow_down", "catch_up")  # of the client: the server does not see them
+ASKED = ("ask", "watch_key", "watch_another", "watch_again", "cancel")  # the step that serves a request sends it
+OWN = ("return_callback", "slow_down", "catch_up")  # steps of the client that the server does not see
+
+
+CHANGES: Mapping[str, Callable[[bytes, int, bytes], list[bytes]]] = {  # step -> requests, from key, number and value
+    "set_or_add": lambda name, number, old: put(name, int(old or b"0"), number),
+    "compare_set": lambda name, number, old: compare_set(name, old, b"%d" % number),
+    "append": lambda name, number, old: append(name, b"%d" % number),
+    "delete": lambda name, number, old: delete(name),
+}
 
 
 def change(text: bytes) -> int:
-    """Which change of its key wrote this value: the last digit says so, whether it was set, added to, or appended."""
+    """The number of the change that wrote this value, which is its last digit after any kind of write."""
     return int(text[-1:] or b"0")
 
 
 def optional(data: bytes, at: int) -> tuple[bytes, int]:
-    """A value that may be missing, and where it ends."""
+    """A value that may be missing, and the position after it."""
     end = at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
     if end > len(data) or data[at] > 1 or data[at] == (end == at + 9):
         raise Disagreement(f"no value at {at} in {data!r}")
@@ -62,7 +70,7 @@ class Watcher:
     def __init__(self, server: Server, keys: list[bytes]) -> None:
         self.peer, self._encode = Peer(server, partial(self.message, keys)), server.encode
         self.link = Link.UP
-        self._answers: list[Message] = []  # that are due: an answer is a byte, and does not say to what
+        self._answers: list[Message] = []  # expected in this order: no answer identifies its request
 
     def message(self, keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
         if data[:1] != OK or not self._answers:
@@ -74,7 +82,7 @@ class Watcher:
         self.peer.line.send(self._encode(data))
 
     def look(self) -> None:
-        """Read the bytes that have come, until the connection is cut."""
+        """Read the bytes that have arrived, until the connection is cut."""
         if self.link is Link.UP:
             self.peer.look()
             if self.peer.line.is_cut:
@@ -83,24 +91,21 @@ class Watcher:
             self.peer.line.read()
 
 
-class WatchesSubject:
-    """A server behind the model's steps: shows the messages not read yet, the keys, the links, and who waits."""
+class WatchesSubject(Settling):
+    """A server that takes the model's steps; shows unread messages, the keys, the links, and the waiting clients."""
 
     watcher: ClassVar[type[Watcher]] = Watcher
 
     def __init__(self, system: Watches, server: Server) -> None:
         self.system, self._server = system, server
-        one: dict[str, Callable[[int], None]] = {
+        self._steps = {
             **dict.fromkeys(READ, self._read), **dict.fromkeys(OWN, self._nothing),
             "notice_loss": self._notice_loss, "notice_end": self._notice_end, "leave": self._leave,
             "connect": self._connect, "drop": self._drop,
-        }  # fmt: skip
-        two: dict[str, Callable[[int, int], None]] = {
-            **dict.fromkeys(ASKED, self._nothing), "set_or_add": self._set, "compare_set": self._compare_set,
-            "append": self._append, "delete": self._delete, "change_nothing": self._change_nothing,
+            **dict.fromkeys(ASKED, self._nothing), "change_nothing": self._change_nothing,
+            **{step: partial(self._change, ways) for step, ways in CHANGES.items()},
             "wait_for": self._wait_for, "register": self._register, "unregister": self._unregister,
         }  # fmt: skip
-        self._steps: Mapping[str, Callable[..., None]] = {**one, **two}
 
     def reset(self) -> None:
         clients = range(self.system.sizes["client"])
@@ -113,15 +118,8 @@ class WatchesSubject:
         self._others = Others(self._server)
         self._lines = [Others(self._server) for _ in clients]
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
-        self._server.settle()
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # no request here is one that a server refuses
-
     def observe(self) -> Mapping[str, int]:
-        """Of each key its value, and of each client its link, what it has not read, and what it waits for."""
+        """The value of each key, and the link, the unread messages and the awaited key of each client."""
         seen = {f"value[{k}]": change(self._value(name)) for k, name in enumerate(self._keys)}
         for j, watcher in enumerate(self._watchers):
             watcher.look()
@@ -135,7 +133,7 @@ class WatchesSubject:
         return seen
 
     def _hold(self) -> None:
-        """Tell the server's transport what is unread."""
+        """Report the unread bytes to the server's transport."""
         if isinstance(self._server, InProcess):
             for watcher in self._watchers:
                 if watcher.link is Link.UP:
@@ -145,12 +143,12 @@ class WatchesSubject:
         return self._others.ask(get(key))[8:]
 
     def _nothing(self, *indices: int) -> None:
-        """Nothing reaches the server: it is the client's affair, or a request that is sent when it is served."""
+        """A step inside the client, or a request that the step that serves it sends."""
 
     # ---- changes
 
-    def _change(self, client: int, key: int, ways: Callable[[bytes, int, bytes], list[bytes]]) -> None:
-        """Another change of the key, in one of several ways, each in its turn."""
+    def _change(self, ways: Callable[[bytes, int, bytes], list[bytes]], client: int, key: int) -> None:
+        """Change the key by one of several requests, each in its turn."""
         self._versions[key] += 1
         self._turn += 1
         name = self._keys[key]
@@ -159,39 +157,8 @@ class WatchesSubject:
         self._lines[client].tell(usable[self._turn % len(usable)])
 
     def _is_known(self, request: bytes) -> bool:
-        """Has the server this request?"""
+        """Whether the server has this request."""
         return True
-
-    def _set(self, client: int, key: int) -> None:
-        def ways(name: bytes, number: int, old: bytes) -> list[bytes]:
-            text, delta = b"%d" % number, number - int(old or b"0")
-            pair = U64.pack(1) + blob(name) + blob(text)
-            return [
-                set_(name, text), request(Extension.ADD, blob(name), I64.pack(delta)), request(Query.MULTI_SET, pair),
-                request(Extension.SET, blob(name), blob(text)), add(name, delta), request(Extension.MULTI_SET, pair),
-            ]  # fmt: skip
-
-        self._change(client, key, ways)
-
-    def _compare_set(self, client: int, key: int) -> None:
-        def ways(name: bytes, number: int, old: bytes) -> list[bytes]:
-            body = blob(name) + blob(old) + blob(b"%d" % number)
-            return [request(Query.COMPARE_SET, body), request(Extension.COMPARE_SET, body)]
-
-        self._change(client, key, ways)
-
-    def _append(self, client: int, key: int) -> None:
-        def ways(name: bytes, number: int, old: bytes) -> list[bytes]:
-            body = blob(name) + blob(b"%d" % number)
-            return [request(Query.APPEND, body), request(Extension.APPEND, body)]
-
-        self._change(client, key, ways)
-
-    def _delete(self, client: int, key: int) -> None:
-        def ways(name: bytes, number: int, old: bytes) -> list[bytes]:
-            return [request(way, blob(name)) for way in (Query.DELETE_KEY, Extension.DELETE, Extension.TAKE)]
-
-        self._change(client, key, ways)
 
     def _change_nothing(self, client: int, key: int) -> None:
         self._lines[client].tell(request(Query.COMPARE_SET, blob(self._keys[key]), blob(b"other"), blob(b"9")))

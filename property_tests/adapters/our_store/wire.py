@@ -1,15 +1,14 @@
-"""Requests as bytes, and a peer of a store's server that sends them: what the tests that work below a client use."""
+"""Requests as bytes, and a peer of a store's server that sends them, for tests without a client."""
 
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 from typing import Self
 
-from trystate.impl.store.wire import I64, MAGIC, U32, blob, counted
+from trystate.impl.store.wire import I64, MAGIC, U32, U64, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
 
-SECONDS = 10.0  # for an answer on a busy machine; a hang is what fails
+SECONDS = 10.0  # limit for an answer on a busy machine; only a hang exceeds it
 
 
 def request(query: Query | Extension, *parts: bytes) -> bytes:
@@ -41,20 +40,48 @@ def add(key: bytes, delta: int) -> bytes:
     return request(Query.ADD, blob(key), I64.pack(delta))
 
 
+# Every way to make one change: torch's requests, and ours.
+
+
+def put(key: bytes, old: int, new: int) -> list[bytes]:
+    """Give a key another number; `old` is 0 if the key has no value."""
+    text, change = blob(b"%d" % new), new - old
+    pair = U64.pack(1) + blob(key) + text
+    return [
+        set_(key, b"%d" % new), request(Extension.SET, blob(key), text), request(Query.MULTI_SET, pair),
+        add(key, change), request(Extension.ADD, blob(key), I64.pack(change)), request(Extension.MULTI_SET, pair),
+    ]  # fmt: skip
+
+
+def append(key: bytes, text: bytes) -> list[bytes]:
+    return [request(way, blob(key), blob(text)) for way in (Query.APPEND, Extension.APPEND)]
+
+
+def compare_set(key: bytes, expected: bytes, desired: bytes) -> list[bytes]:
+    body = blob(key) + blob(expected) + blob(desired)
+    return [request(way, body) for way in (Query.COMPARE_SET, Extension.COMPARE_SET)]
+
+
+def delete(key: bytes) -> list[bytes]:
+    return [request(way, blob(key)) for way in (Query.DELETE_KEY, Extension.DELETE, Extension.TAKE)]
+
+
 def received(connection: socket.socket, size: int) -> bytes:
-    """`size` bytes; fewer where the connection ends before. Raises TimeoutError if the bytes do not come in time."""
+    """Receive `size` bytes, or fewer if the connection ends. Raises TimeoutError if the bytes do not come in time."""
     data = bytearray()
     while len(data) < size and (more := connection.recv(size - len(data))):
         data += more
     return bytes(data)
 
 
-class Connection:
-    """A connection to a server: what is sent leaves at once, and the connection ends with the block."""
+class Peer:
+    """A connection to a server, without Nagle's delay; it sends VALIDATE first, unless `validated` is False."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = SECONDS) -> None:
-        self.socket = socket.create_connection((host, port), timeout_s)
+    def __init__(self, port: int, *, host: str = "127.0.0.1", validated: bool = True) -> None:
+        self.socket = socket.create_connection((host, port), SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if validated:
+            self.send(VALIDATE)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -65,20 +92,11 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-
-class Peer(Connection):
-    """A connection that sends VALIDATE first, unless `validated` is False."""
-
-    def __init__(self, port: int, *, host: str = "127.0.0.1", validated: bool = True) -> None:
-        super().__init__(port, host)
-        if validated:
-            self.send(VALIDATE)
-
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes. Raises EOFError if the server closed before."""
+        """Exactly `size` bytes. Raises EOFError if the server closed before."""
         data = received(self.socket, size)
         if len(data) < size:
             raise EOFError(f"closed after {len(data)} of {size} bytes")
@@ -92,7 +110,7 @@ class Peer(Connection):
         return self.ask(PING, 4) == NONCE
 
     def closed(self) -> bool:
-        """Wait for the server to close the connection; what it still sends is read and dropped."""
+        """Wait until the server closes the connection, and drop the bytes that it sends before."""
         try:
             while self.socket.recv(1 << 16):
                 pass

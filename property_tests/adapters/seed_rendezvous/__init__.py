@@ -1,1 +1,1 @@
-"""The rendezvous of torch 1.10 as a program of its own, and its comparison with the edition SEED."""
+"""The rendezvous of torch 1.10 as a separate program, and its comparison with the edition SEED."""

@@ -1,8 +1,8 @@
-"""The rendezvous of torch 1.10: a program written from what rendezvous-engine says, of which no line is copied.
+"""The rendezvous of torch 1.10: a program written from the description in rendezvous-engine; no line is copied.
 
 Theory of operation. The shared state is one value of a store, pickled; a node changes a copy of it, and writes the copy
 by compare-and-set on the bytes that it read (`Backend`, `StateHolder`). An operator looks at a copy and decides an
-action; the `Executor` syncs, asks the operator, changes the copy as decided, and begins again, until the operator says
+action; the `Executor` syncs, calls the operator, changes the copy as decided, and begins again, until the action is
 FINISH or an error. A sync drops from the copy each node whose heartbeat is too old, by this node's wall clock.
 
     Node, State, Settings, Context      2.1, 2.2.1
@@ -11,8 +11,8 @@ FINISH or an error. A sync drops from the copy each node whose heartbeat is too 
     KeepAlive, Close, Exit, Join        3.2.1 to 3.2.4
     Handler                             2.2.2, 3.2.1.2
 
-Rule: time, the store and all pauses are given from outside. `pause` is told "get", "set", "decide" or "act" before the
-executor does that, so that others can be let in between.
+Rule: time, the store and all pauses are passed in. `pause` is called with "get", "set", "decide" or "act" before the
+executor does that: other nodes can act in a pause.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ ROLLBACK_SECONDS = 5.0
 POLL_SECONDS = 1.0
 CACHE_SECONDS = 1.0
 KEY = "torch.rendezvous.seed"
-NOTHING = "nothing"  # the value of the key before the first state: compare_set must have something to compare with
+NOTHING = "nothing"  # the value of the key before the first state, with which compare_set compares
 
 
 class Clock(Protocol):
     """A node's sources of time."""
 
     def now(self) -> datetime:
-        """The wall clock, by which heartbeats and the last call are judged."""
+        """The wall clock: heartbeats and the last call are compared with it."""
 
     def monotonic(self) -> float:
-        """Seconds, by which operations and the cache are judged."""
+        """Seconds: the deadlines of operations and the age of the cache are compared with them."""
 
 
 class Store(Protocol):
@@ -51,7 +51,7 @@ class Store(Protocol):
         """The value of a key."""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Set a key if it holds `expected`, or if it is missing and `expected` is empty; gives what it then holds."""
+        """Set a key if it holds `expected`, or if it is missing and `expected` is empty. Returns its new value."""
 
 
 class RendezvousError(Exception):
@@ -85,7 +85,7 @@ class State:
 
     round: int = 0
     complete: bool = False
-    deadline: datetime | None = None  # of the last call
+    deadline: datetime | None = None  # the end of the last call
     closed: bool = False
     participants: dict[Node, int] = field(default_factory=dict)  # with their ranks, 0 until the round is complete
     wait_list: set[Node] = field(default_factory=set)
@@ -94,7 +94,7 @@ class State:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a node; nothing makes those of two nodes agree."""
+    """The settings of a node. Two nodes may have different settings."""
 
     min_nodes: int
     max_nodes: int
@@ -128,7 +128,7 @@ class _Operator:
         return self._clock.monotonic() > deadline
 
     def _is_beat_due(self, at: Context) -> bool:
-        """A node without a heartbeat has none to renew."""
+        """Whether the heartbeat of the node is due; a node without a heartbeat renews nothing."""
         stamp = at.state.last_heartbeats.get(at.node)
         return stamp is not None and stamp <= self._clock.now() - at.settings.keep_alive_interval
 
@@ -181,11 +181,11 @@ class Join(_Operator):
         return Action.KEEP_ALIVE if self._is_beat_due(at) else Action.SYNC
 
     def _is_last_call_over(self, state: State) -> bool:
-        """As printed, the deadline is compared without a look at whether there is one: None raises TypeError."""
+        """As in the article, the deadline is compared even if it is None, which raises TypeError."""
         return state.deadline < self._clock.now()  # type: ignore[operator]
 
     def _too_late(self, at: Context, deadline: float) -> Action:
-        """The join is taken back, if there is time for that."""
+        """Take the join back, if there is time for that."""
         if self._clock.monotonic() <= deadline + ROLLBACK_SECONDS:
             if at.node in at.state.participants:
                 return Action.REMOVE_FROM_PARTICIPANTS
@@ -198,7 +198,7 @@ class Join(_Operator):
 
 
 def after_a_removal(state: State, settings: Settings) -> None:
-    """An emptied round is replaced; one that fell below min before it was complete loses its last call (4.2)."""
+    """An empty round is replaced. An incomplete round that has fallen below min loses its last call (4.2)."""
     if not state.complete:
         if len(state.participants) < settings.min_nodes:
             state.deadline = None
@@ -219,9 +219,9 @@ class Backend:
         return self._decoded(self._store.get(KEY))
 
     def set_state(self, bits: bytes, token: bytes | None) -> tuple[bytes, bytes, bool] | None:
-        """Write the state, if the store still holds `token`: the state there now, its token, and whether it is `bits`.
+        """Write the state if the store still holds `token`. Returns the state in the store, its token, and who won.
 
-        Bytes are compared to learn who won: an equal state of another node passes for one's own.
+        The write counts as won if the store holds the same bytes: another node's write of an equal state counts too.
         """
         text = b64encode(bits).decode()
         expected = token.decode() if token else NOTHING
@@ -243,7 +243,7 @@ class StateHolder:
         self.synced_at = -1.0  # monotonic; below 0: never
 
     def sync(self) -> bool | None:
-        """Write a dirty copy, or read the state: whether the write won, or None where nothing was written."""
+        """Write a dirty copy, or read the state. Returns whether the write was won, or None after a read."""
         won: bool | None = None
         found: tuple[bytes, bytes] | None
         if self.dirty:
@@ -302,11 +302,11 @@ class Executor:
         }
 
     def run(self, operator: Operator, deadline: float) -> None:
-        """Run an operation to its end; `deadline` is monotonic.
+        """Run an operation until it ends; `deadline` is monotonic.
 
         Raises:
-            ClosedError: the operator says so.
-            LateError: the operator says so.
+            ClosedError: the operator decides ERROR_CLOSED.
+            LateError: the operator decides ERROR_TIMEOUT.
         """
         while True:
             self._holder.sync()
@@ -366,18 +366,14 @@ class Executor:
         state.closed = True
 
 
-def no_pause(where: str) -> None:
-    """Nobody is let in between."""
-
-
 # ---- the calls of a node
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long a call may take."""
+    """The time limits of the calls, in seconds."""
 
-    join: float  # its exit, too
+    join: float  # also for its exit
     close: float
     heartbeat: float
 
@@ -386,26 +382,26 @@ class Lock(Protocol):
     """The heartbeat lock."""
 
     def __enter__(self) -> None:
-        """Wait until no call has it."""
+        """Wait until no call has the lock, and take it."""
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Give it back, also after an error."""
+        """Release the lock, also after an error."""
 
 
 class Timer(Protocol):
     """The thread that calls `keep_alive` once an interval."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
 
     def cancel(self) -> None:
-        """End, after the call that it is in."""
+        """End the thread after its current call."""
 
 
 class Handler:
     """The calls of an agent, and of the thread that beats (2.2.2, 3.2.1.2, elastic-node-change 2.3.1).
 
-    No caller of `_close` is printed: `set_closed` and `shutdown` are as in torch 1.10.
+    The article prints no caller of `_close`: `set_closed` and `shutdown` are as in torch 1.10.
     """
 
     def __init__(
@@ -423,18 +419,18 @@ class Handler:
         self._timer.start()
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes are on the wait list."""
+        """The number of nodes on the wait list."""
         with self._lock:
             self.holder.sync()
             return len(self.holder.state.wait_list)
 
     def set_closed(self) -> None:
-        """Close the rendezvous, while the timer beats."""
+        """Close the rendezvous while the timer runs."""
         with self._lock:
             self._close()
 
     def shutdown(self) -> bool:
-        """Close the rendezvous; whether that succeeded."""
+        """Close the rendezvous. Returns whether that succeeded."""
         self._timer.cancel()
         try:
             self._close()
@@ -443,7 +439,7 @@ class Handler:
         return True
 
     def keep_alive(self) -> None:
-        """Beat, if that is due; an error of the rendezvous is only recorded."""
+        """Write a heartbeat if it is due. An error of the rendezvous is only recorded."""
         with self._lock:
             deadline = self._clock.monotonic() + self._seconds.heartbeat
             with suppress(RendezvousError):

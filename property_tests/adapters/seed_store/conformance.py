@@ -1,15 +1,13 @@
 """The stores' models (edition SEED) replayed on the daemons of torch 1.9, as `trystate verify` runs them.
 
-Rule: a daemon whose send to a closed connection fails tells no watcher that stands after it in its table. The model,
-whose table has no order, says that it tells all: where connections end, a case has one client.
+Rule: if a send to a closed connection fails, the daemon does not notify the watchers after that connection in its
+table. The model's table has no order, so the model notifies all. So a case in which connections end has one client.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
+from contextlib import closing, contextmanager
 from typing import Any
 
 from trystate.model.store.frames import Frames
@@ -20,15 +18,14 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
-from ..our_store.conformance import Case, Report
+from ...harness.paths import replay_systems
+from ..our_store.conformance import Case, Report, checks
 from ..our_store.lines import Server
 from .edges import MasterProcess, OverTcp19, SeedRegisters, SeedStartUps, SeedWaits, SeedWatches
 from .frames import SeedFrames
 
 SEED = Edition.SEED
-SAMPLE_EDGES = 100
-EDGES_MAX = 2_500  # of a case: an edge is a few round trips
+EDGES_MAX = 2_500  # limit of a case, because an edge takes a few round trips
 CASES = (
     Case(Waits, SEED, {"client": 1, "deletes": 0, "compares": 0}),
     Case(Waits, SEED, {"client": 1, "key": 1}, ("drop",)),
@@ -49,29 +46,19 @@ CASES = (
 
 
 def replay(cases: tuple[Case, ...], report: Report, edges_max: int | None = EDGES_MAX) -> Outcome:
-    """Replay the edges of each case, at most about `edges_max` of each."""
-    started = time.perf_counter()
-    edges = of = 0
-    disagreements: list[str] = []
-    for case in cases:
-        report(f"replaying {case}")
-        with ExitStack() as stack:
-            system, subject = made(case, stack)
-            seen = replay_every_edge(system, subject, edges_max=edges_max, report=report)
-        edges, of = edges + seen.edges, of + seen.edges_of_all
-        disagreements += [f"{case}: {text}" for text in seen.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - started, of)
+    """Replay the edges of each case, at most about `edges_max` edges of each."""
+    return replay_systems((case.build() for case in cases), on_daemons, report, edges_max, repeats=True)
 
 
-def made(case: Case, stack: ExitStack) -> tuple[Any, Any]:
-    """The system of a case, and its subject."""
-    system = case.build()
+@contextmanager
+def on_daemons(system: Any) -> Iterator[Any]:
+    """The subject of a system, on its own daemons."""
     if isinstance(system, StartUps | Frames):
-        subject = SeedStartUps(system) if isinstance(system, StartUps) else SeedFrames(system)
-        stack.callback(subject.close)
-        return system, subject
-    server = stack.enter_context(OverTcp19(stack.enter_context(MasterProcess()).port))
-    return system, subject_of(system, server)
+        with closing(SeedStartUps(system) if isinstance(system, StartUps) else SeedFrames(system)) as subject:
+            yield subject
+    else:
+        with MasterProcess() as server, OverTcp19(server.port) as lines:
+            yield subject_of(system, lines)
 
 
 def subject_of(system: Any, server: Server) -> SeedRegisters | SeedWaits | SeedWatches:
@@ -81,10 +68,4 @@ def subject_of(system: Any, server: Server) -> SeedRegisters | SeedWaits | SeedW
     return SeedWaits(system, server) if isinstance(system, Waits) else SeedWatches(system, server)
 
 
-def _checks() -> Iterator[Check]:
-    for system in dict.fromkeys(case.system for case in CASES):
-        whole = partial(replay, tuple(case for case in CASES if case.system is system))
-        yield Check(f"{system.__name__.lower()} on torch 1.9's daemons", whole, partial(whole, edges_max=SAMPLE_EDGES))
-
-
-CHECKS: tuple[Check, ...] = tuple(_checks())
+CHECKS: tuple[Check, ...] = tuple(checks("torch 1.9's daemons", CASES, replay))

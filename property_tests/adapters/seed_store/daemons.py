@@ -1,14 +1,14 @@
-"""The two daemons of torch 1.9, written from the description in ddp-initialisation 4.2, of which no line is copied.
+"""The two daemons of torch 1.9, written from the description in ddp-initialisation 4.2; no line is copied.
 
-Theory of operation. Each daemon is a thread that sleeps in `poll`. The master's (`MasterDaemon`, 4.2.6) owns the keys:
-it accepts at most one connection a round, and reads the request of each connection that has something to its end before
-it looks at another. It keeps connections in its tables by their numbers, which the kernel gives to a newcomer again; a
-connection whose request raised is closed and taken out of the table of waiters, but not out of that of watchers. A
-worker's (`WorkerDaemon`, 4.2.5) reads one connection, on which the master writes the changes of watched keys, and runs
-the callbacks. Closing the write end of a daemon's control pipe ends it.
+Theory of operation. Each daemon is a thread that sleeps in `poll`. The master's daemon (`MasterDaemon`, 4.2.6) owns the
+keys. In each round it accepts at most one connection, and it reads the whole request of a readable connection before
+the next connection. Its tables identify a connection by a number, which the kernel later gives to a new connection. If
+a request raises, its connection is closed and removed from the table of waiters, but not from the table of watchers. A
+worker's daemon (`WorkerDaemon`, 4.2.5) reads one connection, on which the master writes the changes of watched keys,
+and runs the callbacks. A daemon ends when the write end of its control pipe is closed.
 
     Daemon              4.2.5.2, 4.2.6.1: the control pipe and the loop around poll
-    MasterDaemon        4.2.6.1 to 4.2.6.4; the handlers that the text names and does not print: TCPStore.cpp of 1.9
+    MasterDaemon        4.2.6.1 to 4.2.6.4; handlers that the text only names: TCPStore.cpp of 1.9
     WorkerDaemon        4.2.5.2
     Registration        4.2.5: waitForCallbackRegistration, setCallbackRegistered
 """
@@ -29,11 +29,11 @@ from .wire import Query, recv, recv_blob, recv_list, recv_number, send
 
 Callback = Callable[[bytes | None, bytes | None], None]
 Pause = Callable[[str], None]
-COUNTER_VALUES = 1 << 64  # size_t: one below zero is the largest
+COUNTER_VALUES = 1 << 64  # size_t: 0 - 1 is the largest number
 
 
 def expect(revents: int, wanted: int, where: str) -> None:
-    """Raises ConnectionAbortedError: poll says something else of the descriptor than it may."""
+    """Raise ConnectionAbortedError if poll reports other events of the descriptor than `wanted`."""
     if revents ^ wanted:
         raise ConnectionAbortedError(f"Unexpected poll revent on {where}: {revents}")
 
@@ -41,7 +41,7 @@ def expect(revents: int, wanted: int, where: str) -> None:
 class Daemon:
     """A thread that waits for sockets, until its control pipe is closed.
 
-    Where the thread of torch 1.9 throws, and its process ends, this one ends alone: `thrown` says why.
+    If the thread of torch 1.9 throws, its process ends. Here only the thread ends, and `thrown` has the error.
     """
 
     def __init__(self, name: str) -> None:
@@ -60,7 +60,7 @@ class Daemon:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread, and close what it has; a thread that blocks in a send or a receive does not end."""
+        """End the thread and close its sockets. A thread that blocks in a send or a receive does not end."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -83,7 +83,7 @@ class Daemon:
             self.thrown = unexpected
 
     def _welcome(self, happened: dict[int, int]) -> None:
-        """Accept a newcomer, before the control pipe is looked at."""
+        """Accept a new connection, before the control pipe is read."""
 
     def _round(self, happened: Set[int]) -> bool:
         """Serve the sockets with these numbers; False ends the thread."""
@@ -102,7 +102,7 @@ class MasterDaemon(Daemon):
         self._poll.register(listener.fileno(), select.POLLIN)
         self._connections: list[socket.socket] = []
         self.keys: dict[bytes, bytes] = {}
-        self.reading: socket.socket | None = None  # the connection whose request is read, and carried out
+        self.reading: socket.socket | None = None  # the connection whose request is being read or carried out
         self._waiting: defaultdict[bytes, list[int]] = defaultdict(list)
         self._awaited: Counter[int] = Counter()
         self._watching: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -131,9 +131,8 @@ class MasterDaemon(Daemon):
         for connection in ready:
             try:
                 self._query(connection)
-            except (
-                Exception
-            ):  # also a failed send to another: the connection whose request was read is closed (4.2.6.2)
+            except Exception:
+                # Even if the send to another connection failed, the requesting connection is closed (4.2.6.2).
                 self._forget(connection)
         return True
 
@@ -146,11 +145,11 @@ class MasterDaemon(Daemon):
 
     @property
     def connections(self) -> int:
-        """How many are in the daemon's table."""
+        """The number of connections in the daemon's table."""
         return len(self._connections)
 
     def _forget(self, connection: socket.socket) -> None:
-        """Close a connection; its number leaves the tables of waiters, and stays in that of watchers."""
+        """Close a connection. Its number is removed from the tables of waiters, but not from the table of watchers."""
         number = connection.fileno()
         self._poll.unregister(number)
         self._connections.remove(connection)
@@ -173,7 +172,7 @@ class MasterDaemon(Daemon):
         self._announce(key, Change.CREATED if old is None else Change.UPDATED, old, new)
 
     def _compare_set(self, connection: socket.socket) -> None:
-        """Wakes nobody: `_wake` is missing here, as in torch 1.9."""
+        """Does not wake waiters: as in torch 1.9, it does not call `_wake`."""
         key, expected, desired = recv_blob(connection), recv_blob(connection), recv_blob(connection)
         old = self.keys.get(key)
         if old is None and not expected:
@@ -194,7 +193,7 @@ class MasterDaemon(Daemon):
         self._announce(key, Change.CREATED if old is None else Change.UPDATED, old, new)
 
     def _get(self, connection: socket.socket) -> None:
-        """A key that is missing raises: the connection is closed."""
+        """Raises for a missing key, so the connection is closed."""
         send(connection.fileno(), blob(self.keys[recv_blob(connection)]))
 
     def _check(self, connection: socket.socket) -> None:
@@ -233,13 +232,13 @@ class MasterDaemon(Daemon):
         send(connection.fileno(), bytes([Change.REGISTERED]))
 
     def _announce(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
-        """Tell every watcher, one after the other; the first send that fails ends it, and the request with it."""
+        """Notify the watchers one after the other. The first send that fails ends the loop and the request."""
         for number in self._watching[key]:
             send(number, bytes([change]) + blob(key) + blob(old or b"") + blob(new or b""))
 
 
 class Registration:
-    """A flag that one thread waits for, and that another sets and announces without the lock of the first."""
+    """A flag that one thread waits for. Another thread sets and announces it without the waiting thread's lock."""
 
     def __init__(self, pause: Pause) -> None:
         self._lock = threading.Lock()
@@ -249,7 +248,7 @@ class Registration:
         self._pause = pause
 
     def wait(self) -> None:
-        """Return when the flag is set, and take it down; `pause` is told "sleep" after each look at the flag."""
+        """Wait until the flag is set, and clear it. Each time that it is not set, `pause("sleep")` is called."""
         with self._lock:
             while not self._is_set:
                 self._pause("sleep")
@@ -264,7 +263,7 @@ class Registration:
             self._is_set = False
 
     def set(self) -> None:
-        """Set the flag, and wake one that sleeps already; `pause` is told "announce" before."""
+        """Call `pause("announce")`, set the flag, and wake one thread that already sleeps."""
         self._pause("announce")
         self._is_set = True
         if self._sleepers:
@@ -282,11 +281,11 @@ class WorkerDaemon(Daemon):
         self._callbacks: dict[bytes, Callback] = {}
         self._lock = threading.Lock()
         self.registration = Registration(pause)
-        self.empty_rounds = 0  # how often the connection had ended, and the thread went on all the same
+        self.empty_rounds = 0  # rounds in which the connection had ended and the thread continued
 
     @property
     def number(self) -> int:
-        """Of the connection."""
+        """The connection's number."""
         return self._connection.fileno()
 
     def set_callback(self, key: bytes, callback: Callback) -> None:
@@ -297,7 +296,7 @@ class WorkerDaemon(Daemon):
         if self._connection.fileno() in happened:
             try:
                 if self._connection.recv(1, socket.MSG_PEEK) == b"":
-                    self.empty_rounds += 1  # as printed: `continue`, and poll returns at once, for ever
+                    self.empty_rounds += 1  # the printed code has `continue`: poll then always returns at once
                 else:
                     self._handle()
             except (OSError, KeyError) as error:

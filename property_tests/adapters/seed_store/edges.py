@@ -1,19 +1,18 @@
 """`Waits`, `Watches`, `Registers` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
 
 Rule: the bytes of a step are sent when the model's server takes it, as on the other servers (`adapters/our_store`).
-Left out: half a request, which `frames` has; a stopped process, after which a daemon answers nobody; and a daemon that
-blocks in a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
+Left out: half a request, which `frames` has; a stopped process, after which a daemon answers no client. If the model's
+daemon blocks in a send (`get_stuck`), the request is kept until it continues; `scenarios` has a real blocked daemon.
 """
 
 from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 from trystate.impl.store.wire import COUNTER_KEY, I64, READY, U64, blob, counted
@@ -29,6 +28,7 @@ from ..our_store.lines import OverTcp, Server
 from ..our_store.peers import Message as Record
 from ..our_store.peers import Others
 from ..our_store.registers import RegistersSubject
+from ..our_store.startups import StartUpsOn
 from ..our_store.waits import WaitsSubject
 from ..our_store.watches import Watcher, WatchesSubject, change
 from ..our_store.wire import request
@@ -38,37 +38,31 @@ from .daemons import MasterDaemon
 from .store import HOST, Clock, Store, listen
 from .wire import Query, recv, recv_blob
 
-TIMEOUT_S = 300.0  # of a constructor, by a clock that stands still but where the model says that it is late
-START_S = 60.0  # for a process, on a busy machine
+TIMEOUT_S = 300.0  # timeout of a constructor; its clock moves only when the model's constructor times out
+START_S = 60.0  # limit for the start of a process, on a busy machine
 NUMBERS = {Query213[query.name]: query for query in Query if query is not Query.WATCH_KEY}
 UNHEARD_OF = b"no key holds this"
 NUMBERS_OF_OURS = {Extension.WATCH: Query.WATCH_KEY}
 
 
 def is_known(data: bytes) -> bool:
-    """Has torch 1.9 this request?"""
+    """Whether torch 1.9 has this request."""
     return data[0] in NUMBERS or data[0] in NUMBERS_OF_OURS
 
 
 def held(others: Others, key: bytes) -> bytes:
-    """The value of a key, or nothing: by a COMPARE_SET that fails, since a GET of a missing key ends the connection."""
+    """The value of a key, or b"". A failing COMPARE_SET reads it, since a GET of a missing key ends the connection."""
     found = others.ask(request(Query213.COMPARE_SET, blob(key), blob(UNHEARD_OF), blob(b"")))[8:]
     return b"" if found == UNHEARD_OF else found
 
 
-class MasterProcess(AbstractContextManager["MasterProcess"]):
-    """A master daemon in a process of its own, so that the numbers of its connections are its own too."""
+class MasterProcess(Child):
+    """A master daemon in its own process, so the numbers of its connections are its own."""
 
     def __init__(self) -> None:
-        self._child = Child(_serve)
-        self.port = self._child.hear(START_S)
+        super().__init__(_serve)
+        self.port = self.hear(START_S)
         assert isinstance(self.port, int), f"the daemon did not start: {self.port}"
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._child.__exit__(kind, error, at)
 
 
 def _serve(line: Connection) -> None:
@@ -81,12 +75,12 @@ def _serve(line: Connection) -> None:
 
 
 class OverTcp19(OverTcp):
-    """A master daemon: it knows no VALIDATE and no PING, and the requests have other numbers."""
+    """A connection to a master daemon, which has no VALIDATE and no PING, and other numbers of requests."""
 
     greeting, question, answer = b"", bytes([Query.GETNUMKEYS]), I64.pack(0)
 
     def is_answer(self, data: bytes) -> bool:
-        """Any number of keys."""
+        """Whether it is a number of keys."""
         return len(data) == len(self.answer)
 
     def encode(self, request: bytes) -> bytes:
@@ -99,7 +93,7 @@ class OverTcp19(OverTcp):
 
 
 class SeedWaits(WaitsSubject):
-    """`WaitsSubject`, with the steps of torch 1.9's client; a GET is sent only for a key that is there."""
+    """`WaitsSubject`, with the steps of torch 1.9's client; a GET is sent only for a key that exists."""
 
     def __init__(self, system: Waits, server: Server) -> None:
         super().__init__(system, server)
@@ -107,7 +101,7 @@ class SeedWaits(WaitsSubject):
 
     def _read_out_of_step(self, client: int) -> None:
         if self._peers[client].line.is_cut:
-            self._closed.add(client)  # the server was first
+            self._closed.add(client)  # the server closed it first
         self._read(client)
         self._lose(client)
 
@@ -148,7 +142,7 @@ class SeedWatcher(Watcher):
 
 
 class SeedWatches(WatchesSubject):
-    """`WatchesSubject` on torch 1.9's daemon; the connection of a newcomer gets the number that is free."""
+    """`WatchesSubject` on torch 1.9's daemon; a new connection gets the free number."""
 
     watcher = SeedWatcher
 
@@ -174,7 +168,7 @@ class SeedWatches(WatchesSubject):
 
 
 class _Owned(Store):
-    """A store that its owner has before the constructor has returned."""
+    """A store; its owner has a reference to it before the constructor returns."""
 
     def __init__(self, owner: _Constructor, *given: Any, **more: Any) -> None:
         owner.store = self
@@ -216,14 +210,14 @@ class _Constructor:
 
     @property
     def connections(self) -> tuple[bool, bool]:
-        """Is that of its requests open, and that of its watches?"""
+        """Whether the connection for requests is open, and whether the connection for watches is."""
         if self.store is None:
             return False, False
         return self.store._requests is not None, self.store.worker is not None
 
     def go_on(self, *, late: bool = False) -> None:
         if late:
-            self._now += 2 * TIMEOUT_S  # with no timeout, nothing is late
+            self._now += 2 * TIMEOUT_S  # more than the timeout, unless it is infinite
         self.operation.resume()
 
     def wait_without_end(self) -> None:
@@ -244,14 +238,14 @@ class _Constructor:
             self.store.close()
 
 
-class SeedStartUps:
-    """Subject for `StartUps`: the constructors of torch 1.9's client, and the daemon of the master's."""
+class SeedStartUps(StartUpsOn):
+    """Subject for `StartUps`: the constructors of torch 1.9's client, and the master's daemon."""
+
+    HOST = HOST
 
     def __init__(self, system: StartUps) -> None:
-        self._world = system.sizes["client"]
-        self._clients: list[_Constructor] = []
-        self._stranger: socket.socket | None = None
-        self._steps: Mapping[str, Callable[..., None]] = {
+        super().__init__(system)
+        self._steps = {
             **dict.fromkeys(("connect", "count_in", "see_all", "lose_the_server"), _Constructor.go_on),
             "connect_for_watches": _Constructor.go_on, "wait_without_end": self._wait_without_end,
             **dict.fromkeys(
@@ -263,35 +257,16 @@ class SeedStartUps:
             "overwrite_high": partial(self._overwrite, self._world),
         }  # fmt: skip
 
-    def reset(self) -> None:
-        self.close()
-        self._has_listened = self._has_stopped = False
-        # Bound, and not listening: a client is refused, and the master may bind it too.
-        self._reserved = socket.socket()
-        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reserved.bind((HOST, 0))
-        self._port: int = self._reserved.getsockname()[1]
-        self._clients = [_Constructor(self._port, self._world, number == 0) for number in range(self._world)]
-
-    def close(self) -> None:
-        """End all constructors, stores and the daemon."""
-        if self._clients:
-            self._hang_up()
-            for client in self._clients[::-1]:
-                client.close()
-            self._reserved.close()
-            self._clients = []
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # a constructor does what comes next, and refuses nothing
+    def _client(self, number: int) -> _Constructor:
+        return _Constructor(self._port, self._world, number == 0)
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         self._steps[step](*(self._clients[k] for k in indices))
 
     def observe(self) -> Mapping[str, int]:
-        """Where each constructor is, what it has open, and the counter, while there is a server to ask.
+        """The phase of each constructor, its open connections, and, while a server answers, the counter.
 
-        A master that waits polls once more, if not all are counted: it must go on waiting, without a timeout for ever.
+        A waiting master polls once more if not all clients are counted; it must then continue to wait.
         """
         counter = None if self._stranger is None else min(self._counter(self._stranger), self._world)
         if counter is not None and counter < self._world and self._clients[0].phase is StartUp.WAITING:
@@ -316,13 +291,7 @@ class SeedStartUps:
         assert master.master is not None
         master.master.stop()
 
-    def _hang_up(self) -> None:
-        if self._stranger is not None:
-            self._stranger.close()
-        self._stranger = None
-
     def _overwrite(self, number: int) -> None:
-        assert self._stranger is not None
         self._stranger.sendall(bytes([Query.SET]) + blob(COUNTER_KEY) + blob(b"%d" % number))
 
     def _counter(self, stranger: socket.socket) -> int:

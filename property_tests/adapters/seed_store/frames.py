@@ -1,19 +1,18 @@
-"""`Frames` (edition SEED) on the daemon of torch 1.9, which answers nobody while it has half a request.
+"""`Frames` (edition SEED) on the daemon of torch 1.9, which answers no other client while it has half a request.
 
-Theory of operation. The daemon is a thread of this process, so that its keys and the connection that it reads can be
-seen while it is held up. When it has begun to read half a request, a question is asked on the control line: there is
-no answer to it until that request has ended, by its rest or by the end of its connection.
+Theory of operation. The daemon is a thread of this process, so its keys and the connection that it reads are visible
+while it is blocked. When it has begun to read half a request, a question is sent on the control line. The daemon must
+not answer the question until that request ends, by its second half or by the end of its connection.
 
-Rule: a connection that hangs up is held open until the model's daemon removes it, an unknown request is sent then, and
-a whole request when it is served: the daemon does at once what the model does in two steps. Left out: the end of the
-daemon (`stop`).
+Rule: the daemon does in one step what the model does in two. So a connection that hangs up is held open, and an unknown
+request is sent, when the model's daemon removes the connection; a whole request is sent when it is served. Left out:
+the end of the daemon (`stop`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic, sleep
-from types import TracebackType
 
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.frames import Frames
@@ -30,7 +29,7 @@ LOOK_S = 0.000_2
 
 
 class InThread(OverTcp19):
-    """A master daemon in a thread of this process; half a request holds it up, and then it is not settled."""
+    """A master daemon in a thread of this process. Half a request blocks it; then `settle` does nothing."""
 
     def __init__(self) -> None:
         listener = listen()
@@ -44,18 +43,18 @@ class InThread(OverTcp19):
         return int(self._daemon.keys.get(key, b"0"))
 
     def reads(self, line: Line) -> bool:
-        """Whether the daemon is in the middle of a request of this line."""
+        """Whether the daemon reads a request of this line now."""
         connection = self._daemon.reading
         try:
             return connection is not None and connection.getpeername()[1] == line.port  # type: ignore[attr-defined]
-        except OSError:  # it is closed at this moment
+        except OSError:  # it has just been closed
             return False
 
     def is_held_up_by(self, line: Line) -> None:
-        """Wait until the daemon reads the first part of a request of this line, and ask it something else.
+        """Wait until the daemon reads the first half of a request of this line; send a question on the control line.
 
         Raises:
-            Disagreement: it does not wait for the rest.
+            Disagreement: it does not wait for the second half.
         """
         deadline = monotonic() + SILENT_S
         while not self.reads(line):
@@ -67,10 +66,10 @@ class InThread(OverTcp19):
         self._control.send(self.question)
 
     def look(self) -> None:
-        """Check that the daemon answers nobody while it is held up, and else that it has the lines that are open.
+        """Check that a blocked daemon answers no client, and that another daemon has exactly the open lines.
 
         Raises:
-            Disagreement: it is otherwise.
+            Disagreement: a check fails.
         """
         if self._is_held_up:
             if self._control.read():
@@ -79,10 +78,10 @@ class InThread(OverTcp19):
             raise Disagreement(f"the daemon has {self._daemon.connections} connections, not {len(self._lines) + 1}")
 
     def goes_on(self) -> None:
-        """Half a request has ended: the answer comes to the question that was asked meanwhile."""
+        """Half a request has ended: read the answer to the question that was sent meanwhile."""
         self._is_held_up = False
         if not self.is_answer(self._control.ask(b"", len(self.answer))):
-            raise Disagreement("the daemon does not go on after half a request has ended")
+            raise Disagreement("the daemon does not continue after half a request has ended")
 
     def drop(self, line: Line) -> None:
         """Close a line from this side."""
@@ -93,13 +92,13 @@ class InThread(OverTcp19):
         if not self._is_held_up:
             super().settle()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        super().__exit__(kind, error, at)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._daemon.stop()
 
 
 class SeedFrames(FramesSubject):
-    """`FramesSubject` on a daemon of its own: shows the keys, and the connection of which the daemon has a part."""
+    """`FramesSubject` on its own daemon: shows the keys, and the connection with half a request."""
 
     def __init__(self, system: Frames) -> None:
         self._daemon = InThread()

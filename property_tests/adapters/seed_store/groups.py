@@ -1,18 +1,18 @@
 """The creation of groups in torch 1.9: a program on the client of its store, and `Groups` (edition SEED) on it.
 
-Written from the description in ddp-initialisation 3.3.2, of which no line is copied; the order of the calls is that of
+Written from the description in ddp-initialisation 3.3.2; no line is copied. The calls have the order of
 distributed_c10d.py of 1.9.
 
-    Program.new_group              3.3.2.1: the name, the prefix, who is a member
+    Program.new_group              3.3.2.1: the name, the prefix, the members
     Program._connect_full_mesh     3.3.2.2: connectFullMesh, whose connections are not made
     Program._barrier               distributed_c10d.py: _store_based_barrier
     Program._number                3.3.2.2: setSequenceNumberForGroup
 
-An address has a place for each other member of the group that its author has in mind. A process that finds none for
-itself would wait for a connection that nobody makes, until its timeout: here it waits without end, as in the model.
+An address has a place for each other member of the group that its author assumes. A process that finds no place for
+itself would wait until its timeout for a connection that no process makes. Here it waits without end, as in the model.
 
-Rule: the subject stops a program before each of its steps, and where it would wait for a key that is not there. It is
-asked again there, as a program that waits would be woken: until then it refuses the step.
+Rule: the subject stops a program before each of its steps, and before a wait for a missing key. Until the key exists,
+the subject refuses the step that would end the wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 
 from trystate.impl.store.wire import U64
 from trystate.model.groups.creation import Groups
@@ -39,7 +38,7 @@ RAND_MAX = 2**31 - 1
 
 
 def draw() -> int:
-    """A number as C's rand() gives it."""
+    """A number as C's rand() returns it."""
     return random.randint(0, RAND_MAX)
 
 
@@ -52,15 +51,15 @@ class Group:
 
 
 class Program:
-    """A process of torch 1.9 whose default group is made; `prefix` is that of all keys of its job."""
+    """A process of torch 1.9 whose default group is made; all keys of its job have `prefix`."""
 
     def __init__(self, store: Store, rank: int, world: int, prefix: str, draw: Callable[[], int] = draw) -> None:
         self._store, self._rank, self._world, self._prefix, self._draw = store, rank, world, prefix, draw
-        self.count = 1  # of groups that were named: the default group is 0
-        self.group: Group | None = None  # of the last call
+        self.count = 1  # the number of named groups: the default group is 0
+        self.group: Group | None = None  # the group of the last call
 
     def new_group(self, ranks: Sequence[int]) -> Group | None:
-        """The group of these ranks; None: this process is no member."""
+        """Make the group of these ranks; returns None if this process is not a member."""
         group = self.group = Group(str(self.count))
         self.count += 1
         is_member = self._rank in ranks
@@ -107,7 +106,7 @@ class Program:
         self._store.wait([key])
 
     def _before(self, where: str) -> None:
-        """Called before "publish", each look at addresses or at a barrier ("connect", "barrier"), and "number"."""
+        """Called before "publish", before each poll of addresses ("connect") or of a barrier, and before "number"."""
         if where in ("connect", "barrier"):
             time.sleep(POLL_S)
 
@@ -171,14 +170,14 @@ class SeedGroups(AbstractContextManager["SeedGroups"]):
         self._stores, self._runs = [master, *others], 0
         self._calls: dict[tuple[int, int], _Call] = {}
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._abandon()
         self._stack.close()
 
     def reset(self) -> None:
         self._abandon()
         self._runs += 1
-        self._group = 0  # of the call that a number is drawn for: the model's number is its place in the program
+        self._group = 0  # the drawn number: as in the model, the position of the group's call in the program
         world = self._sizes["process"]
         self._programs = [
             _Stepped(store, rank, world, f"run {self._runs}", lambda: self._group)
@@ -210,12 +209,12 @@ class SeedGroups(AbstractContextManager["SeedGroups"]):
             raise Refused("the program is at another step")
         before, self._group = call.place, group
         call.operation.resume()
-        self._stores[process].num_keys()  # is answered when the daemon has carried out a set, which is not answered
+        self._stores[process].num_keys()  # the answer shows that the daemon has carried out a set before
         if call.place is before:
             raise Refused("the program waits")
 
     def observe(self) -> Mapping[str, int]:
-        """Where each call is, the counters, and the names and sequence numbers of the groups."""
+        """The place of each call, the counters, and the names and sequence numbers of the groups."""
         seen = {f"named[{process}]": program.count - 1 for process, program in enumerate(self._programs)}
         for process, _ in enumerate(self._programs):
             for group in range(self._sizes["group"]):

@@ -1,7 +1,7 @@
 """The findings of torch 1.9 that no later torch has, on programs of torch 1.9: S18 to S20, S22, S24 to S26, P8 and A18.
 
-Rule: the daemon and the clients run unmodified; a scenario decides only what is called when, and computes from the
-answers whether the property was violated. `CONTROLS` runs the same code on a schedule that does no harm.
+Rule: the daemon and the clients run unmodified. A scenario only chooses the calls and their times, and computes from
+the answers whether the property was violated. `CONTROLS` runs the same code with a harmless schedule.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .edges import MasterProcess
 from .groups import Program
 from .store import Store, no_pause
 
-SOON_S = 0.3  # a thread that has not gone on by then does not
-PATIENCE_S = 20.0  # for what must come, on a busy machine
+SOON_S = 0.3  # a thread that has not continued by then does not continue
+PATIENCE_S = 20.0  # limit for an event that must happen, on a busy machine
 LARGE = b"x" * (1 << 20)
 LARGE_ONES = 64  # more than the buffers of a connection hold
-LOOKS = 100  # after so many a wait without a time-out is taken for one
+LOOKS = 100  # after this number of looks, a wait counts as endless
 
 
 @contextmanager
 def worker(port: int, pause: Pause = no_pause) -> Iterator[Store]:
-    """A client, which ends with the block."""
+    """A client; the end of the block closes it."""
     with Store(port, timeout_s=PATIENCE_S, pause=pause) as store:
         yield store
 
 
 def until(done: Callable[[], object], seconds: float = PATIENCE_S) -> bool:
-    """Whether it comes to be so within the time."""
+    """Whether `done` becomes true within the time."""
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         time.sleep(0.005)
@@ -42,7 +42,7 @@ def until(done: Callable[[], object], seconds: float = PATIENCE_S) -> bool:
 
 
 def begin(name: str, act: Callable[[], object]) -> threading.Thread:
-    """Do something in a thread; that a server ends under it is expected."""
+    """Call a function in a thread, in which a lost server is expected."""
 
     def run() -> None:
         with suppress(OSError):
@@ -54,7 +54,7 @@ def begin(name: str, act: Callable[[], object]) -> threading.Thread:
 
 
 def late_answer(say: Say, *, benign: bool = False) -> Observation:
-    """S18. A's wait for k times out; k is set; A waits for x, which nobody sets. Benign: k is not set."""
+    """S18. A's wait for k times out; k is set; A waits for x, which no client sets. Benign: k is not set."""
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b:
         timed_out = _times_out(a, "k")
         say(f"A waits for k, and raises after {SOON_S:g} s: {timed_out}")
@@ -68,9 +68,9 @@ def late_answer(say: Say, *, benign: bool = False) -> Observation:
     return judge(timed_out and returned and not exists, "an answer is read by the request that it answers", facts)
 
 
-def _times_out(store: Store, key: str) -> bool:
+def _times_out(store: Store, key: str, seconds: float = SOON_S) -> bool:
     try:
-        store.wait([key], SOON_S)
+        store.wait([key], seconds)
     except TimeoutError:
         return True
     return False
@@ -98,13 +98,13 @@ def silent_start(say: Say, *, benign: bool = False) -> Observation:
 
 
 def watcher_left_behind(say: Say, *, benign: bool = False) -> Observation:
-    """S20. A watches k and leaves. B's set of k ends B's connection; C, who comes then, is told. Benign: A stays."""
+    """S20. A watches k and leaves. B's set of k ends B's connection; C connects and is notified. Benign: A stays."""
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b:
         a.watch_key("k", lambda old, new: None)
         if not benign:
             a.close()
             _is_served(b)
-            say("A has watched k, and is gone")
+            say("A has watched k, and is dead")
         b.set("k", b"1")
         closed = not _is_served(b)
         say(f"B sets k; B's connection is {'closed' if closed else 'open'}")
@@ -119,7 +119,7 @@ def watcher_left_behind(say: Say, *, benign: bool = False) -> Observation:
 
 
 def _is_served(store: Store) -> bool:
-    """Whether the daemon answers; it has then looked at all that had come before."""
+    """Whether the daemon answers. Then it has handled all bytes that arrived before."""
     try:
         store.num_keys()
         store.num_keys()
@@ -129,7 +129,7 @@ def _is_served(store: Store) -> bool:
 
 
 def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
-    """S22. A's callback does not return while B sets a large k again and again; C waits for x, which is there."""
+    """S22. A's callback does not return while B sets a large k again and again; C waits for x, which exists."""
     gate = threading.Event()
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b, worker(server.port) as c:
         c.set("x", b"1")
@@ -138,7 +138,7 @@ def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
         thread.join(PATIENCE_S if benign else 2.0)
         blocked = thread.is_alive()
         say(f"B sets k {LARGE_ONES} times to 1 MiB; it is {'not done' if blocked else 'done'}")
-        late = _times_out_on_what_is_there(c)
+        late = _times_out(c, "x", 2.0)  # x exists
         gate.set()
         if not benign:
             server.kill()
@@ -156,16 +156,8 @@ def _wait(gate: threading.Event) -> None:
     gate.wait(PATIENCE_S)
 
 
-def _times_out_on_what_is_there(store: Store) -> bool:
-    try:
-        store.wait(["x"], 2.0)
-    except TimeoutError:
-        return True
-    return False
-
-
 def loss_untold(say: Say, *, benign: bool = False) -> Observation:
-    """S24. A watches k; the server dies. A's thread goes on, and its callback is never told. Benign: it lives."""
+    """S24. A watches k; the server dies. A's thread continues, and its callback is never called. Benign: it lives."""
     told: list[bytes | None] = []
     with MasterProcess() as server, worker(server.port) as a:
         a.watch_key("k", lambda old, new: told.append(new))
@@ -177,10 +169,10 @@ def loss_untold(say: Say, *, benign: bool = False) -> Observation:
                 until(lambda: told)
         else:
             server.kill()
-            say("the server is gone")
+            say("the server is dead")
         ended = until(lambda: watching.empty_rounds > 100, PATIENCE_S if not benign else SOON_S)
         alive = watching.is_alive
-    say(f"A's thread has read nothing {'more than 100 times' if ended else '100 times at most'}, and goes on: {alive}")
+    say(f"A's thread read nothing {'more than 100 times' if ended else '100 times at most'}, and continues: {alive}")
     facts = [f"the connection has ended: {ended}", f"the callback was told: {bool(told)}"]
     return judge(ended and alive and not told, "a watcher is told that changes may have been missed", facts)
 
@@ -198,7 +190,7 @@ def watched_twice(say: Say, *, benign: bool = False) -> Observation:
 
 
 def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
-    """S26. The acknowledgement is read after watch_key looked at the flag, before it sleeps. Benign: at any time."""
+    """S26. The acknowledgement is read after watch_key reads the flag and before it sleeps. Benign: at any time."""
     looked, go_on = threading.Event(), threading.Event()
 
     def pause(where: str) -> None:
@@ -206,7 +198,7 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
             looked.set()
             go_on.wait(PATIENCE_S)
         elif where == "announce" and not benign:
-            looked.wait(PATIENCE_S)  # the thread that reads may be faster than the one that watches
+            looked.wait(PATIENCE_S)  # the reading thread may be faster than the watching thread
 
     with MasterProcess() as server, worker(server.port, pause=pause) as a:
         watching = a.worker
@@ -227,7 +219,7 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
 
 
 class _Member(Program):
-    """A process that counts how often it has looked at a barrier without finding all of the world."""
+    """A process that counts its looks at barriers that were not complete."""
 
     looks = 0
 
@@ -237,7 +229,7 @@ class _Member(Program):
 
 
 def world_waits(say: Say, *, benign: bool = False) -> Observation:
-    """P8. Rank 2, no member of {0, 1}, does not call new_group for it, but for the next group. Benign: for both."""
+    """P8. Rank 2 calls new_group only for the second group; it is not in the first, {0, 1}. Benign: for both groups."""
     made: set[int] = set()
     with MasterProcess() as server, ExitStack() as stack:
         stores = [stack.enter_context(worker(server.port)) for _ in range(3)]
@@ -250,7 +242,7 @@ def world_waits(say: Say, *, benign: bool = False) -> Observation:
             made.add(rank)
 
         threads = [begin(f"rank {rank}", partial(act, rank)) for rank in range(3)]
-        # Before its first look a rank counts itself, so that after its hundredth only rank 2 can be missing.
+        # A rank counts itself before its first look. So after a hundred looks only rank 2 can be missing.
         until(lambda: len(made) == 3 or (not benign and all(members[rank].looks > LOOKS for rank in (0, 1))))
         facts = [f"rank {rank}: {_where(member, rank in made)}" for rank, member in enumerate(members)]
         server.kill()
@@ -270,7 +262,7 @@ def _where(member: _Member, has_made: bool) -> str:
 
 
 def deaf_worker_waited_for(say: Say, *, benign: bool = False) -> Observation:
-    """A18. An agent closes the context of two workers, of which the first ignores SIGTERM. Benign: both end with it."""
+    """A18. An agent closes the context of two workers; the first ignores SIGTERM. Benign: both end with it."""
     with Worker(ignores=not benign) as first, Worker(ignores=False) as second:
         assert {first.line(), second.line()} == {"runs"}
         context = Context((first, second))

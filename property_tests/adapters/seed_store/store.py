@@ -1,12 +1,13 @@
-"""The client of torch 1.9, written from the description in ddp-initialisation 4.2, of which no line is copied.
+"""The client of torch 1.9, written from the description in ddp-initialisation 4.2; no line is copied.
 
-A store has a connection for its requests, and one for its watches, on which its `WorkerDaemon` listens; the master's
-store has the `MasterDaemon` too. An answer has no number: it is taken for that of the request that was sent last.
+A store has a connection for its requests, and a connection for its watches, which its `WorkerDaemon` reads. The
+master's store also has the `MasterDaemon`. An answer has no number, so the client takes each answer for its last
+request's.
 
     Store               4.2.3 (requests), 4.2.4 (constructor and waitForWorkers), 4.2.5.1 (watchKey)
 
-Rule: `pause` is told "connect", "count" or "poll" before the constructor does that, so that others can be let in
-between; a `Clock` is given from outside.
+Rule: before the constructor connects, counts or polls, it calls `pause` with "connect", "count" or "poll", so other
+clients can act in between. A `Clock` is passed in.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 
 from trystate.impl.store.wire import COUNTER_KEY, I64, READY, STOP_WAITING, blob, counted
 
@@ -32,7 +32,7 @@ BACKLOG = 128
 
 
 def no_pause(where: str) -> None:
-    """Nobody is let in between."""
+    """Do nothing, so no other client acts in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Clock:
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A listening socket of the master, on a free port if none is given."""
+    """A listening socket of the master; port 0 is a free port."""
     return socket.create_server((HOST, port), backlog=BACKLOG)
 
 
 class Store(AbstractContextManager["Store"]):
     """A client of a store, and its server with `is_server`.
 
-    `world`: how many count themselves in, if the constructor is to wait for them; `timeout_s`: infinite is kNoTimeout.
+    `world`: the number of clients for which the constructor waits. `timeout_s`: infinity is kNoTimeout.
 
     Raises:
-        TimeoutError: the server was not there in time.
+        TimeoutError: no server listened in time.
         ConnectionError: the connection was lost.
     """
 
@@ -84,7 +84,7 @@ class Store(AbstractContextManager["Store"]):
             raise
 
     def _connect(self) -> socket.socket:
-        """Connect, and try again while nobody listens, until the timeout is over."""
+        """Connect; while no server listens, try again until the timeout."""
         began = self._clock.now()
         while True:
             self._pause("connect")
@@ -92,14 +92,14 @@ class Store(AbstractContextManager["Store"]):
                 connection = socket.create_connection((HOST, self.port))
             except ConnectionRefusedError:
                 if self._clock.now() - began > self._timeout_s:
-                    raise TimeoutError(f"nobody listens on port {self.port}") from None
+                    raise TimeoutError(f"no server listens on port {self.port}") from None
                 self._clock.sleep(RETRY_S)
             else:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return connection
 
     def _count_in(self, world: int) -> None:
-        """4.2.4: the master waits until `world` are counted, or until its time is over, and does not say which."""
+        """4.2.4: the master waits until `world` clients are counted or until its timeout, and does not report which."""
         self._pause("count")
         self._add(COUNTER_KEY, 1)
         if self.master is None:
@@ -128,7 +128,7 @@ class Store(AbstractContextManager["Store"]):
         return recv_blob(self.requests)
 
     def get(self, key: str) -> bytes:
-        """Waits for the key, and asks for its value then."""
+        """Wait for the key, and then request its value."""
         return self._get(_regular(key))
 
     def add(self, key: str, delta: int) -> int:
@@ -147,15 +147,15 @@ class Store(AbstractContextManager["Store"]):
         return recv_number(self.requests)
 
     def wait(self, keys: Sequence[str], timeout_s: float | None = None) -> None:
-        """Return when the keys are there.
+        """Return when the keys exist.
 
         Raises:
-            TimeoutError: not in time; the server is not told, and the connection stays in use.
+            TimeoutError: they did not exist in time. The server is not notified, and the connection remains in use.
         """
         self._wait([_regular(key) for key in keys], self._timeout_s if timeout_s is None else timeout_s)
 
     def watch_key(self, key: str, callback: Callback) -> None:
-        """4.2.5.1: note the callback, send the request, and wait without end until it is acknowledged."""
+        """4.2.5.1: record the callback, send the request, and wait without a timeout for the acknowledgement."""
         assert self.worker is not None
         with self._watch_lock:
             name = _regular(key)
@@ -176,12 +176,12 @@ class Store(AbstractContextManager["Store"]):
         return recv_blob(self.requests)
 
     def _wait(self, names: list[bytes], timeout_s: float) -> None:
-        # {0, 0} is no receive timeout: kNoTimeout.
+        # {0, 0} means no receive timeout: kNoTimeout.
         seconds, rest = (0, 0) if timeout_s == math.inf else divmod(round(timeout_s * 1_000_000), 1_000_000)
         self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, rest))
         self._send(Query.WAIT, counted(names))
         if recv(self.requests, 1) != STOP_WAITING:
-            raise RuntimeError("the answer to a WAIT is no STOP_WAITING")
+            raise RuntimeError("the answer to a WAIT is not STOP_WAITING")
 
     # ---- the end
 
@@ -195,10 +195,10 @@ class Store(AbstractContextManager["Store"]):
             self._requests.close()
         self.master = self.worker = self._requests = None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def _regular(key: str) -> bytes:
-    """Every key but init/ begins with a slash."""
+    """The name of a key on the wire: all keys but init/ begin with a slash."""
     return b"/" + key.encode()

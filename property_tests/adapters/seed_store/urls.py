@@ -1,7 +1,7 @@
-"""The URLs of torch 1.9: how `rendezvous` finds a handler, and what those of tcp:// and env:// make of a URL.
+"""The URLs of torch 1.9: how `rendezvous` finds a handler, and how the tcp:// and env:// handlers read a URL.
 
-Written from the description in ddp-initialisation 2.3, 3.2.2 and 3.2.3, of which no line is copied. A handler returns
-the arguments of the store that it would make: the store itself is `store.Store`.
+Written from the description in ddp-initialisation 2.3, 3.2.2 and 3.2.3; no line is copied. A handler returns the
+arguments of the store that it would make (`store.Store`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Met = tuple[Client, int, int]  # with the rank and the world size
 
 
 def rendezvous(url: str, rank: int, world_size: int, handlers: Mapping[str, Callable[[str], Made]]) -> Made:
-    """The answer of the scheme's handler, which gets the URL with what the caller gives in its query."""
+    """The result of the scheme's handler for the URL, whose query gets the given rank and world size."""
     parts = urlsplit(url)
     said = {name: str(n) for name, n in (("rank", rank), ("world_size", world_size)) if n != NOT_GIVEN}
     query = _query(url) | said
@@ -43,9 +43,9 @@ def tcp(url: str) -> Met:
     """tcp://HOST:PORT: the query has rank and world size; rank 0 serves.
 
     Raises:
-        LookupError: the query lacks one.
-        AssertionError: there is no host.
-        TypeError: there is no port, which the store needs.
+        LookupError: the query lacks the rank or the world size.
+        AssertionError: the URL has no host.
+        TypeError: the URL has no port, which the store needs.
     """
     query, parts = _query(url), urlsplit(url)
     rank, world_size = int(query["rank"]), int(query["world_size"])
@@ -56,10 +56,10 @@ def tcp(url: str) -> Met:
 
 
 def env(url: str) -> Met:
-    """env://: what the query lacks is in variables; with the agent's store no rank serves.
+    """env://: variables have the values that the query lacks; with the agent's store no rank serves.
 
     Raises:
-        ValueError: a variable that is needed is not set, or empty.
+        ValueError: a required variable is not set, or is empty.
     """
     query = _query(url)
     rank, world_size = (int(query.get(name) or _variable(name.upper())) for name in ("rank", "world_size"))

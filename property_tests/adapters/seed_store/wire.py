@@ -1,7 +1,7 @@
 """The protocol of torch 1.9: the numbers of its requests, and blocking reads and writes of a socket.
 
-Rule: as in torch 1.9 nothing is read ahead, and nothing is kept of a request that breaks off (4.2.6.4).
-Integers, blobs and lists are written as in `impl/store/wire.py`; there is no VALIDATE and no PING.
+Rule: as in torch 1.9, no byte is read ahead, and no byte of an incomplete request is kept (4.2.6.4).
+Integers, blobs and lists are written as in `impl/store/wire.py`; the protocol has no VALIDATE and no PING.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Gone(ConnectionError):
 
 
 def recv(connection: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes; blocks until they have come.
+    """Receive exactly `size` bytes; blocks until they have arrived.
 
     Raises:
-        Gone: the connection ends before.
-        TimeoutError: the socket has a receive timeout (SO_RCVTIMEO), which is over.
+        Gone: the connection ends first.
+        TimeoutError: the receive timeout of the socket (SO_RCVTIMEO) has passed.
     """
     try:
         data = received(connection, size)
@@ -62,10 +62,10 @@ def recv_number(connection: socket.socket) -> int:
 
 
 def send(number: int, data: bytes) -> None:
-    """Write to the connection that has this number (its file descriptor) now; blocks until all is taken.
+    """Write to the connection that has this file descriptor now; blocks until all bytes are written.
 
     Raises:
-        OSError: no connection has the number, or the other end is gone.
+        OSError: no connection has this descriptor, or the other end has closed.
     """
     while data:
         data = data[os.write(number, data) :]

@@ -6,12 +6,12 @@
     python -m trystate.property_tests.adapters.simulator --crowd 1000
     python -m trystate.property_tests.adapters.simulator --seeds 100000 --ray auto
 
-`progress` says how far a sweep is. `moments` is the clock and its tasks, `store` what the nodes share and how their
-messages fare, `schedule` what goes wrong and when, `nodes` the agents, `monitors` the properties of the model on a run,
-`swarm` runs and shrinks, `spread` runs on a cluster; `edges` takes the steps of the model one by one, `following`
-looks for a run in the model, and `conformance` does both for `trystate verify`.
+`moments` has the clock and its tasks, `store` the shared state and the delays of messages, `schedule` the faults and
+their times, `nodes` the agents, `monitors` the properties of the model on a run. `swarm` runs and shrinks the schedules
+of any subject, and `spread` runs them on a cluster. `edges` takes the steps of the model one by one, `following` makes
+a record of a run, and `conformance` does both for `trystate verify`.
 
-Real handlers run there as well, ours and torch's own: `surroundings` puts simulated `threads` and `servers` in the
-place of the world that their modules know, `agents` is torch's agent around one, `outcomes` what agents are promised,
-`handlers` runs and shrinks, `torchs` makes torch's.
+Real handlers run there as well, ours and torch's. `surroundings` replaces the threads, clocks and sockets that their
+modules use by simulated ones (`threads`, `servers`). `agents` has torch's agent around a handler, `outcomes` the
+promises to agents, `handlers` the subjects, and `torchs` makes torch's handlers.
 """

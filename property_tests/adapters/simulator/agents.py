@@ -1,33 +1,36 @@
-"""A simulated node with a real handler: torch's agent around it, on a host that faults happen to.
+"""A simulated node: a real handler, torch's agent around it, and a host with faults.
 
-Rule: the agent is torch's loop: join, run, ask ten times a second how many wait, restart, and shut down however it
-ends, unless by a signal. It kills its workers and counts no restarts, so that what a run shows is the handler's doing.
+Rule: the agent is torch's loop: join, run, read ten times a second how many nodes wait, restart, and shut down at any
+end but a signal. It kills its workers and counts no restarts, so a run shows only what the handler does.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch.distributed.elastic.rendezvous import RendezvousHandler
 
 from trystate.impl.rendezvous.state import Settings
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
+from .machines import Machine
 from .moments import Signal, Time
 from .nodes import KILL_SECONDS, LEAVE_SECONDS, START_SECONDS
-from .schedule import NO_RETURN, Fault, Host, Schedule
+from .schedule import Fault, Host, Schedule
 from .servers import Address, Client, Network
-from .store import SLOW_SECONDS, Link
+from .store import SLOW_SECONDS
 from .threads import Process
 
+if TYPE_CHECKING:
+    from .outcomes import Outcomes
+
 MONITOR_SECONDS = 0.1  # torchrun's
-READ_SECONDS = 20.0  # a client's wait for its store: torch's default of a minute only makes runs longer
+READ_SECONDS = 20.0  # time limit of a request: torch's default of a minute would only make runs longer
 CLOSE_SECONDS = 5.0
 RUN_ID = "simulated"
-DONE = ("job_end", "success")  # steps of workers that have nothing left to do
+DONE = ("job_end", "success")  # faults that end the work of a node with success
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,90 +43,48 @@ class Returned:
     master: Address
 
 
+def no_member(data: dict[str, bytes]) -> bool:
+    """The shared state does not show that a member has closed it."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A handler, and how to look at what it does not show: for which round it returned, and the shared state."""
+    """How to make a handler, and how to read its round and the shared state, which its interface does not show."""
 
     name: str
     make: Callable[[Agent], RendezvousHandler]
     round: Callable[[Any], object]
-    leased: Callable[[Any, float], bool]  # at this moment of its clock the node may take itself for a member
+    leased: Callable[[Any, float], bool]  # whether the node has a lease at this time of its clock
     closed: Callable[[dict[str, bytes]], bool]
-    looks: float  # seconds after which its agents know at the latest what is known to it
-    closed_by_member: Callable[[dict[str, bytes]], bool] = lambda data: False
+    looks: float  # longest time between two reads of the shared state, in seconds
+    closed_by_member: Callable[[dict[str, bytes]], bool] = no_member  # a lambda cannot go to a cluster
 
 
-class Witness(Protocol):
-    """An observer of the events of a run."""
-
-    def begins(self, agent: Agent) -> None: ...
-    def returned(self, agent: Agent, told: Returned) -> None: ...
-    def runs(self, agent: Agent) -> None: ...
-    def look(self) -> None: ...
-    def restarts(self, agent: Agent, why: str) -> None: ...
-    def succeeds(self, agent: Agent) -> None: ...
-    def ends(self, agent: Agent, error: Exception | None) -> None: ...
-    def lost(self, agent: Agent, error: Exception) -> None: ...
-
-
-class Node:
-    """A host: its clock, its way to the others, and the agent that runs on it."""
+class Node(Machine):
+    """A host: its clock, its network, and the agent that runs on it."""
 
     def __init__(
-        self, host: Host, schedule: Schedule, time: Time, network: Network, endpoint: Address, side: Side, seen: Witness
+        self, host: Host, schedule: Schedule, time: Time, network: Network, endpoint: Address, side: Side,
+        seen: Outcomes,
     ) -> None:  # fmt: skip
-        self.host, self.time, self.network, self.endpoint = host, time, network, endpoint
-        self.side, self.seen = side, seen
-        self.rng = random.Random(f"{schedule.seed} {host.number}")
-        self.link = Link(time, self.rng, deaf=host.deaf, prompt=schedule.prompt)
-        self.frozen_until = self.disturbed_until = 0.0
-        self.agents: list[Agent] = []
-        time.at(host.start, self.boot)
+        self.network, self.endpoint, self.side, self.seen = network, endpoint, side, seen
+        super().__init__(host, schedule, time)
 
-    def clock(self) -> float:
-        return self.host.clock + self.host.rate * self.time.now
-
-    @property
-    def rate(self) -> float:
-        return self.host.rate
-
-    @property
-    def frozen(self) -> bool:
-        return self.frozen_until > self.time.now
-
-    def boot(self) -> None:
-        self.agents.append(Agent(self, len(self.agents)))
+    def started(self, number: int) -> Agent:
+        return Agent(self, number)
 
     def suffer(self, fault: Fault) -> None:
-        """A fault of this node begins."""
-        ends = self.time.now + (fault.seconds if fault.seconds < NO_RETURN else 0.0)
-        self.disturbed_until = max(self.disturbed_until, ends)
-        if fault.kind == "stall":
-            self._stall(fault.seconds)
-        elif fault.kind == "stall_in_write":
-            self.link.trap = lambda: self._stall(fault.seconds)
-        elif fault.kind in ("cut", "loss", "slow"):
-            name = f"{fault.kind}_until"
-            setattr(self.link, name, max(getattr(self.link, name), ends))
-            self.disturbed_until += 2 * SLOW_SECONDS * (fault.kind == "slow")  # messages on their way then
-        elif self.agents and self.agents[-1].up:
-            self._hit(self.agents[-1], fault)
+        super().suffer(fault)
+        if fault.kind == "slow":
+            self.disturbed_until += 2 * SLOW_SECONDS  # messages on their way then
 
-    def _stall(self, seconds: float) -> None:
-        self.frozen_until = max(self.frozen_until, self.time.now + seconds)
-        self.disturbed_until = max(self.disturbed_until, self.frozen_until)
-        self.time.after(seconds, self.seen.look)
+    def thaw(self) -> None:
+        self.seen.compare()
 
-    def _hit(self, agent: Agent, fault: Fault) -> None:
-        if fault.kind == "crash":
-            agent.die()
-            self.frozen_until = self.time.now
-            if fault.seconds < NO_RETURN:
-                self.time.after(fault.seconds, self.boot)
-        elif fault.kind == "leave":
-            self.time.at(self.frozen_until, agent.leave)
-        elif agent.phase is AgentPhase.RUNNING and not self.frozen:
-            agent.signal.set(fault.kind)
+    def strike(self, process: Agent, fault: Fault) -> None:
+        if process.phase is AgentPhase.RUNNING and not self.frozen:
+            process.signal.set(fault.kind)
 
 
 class Agent(Process):
@@ -151,7 +112,7 @@ class Agent(Process):
         return f"node{self.node.host.number}"
 
     def connect(self) -> Client:
-        """To the endpoint."""
+        """A client of the endpoint."""
         return Client(self.node.endpoint, READ_SECONDS)
 
     # ---- the agent
@@ -180,13 +141,13 @@ class Agent(Process):
         self._end(failed)
 
     def _rounds(self, handler: RendezvousHandler) -> None:
-        """Until the workers have succeeded."""
+        """Join one round after the other until the workers have succeeded."""
         side = self.node.side
         while True:
             self.phase = AgentPhase.JOINING
             info = handler.next_rendezvous()
             store = info.bootstrap_store_info
-            assert store is not None  # handlers that share their agents' stores say where these are
+            assert store is not None  # handlers that share their agents' stores return the stores' address
             self.told = Returned(
                 side.round(handler), info.rank, info.world_size, (store.master_addr, store.master_port)
             )
@@ -217,10 +178,10 @@ class Agent(Process):
     def _pass(self, most: float) -> None:
         self.time.sleep(self.node.rng.uniform(0.0, most))
 
-    # ---- what happens to it
+    # ---- faults
 
     def leave(self) -> None:
-        """Somebody ends the process by a signal: its interpreter shuts down, if that takes not too long."""
+        """A signal ends the process: its interpreter shuts down, or is killed after some seconds."""
         if not self.up:
             return
         self.workers, self.phase = False, AgentPhase.FAILED

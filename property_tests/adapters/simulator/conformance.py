@@ -1,6 +1,6 @@
 """The engine compared with the model `Rendezvous`, edge by edge, as `trystate verify` runs it.
 
-Rule: what the model forbids is tried in each state. A sample has some edges of some systems.
+Rule: in each state, steps that the model forbids are tried too. A sample has some edges of some systems.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.environment import Environment
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from .edges import EngineSteps
-from .following import follow_seeds
+from .following import followed, harm, simulated
+from .swarm import sweep
 
 Report = Callable[[str], None]
-Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and faults, each of which may happen once
+Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and faults that may each happen once
 
-# With all faults at once two nodes have millions of states; each fault alone, and pairs that feed on each other.
+# With all faults at once two nodes have millions of states. So each fault is alone, or in a set whose faults interact.
 # Where min = max, no node can start with a larger min.
 ALONE = tuple(fault for fault in fault_bounds(Environment.declarations()) if fault != "other_min")
 TOGETHER = (("worker_failure", "crash", "restart"), ("crash", "stall"), ("worker_failure", "outage"))
@@ -42,12 +43,12 @@ DRAINED: tuple[Slice, ...] = (
     *(("2 1:2", ("drain", fault)) for fault in ("crash", "worker_failure", "join_timeout")),
     ("2 1:1", ("drain", "crash", "restart")),
 )
-FOLLOWED_SEEDS = 150
+FOLLOWED_SEEDS, FOLLOWED_NODES = 20, 3
 SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
 
 def system(size: str, faults: tuple[str, ...]) -> Rendezvous:
-    """A system of ours, its size as in the plan of what is verified."""
+    """A system of ours. Its size is written as in the plan of `verify`."""
     nodes, span = size.split()
     low, high = span.split(":")
     return Rendezvous(
@@ -58,30 +59,22 @@ def system(size: str, faults: tuple[str, ...]) -> Rendezvous:
 def replay(slices: tuple[Slice, ...], report: Report, edges_max: int | None = None) -> Outcome:
     """Take every edge of each slice on the engine's operators and changes, and try what the model forbids.
 
-    With `edges_max`, about so many of each.
+    With `edges_max`, a sample of about that many edges of each.
     """
-    began = time.perf_counter()
-    edges = of = 0
-    disagreements: list[str] = []
-    for one in slices:
-        model = system(*one)
-        report(f"replaying {model.label}")
-        replayed = replay_every_edge(
-            model, EngineSteps(model), refusals=True, repeats=False, edges_max=edges_max, report=report
-        )
-        edges, of = edges + replayed.edges, of + replayed.edges_of_all
-        disagreements += [f"{model.label}: {text}" for text in replayed.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+    return replay_systems((system(*one) for one in slices), EngineSteps, report, edges_max)
 
 
 def follow(seeds: int, report: Report) -> Outcome:
-    """Follow what engines do in simulated runs on the model: every write and return must be a step of it."""
+    """Follow the writes of engines in simulated runs on the model: each must be a step of the model."""
     began = time.perf_counter()
-    steps, disagreements = 0, []
-    for one in follow_seeds(range(seeds)):
-        report(f"following seed {one.seed}")
-        steps += one.steps
-        disagreements += [f"seed {one.seed}: {one.problem}"] if one.problem else []
+    steps, disagreements = 0, list[str]()
+    for done in sweep(range(seeds), nodes=FOLLOWED_NODES):
+        report(f"following seed {done.schedule.seed}")
+        record = [*simulated(done.log)]
+        follower = followed(record)
+        steps += len(record)
+        problems = [*([done.fails] if done.fails else []), *harm(follower), *follower.undecided]
+        disagreements += [f"seed {done.schedule.seed}: {problem}" for problem in problems]
     return Outcome(steps, "steps", tuple(disagreements), time.perf_counter() - began)
 
 

@@ -1,8 +1,7 @@
-"""Steps of the model `Rendezvous`, performed by the engine's operators and changes: what a node decides, and writes.
+"""Steps of the model `Rendezvous`, performed by the engine's operators and changes.
 
-Rule: the operators are asked in the places where the model's nodes are, with the view of such a node; the place of each
-node, and each fault, is kept here. The store's contents would be the engine's own state, which is compared list by
-list.
+Rule: an operator is called where the model's node calls it, with the view of that node. This subject keeps the phase of
+each node, and each fault. The state that the engine writes is compared with the model's list by list.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ JOINS = {
     if action in OPERATORS[Edition.TRYSTATE]["join"].outcomes() and action not in (Action.KEEP_ALIVE, Action.SYNC)
 }
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
-# In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
+# Every write of a listed node is also a heartbeat in the runtime. In the model only the writes that list a node and
+# KEEP_ALIVE are heartbeats.
 BEATS = (
     Action.ADD_TO_PARTICIPANTS,
     Action.ADD_TO_WAIT_LIST,
@@ -37,15 +37,15 @@ BEATS = (
     Action.KEEP_ALIVE,
 )
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
-OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)  # in no list
+OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)  # a participant on no list
 SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
 INTERVAL_SECONDS = 100.0
-KEY, LATER_KEY = "rack2", "rack10"  # as people count
+KEY, LATER_KEY = "rack2", "rack10"  # natural order
 
 
 @dataclass(slots=True)
 class Seat:
-    """One node of the model: a process, and what has become of it."""
+    """One node of the model: its process, its phase and its faults."""
 
     number: int
     settings: Settings
@@ -86,14 +86,14 @@ class EngineSteps:
 
     def __init__(self, model: Rendezvous) -> None:
         self.model = model
-        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # all others happen to it
+        self.decided = {t.name for t in model.transitions if t.kind is Kind.PROTOCOL}  # not by the environment
         self.settings = Settings(int(model.min_nodes), int(model.max_nodes))
         self.reset()
 
     def reset(self) -> None:
         self.state: State | None = None
-        self.ages: dict[str, Heartbeat] = {}  # of each listed token
-        self.over: set[tuple[int, int]] = set()  # the last calls that have passed, or were broken off
+        self.ages: dict[str, Heartbeat] = {}  # the age of the heartbeat of each listed token
+        self.over: set[tuple[int, int]] = set()  # the last calls that have passed or were cancelled
         self.down = self.young = False
         size = self.model.sizes["node"]
         self.seats = [Seat(k, self.settings, engine(k, 0, self.settings)) for k in range(size)]
@@ -133,7 +133,7 @@ class EngineSteps:
             seat.broken.discard("interrupted")
 
     def _note(self, before: State | None, after: State, writer: str) -> None:
-        """A write has been won: heartbeats are counted up for its writer alone."""
+        """A write has been won. It increments only the heartbeat count of its writer."""
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is None or not before.complete or before.round != after.round:
@@ -172,7 +172,7 @@ class EngineSteps:
             self._returns(seat)
 
     def _returns(self, seat: Seat) -> None:
-        """The engine looks at what it has just written, or read."""
+        """The engine reads the state that it has just written, and may return."""
         view = self.view(seat)
         seat.be(AgentPhase.JOINING)
         if operators.join(view) is Action.FINISH:
@@ -229,7 +229,7 @@ class EngineSteps:
 
     def _alone(self, seat: Seat) -> None:
         if self._predecessor_listed(seat):
-            raise Refused("left out of the model: it joins beside the listing of the process before it")
+            raise Refused("left out of the model: it joins next to the listing of the process before it")
 
     def _predecessor_listed(self, seat: Seat) -> bool:
         return seat.before in self.ages
@@ -288,7 +288,7 @@ class EngineSteps:
         assert listing is not None
         self._note(before, changes.drain(before, OPERATOR, listing.node), OPERATOR.node.token)
 
-    # ---- what happens to them
+    # ---- the environment
 
     def _last_call_passes(self) -> None:
         assert self.state is not None
@@ -371,7 +371,7 @@ class EngineSteps:
         self._configure(seat, seat.settings)
 
     def _start_with_late_clock(self, seat: Seat) -> None:
-        """No clock is compared with another one: nothing to do."""
+        """Does nothing: no clock is compared with another one."""
 
     _clock_steps_back = _start_with_late_clock
 
@@ -400,7 +400,7 @@ class EngineSteps:
         return Deadline.PASSED if (state.round, state.call) in self.over else Deadline.RUNNING
 
     def _listing(self, seat: Seat) -> str:
-        """Under which token the node is listed: a dead process's, for as long as that is."""
+        """The token under which the node is listed: its dead predecessor's, while that is listed."""
         return seat.before if self._predecessor_listed(seat) else seat.token
 
     def _observe_seat(self, out: dict[str, int], seat: Seat, state: State | None) -> None:
@@ -414,7 +414,7 @@ class EngineSteps:
         out[f"later_key[{k}]"] = int((listing.rank_key if listing is not None else seat.key) == LATER_KEY)
         out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
         out[f"phase[{k}]"] = ordinal(seat.phase)
-        if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else
+        if seat.phase is AgentPhase.JOINING:  # only a join has this deadline
             out[f"join_deadline[{k}]"] = ordinal(seat.join_deadline)
         out[f"drained[{k}]"] = int(state is not None and token in state.draining)
         out[f"predecessor_listed[{k}]"] = int(self._predecessor_listed(seat))
@@ -431,7 +431,7 @@ class EngineSteps:
 
 
 def _changed(seat: Seat, action: Action, view: View) -> State:
-    """The state after the action, whichever of the engine's operations decides on it."""
+    """The state after the action, made by the operation of the engine that performs the action."""
     engine = seat.engine
     if action is Action.REPLACE_ROUND:
         return engine._rejoined(view, failed=False, lapsed=False, checked_first=seat.checks)

@@ -1,4 +1,4 @@
-"""Runs of real handlers: ours, and torch's own as it is, in the same worlds.
+"""Runs of real handlers, ours and torch's, in the same worlds.
 
 Rule: both have the same network, the same agent and the same faults; a seed decides all of it.
 """
@@ -6,8 +6,8 @@ Rule: both have the same network, the same agent and the same faults; a seed dec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from trystate.impl.rendezvous.encoding import decode
@@ -18,19 +18,14 @@ from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import TrystateError
 
 from .agents import CLOSE_SECONDS, READ_SECONDS, RUN_ID, Agent, Node, Side
-from .moments import Endless, Time
-from .monitors import Event, Violation
 from .outcomes import Outcomes
-from .schedule import STOPS, Fault, Host, Schedule, draw
+from .schedule import STOPS, Host, Schedule, draw
 from .servers import Network, Server
 from .surroundings import virtual
-from .swarm import tidily
-from .torchs import TORCH
+from .swarm import Run, Subject, World, ended
+from .torchs import TORCHS_SIDE
 
-LOOK_SECONDS = 0.25  # between two looks at whether there are two groups
-REST_SECONDS = 1.0  # a run is over when nothing has been wrong for so long
-SETTLE_SECONDS = 60.0  # after the last fault: whatever is wrong then is a violation
-SHRINK_RUNS_MAX = 400
+SETTLE_SECONDS = 60.0  # after the last fault: anything wrong then is a violation
 
 
 # ---- ours
@@ -65,25 +60,24 @@ def _leased(handler: DynamicRendezvousHandler, now: float) -> bool:
 
 
 def _closed_by_member(data: dict[str, bytes]) -> bool:
-    """Was the rendezvous closed by a member, or by one that is expected? Such a node may, as in the swarm of agents."""
+    """Whether a member or an expected node has closed the rendezvous; both may."""
     state = _state(data)
     if state is None or state.closed is None:
         return False
     return any(str(one.node) == state.closed.by for one in (*state.participants, *state.expected))
 
 
-OURS = Side("ours", _ours, _our_round, _leased, _we_are_closed, looks=0.0, closed_by_member=_closed_by_member)
-SIDES = {side.name: side for side in (OURS, TORCH)}
+OUR_SIDE = Side("ours", _ours, _our_round, _leased, _we_are_closed, looks=0.0, closed_by_member=_closed_by_member)
 
 
 # ---- runs
 
 
 def usual(seed: int, nodes: int | None = None) -> Schedule:
-    """The schedule of a seed, without what torch's handler does not know: lost stores, counted restarts. Nor are agents
-    stopped alone: torch's have no watchdog, and two groups make progress with any handler.
+    """The schedule of a seed without lost stores and counted restarts, which torch's handler does not have.
 
-    Heartbeats are twice as far apart: torch looks once a second, and cannot count shorter ones.
+    No agent is stopped alone: torch's agents have no watchdog, so two groups would run with any handler. The heartbeat
+    interval is doubled: torch's nodes read once a second, which is too slow for a shorter one.
     """
     drawn = draw(seed, nodes)
     hosts = (
@@ -97,115 +91,46 @@ def usual(seed: int, nodes: int | None = None) -> Schedule:
     return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in ("wipe", *STOPS)))
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The result of a schedule: nothing wrong, or the properties that do not hold. Seconds of virtual time."""
+class Handlers(World):
+    """Handlers of a side in agents, and the endpoint that they share."""
 
-    side: Side
-    schedule: Schedule
-    violations: dict[str, Violation]  # in the order in which they were seen
-    log: list[Event] = field(repr=False)
-    seconds: float
-    asked: dict[str, int] = field(repr=False)  # of the endpoint, by kind of request
+    rest_seconds, settle_seconds, look_seconds = 1.0, SETTLE_SECONDS, 0.25
 
-    @property
-    def violation(self) -> Violation | None:
-        """The first one."""
-        return next(iter(self.violations.values()), None)
+    def __init__(self, side: Side, schedule: Schedule) -> None:
+        self.side = side
+        super().__init__(schedule)
 
-    @property
-    def fails(self) -> str:
-        """The property that was violated first; empty: all hold."""
-        return next(iter(self.violations), "")
-
-
-class World:
-    """The nodes of a schedule, the endpoint that they share, and who watches."""
-
-    def __init__(self, schedule: Schedule, side: Side) -> None:
-        self.schedule, self.side = schedule, side
-        self.time = Time()
-        self.server, network = Server(self.time), Network(self.time)
-        self.outcomes = Outcomes(self.time, side, self.server.data)
-        endpoint = network.listen("endpoint", 29_400, self.server)
-        self.nodes = {
-            host.number: Node(host, schedule, self.time, network, endpoint, side, self.outcomes)
-            for host in schedule.hosts
+    def make(self) -> None:
+        self.shared, network = Server(self.time), Network(self.time)
+        self.asked = self.shared.asked
+        self.watch = self.outcomes = Outcomes(self.time, self.side, self.shared.data)
+        endpoint = network.listen("endpoint", 29_400, self.shared)
+        self.hosts = {
+            host.number: Node(host, self.schedule, self.time, network, endpoint, self.side, self.outcomes)
+            for host in self.schedule.hosts
         }
-        for fault in schedule.faults:
-            self.time.at(fault.at, partial(self.begin, fault))
-
-    def begin(self, fault: Fault) -> None:
-        self.outcomes.strikes(fault)
-        if fault.kind == "outage":
-            self.server.down_until = max(self.server.down_until, self.time.now + fault.seconds)
-        else:
-            self.nodes[fault.node].suffer(fault)
-
-    def play(self, *, on: bool) -> None:
-        """Until everything is at rest, or something is wrong; `on`: also then."""
-        ends, rests = self.schedule.calm + SETTLE_SECONDS, 0.0
-        while rests < REST_SECONDS and (on or not self.outcomes.violations):
-            self.time.run(self.time.now + LOOK_SECONDS)
-            self.outcomes.look()
-            if self.side.closed(self.server.data):
-                self.outcomes.closed()
-            wrong = next(self.outcomes.unrest(), None)
-            rests = 0.0 if wrong is not None or self.time.now < self.schedule.calm else rests + LOOK_SECONDS
-            if wrong is not None and self.time.now > ends:
-                return self.outcomes.demand(False, *wrong)
 
     def end(self) -> None:
-        """Nobody is left."""
         for agent in self.outcomes.agents:
             agent.die()
         self.time.run(self.time.now)
 
 
-def run(schedule: Schedule, side: Side = OURS, *, on: bool = False) -> Run:
-    """Let a schedule happen, until the first violation; `on`: until it is at rest, or does not come to it."""
-    with virtual():
-        world = World(schedule, side)
-        try:
-            world.play(on=on)
-        except Endless as found:
-            world.outcomes.demand(False, "nobody_spins", str(found))
-        seconds, log, violations = world.time.now, [*world.outcomes.log], {**world.outcomes.violations}
-        world.end()
-    return Run(side, schedule, violations, log, seconds, world.server.asked)
-
-
-def shrink(failed: Run, name: str = "") -> Run:
-    """The smallest schedule found that violates a property, the same one first: nodes and faults are dropped."""
-    tries, on = 0, bool(name)
-    smaller: Iterator[Schedule] = failed.schedule.smaller()
-    while tries < SHRINK_RUNS_MAX and (schedule := next(smaller, None)) is not None:
-        tries += 1
-        again = run(schedule, failed.side, on=on)
-        if name in again.violations or again.fails == (name or failed.fails):
-            failed, smaller = again, again.schedule.smaller()
-    return failed
-
-
-def sweep(seeds: Iterable[int], side: Side = OURS, nodes: int | None = None, *, on: bool = False) -> Iterator[Run]:
-    """The runs of these seeds."""
-    return (run(usual(seed, nodes), side, on=on) for seed in tidily(seeds, 20))
+OURS, TORCH = (Subject(partial(Handlers, side), side.name, usual, virtual) for side in (OUR_SIDE, TORCHS_SIDE))
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (OURS, TORCH)}
 
 
 def crowd(size: int) -> Run:
-    """So many nodes that start at once, min = max = `size`, until the last one runs its workers.
+    """`size` nodes that start at once, min = max = `size`, until the last one runs its workers.
 
     Raises TrystateError if they do not within `SETTLE_SECONDS`.
     """
     host = Host(0, 0.0, Settings(size, size), 0.0, 1.0, SETTLE_SECONDS, 0.0, deaf=False)
     schedule = Schedule(size, tuple(replace(host, number=number) for number in range(size)), ())
     with virtual():
-        world = World(schedule, OURS)
+        world = Handlers(OUR_SIDE, schedule)
         while sum(agent.workers for agent in world.outcomes.agents) < size:
-            world.time.run(world.time.now + LOOK_SECONDS / 10)
+            world.time.run(world.time.now + world.look_seconds / 10)
             if world.time.now > SETTLE_SECONDS:
                 raise TrystateError(f"not all of {size} nodes run after {SETTLE_SECONDS:g} s of virtual time")
-        seconds, asked, outcomes = world.time.now, {**world.server.asked}, world.outcomes
-        violations, log = {**outcomes.violations}, [*outcomes.log]
-        world.end()
-    return Run(OURS, schedule, violations, log, seconds, asked)
+        return ended(world, OURS)

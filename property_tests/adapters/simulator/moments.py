@@ -1,4 +1,4 @@
-"""Virtual time: tasks that wait for a moment or for each other, one at a time, in an order that the seed decides.
+"""Virtual time: tasks that wait for a moment or for each other. One runs at a time; the seed decides their order.
 
 Rule: nothing here reads a clock. Two events at the same moment happen in the order in which they were planned.
 """
@@ -14,11 +14,11 @@ import greenlet  # type: ignore[import-untyped]
 
 from trystate.model.errors import TrystateError
 
-MOMENTS_MAX = 300_000  # of a run: a hundred times as many as most have
+MOMENTS_MAX = 300_000  # limit of a run: most runs have a hundredth of it
 
 
 class Endless(TrystateError):
-    """More happened in a run than anything that comes to rest can need."""
+    """A run has more moments than any run that comes to rest."""
 
 
 class Time:
@@ -26,7 +26,7 @@ class Time:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.main = greenlet.getcurrent()  # where moments are worked off: every task goes back there
+        self.main = greenlet.getcurrent()  # it runs the moments: every task returns to it
         self.current: Task | None = None
         self._moments: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -38,12 +38,12 @@ class Time:
         self.at(self.now + seconds, call)
 
     def alarm(self) -> Callable[[], None]:
-        """The function that wakes the running task from the wait that comes next."""
+        """The function that wakes the running task from its next wait."""
         assert self.current is not None  # only tasks wait
         return self.current.alarm()
 
     def wait(self) -> None:
-        """The running task stands still until an alarm wakes it."""
+        """Suspend the running task until an alarm wakes it."""
         self.main.switch()
 
     def sleep(self, seconds: float) -> None:
@@ -51,10 +51,10 @@ class Time:
         self.wait()
 
     def run(self, until: float) -> None:
-        """Let everything happen that is planned until then.
+        """Run all moments that are planned until then.
 
         Raises:
-            Endless: that does not end.
+            Endless: there are too many of them.
         """
         while self._moments and self._moments[0][0] <= until:
             self.now, number, call = heapq.heappop(self._moments)
@@ -65,16 +65,19 @@ class Time:
 
 
 class Task:
-    """A thread of a simulated process. `frozen_until` says until when its host stands still."""
+    """A thread of a simulated process. `frozen_until` returns the time until which its host is frozen."""
 
     def __init__(self, time: Time, frozen_until: Callable[[], float], body: Callable[[], None]) -> None:
         self._time, self._frozen_until = time, frozen_until
         self._greenlet = greenlet.greenlet(lambda _: body(), time.main)
-        self._nap = 0  # which wait of this task is on: whoever wakes it from an earlier one comes too late
+        self._nap = 0  # the number of the task's current wait: an alarm of an earlier wait has no effect
         self._time.at(time.now, self.alarm())
 
     def alarm(self) -> Callable[[], None]:
-        """Wakes the task from the wait that comes next: later if its host stands still, and never twice."""
+        """Returns a function that ends the task's next wait.
+
+        If the host is frozen, the wait ends after the freeze. A second call has no effect.
+        """
         nap = self._nap = self._nap + 1
 
         def wake() -> None:
@@ -90,13 +93,13 @@ class Task:
         return wake
 
     def end(self) -> None:
-        """The process is gone, or does not need this thread any more."""
+        """The process has ended, or does not need this thread any more."""
         self._nap += 1
         self._time.at(self._time.now, lambda: self._greenlet.throw(greenlet.GreenletExit))
 
 
 class Signal:
-    """A wait of an agent: for the first thing that happens, or for some seconds."""
+    """A wait of an agent for an event, or for some seconds."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -109,7 +112,7 @@ class Signal:
             self._time.at(self._time.now, self._alarm)
 
     def wait(self, seconds: float) -> Any:
-        """The first thing that happened; None: nothing did in these seconds."""
+        """The first event; None: there was none in these seconds."""
         if not self._happened:
             self._alarm = self._time.alarm()
             self._time.after(seconds, self._alarm)

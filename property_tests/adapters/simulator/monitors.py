@@ -1,6 +1,6 @@
-"""The properties of the model, asked of a run: at every write, return and start of workers, and at its end.
+"""The properties of the model, checked on a run: at every write, return and start of workers, and at its end.
 
-Time is true time here: what no node can know, a monitor does. Workers of a host that stands still do not run.
+Times are true times, which no node can read. Workers of a frozen host do not run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .nodes import KILL_SECONDS, Process
 from .schedule import DRIFT_MAX, Fault
 
 ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
-# Causes of a failure that spends a restart. Others stop their workers for a round that is over, or a newcomer.
+# Causes of failures that spend a restart. With another cause, workers stop for a newcomer, or the round is over.
 LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
 VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
 Life = tuple[str, int]  # a life of the store, and a round
@@ -28,7 +28,7 @@ Life = tuple[str, int]  # a life of the store, and a round
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a run: when in seconds, to whom, and the state that was written, if one was."""
+    """An event of a run: its time in seconds, its node, and the state that was written, if one was."""
 
     at: float
     who: str
@@ -41,54 +41,78 @@ class Event:
 
 
 class Violation(TrystateError):
-    """A property does not hold in a run: its name in the model, and what was seen."""
+    """A property does not hold in a run: its name in the model, and the facts that contradict it."""
 
     def __init__(self, name: str, seen: str) -> None:
         super().__init__(f"{name}: {seen}")
-        self.name, self._seen = name, seen
+        self.name, self.seen = name, seen
 
     def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        return Violation, (self.name, self._seen)
+        return Violation, (self.name, self.seen)
 
 
 def demand(holds: object, name: str, *seen: object) -> None:
-    """Raises Violation unless `holds`; only then is `seen` formatted: each node calls this a hundred times a run."""
+    """Raises Violation unless `holds`. `seen` is formatted only then: each node calls this a hundred times a run."""
     if not holds:
         raise Violation(name, ", ".join(shown(one) if isinstance(one, State) else str(one) for one in seen))
 
 
-class Monitors:
-    """The properties of a run, checked at each event."""
+class Watch:
+    """The events of a run so far, and the properties that do not hold."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
-        self.processes: dict[str, Process] = {}
         self.log: list[Event] = []
-        self._worlds: dict[Life, tuple[object, ...]] = {}
-        self._writers: dict[tuple[str, int], str] = {}
-        self._beat: dict[str, float] = {}  # when a node last wrote
-        self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
-        self._life = ""  # of the state that the store holds
-        self._completed: dict[Life, float] = {}  # when a round was complete
-        self._emptied = -math.inf  # when it lost its contents
-        self._outages: list[tuple[float, float]] = []
+        self.violations: dict[str, Violation] = {}  # the first violation of each property
 
     def say(self, who: str, what: str, state: State | None = None) -> None:
         self.log.append(Event(self._time.now, who, what, state))
 
     def strikes(self, fault: Fault) -> None:
         self.log.append(Event(self._time.now, "", str(fault)[8:], fault=fault))
+
+    def demand(self, holds: object, name: str, seen: str) -> None:
+        if not holds and name not in self.violations:
+            self.violations[name] = Violation(name, seen)
+            self.say("", f"violated: {name}: {seen}")
+
+    def look(self) -> None:
+        """Called at regular intervals."""
+
+    def unrest(self) -> Iterator[tuple[str, str]]:
+        """Why a run without disturbances is not at rest yet: properties, each with the fact that contradicts it."""
+        raise NotImplementedError
+
+
+class Monitors(Watch):
+    """The properties of a run, checked at each event."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__(time)
+        self.processes: dict[str, Process] = {}
+        self._state: State | None = None  # the state that the store holds
+        self._worlds: dict[Life, tuple[object, ...]] = {}
+        self._writers: dict[tuple[str, int], str] = {}
+        self._beat: dict[str, float] = {}  # when a node last wrote
+        self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
+        self._completed: dict[Life, float] = {}  # when a round was complete
+        self._emptied = -math.inf  # when the store lost its contents
+        self._outages: list[tuple[float, float]] = []
+
+    def strikes(self, fault: Fault) -> None:
+        super().strikes(fault)
         if fault.kind == "wipe":
-            self._life, self._emptied = "", self._time.now
+            self._state, self._emptied = None, self._time.now
         if fault.kind == "outage":
             self._outages.append((fault.at, fault.at + fault.seconds))
 
-    # ---- told by the store
+    # ---- events of the store
 
     def wrote(self, before: State | None, after: State, who: str) -> None:
         self.say(who, f"writes version {after.version}: ", after)
         self._writers[after.life, after.version] = who
-        self._beat[who], self._life = self._time.now, after.life
+        self._beat[who], self._state = self._time.now, after
+        demand(after.writer == who, "versions_name_their_writer", who, after)
         _shape(before, after)
         if before is not None:
             _kept(before, after)
@@ -103,9 +127,10 @@ class Monitors:
         self._runners(after)
 
     def _spending(self, before: State, after: State, writer: Process) -> None:
-        """Failures and departures spend the restarts of the job, and only they; each round at most one."""
-        if not any(before.listed()):
-            return  # a newcomer begins another job
+        """Only failures and departures spend restarts of the job, at most one for each round."""
+        if not any(before.listed()):  # a newcomer with other settings begins another job
+            same = after.settings == before.settings
+            return demand(after.spent == same * before.spent, "losses_spend", writer.token, before, after)
         members = {p.node.token for p in before.participants} if before.complete and before.closed is None else set()
         gone = members - {p.node.token for p in after.listed()}
         fails = after.closed is not None and before.closed is None and after.closed.verdict == "failed"
@@ -123,7 +148,7 @@ class Monitors:
             demand(genuine, "coming_spends_nothing", writer.token, writer.cause, before, after)
 
     def _growing(self, before: State, after: State) -> None:
-        """A round that is replaced for newcomers alone has been complete for the interval."""
+        """A round that is replaced only for newcomers has been complete for the interval."""
         if after.round != before.round and after.cause.endswith("waited for a seat"):
             age = self._time.now - self._completed[before.life, before.round]
             least = before.settings.scale_up_interval * (1 - DRIFT_MAX)
@@ -146,7 +171,7 @@ class Monitors:
             demand(not left, "restarts_left_are_used", who, after, after.spent)
 
     def _removals(self, before: State, after: State, who: str) -> None:
-        """A node that another takes off a list: its lease is over, and it is not one that could beat."""
+        """A node is removed by another node only after its lease, and only if it could not write a heartbeat."""
         left = {p.node.token for p in before.listed()} - {p.node.token for p in after.listed()} - {who}
         for gone in (self.processes[token] for token in sorted(left)):
             since = self._time.now - self._beat[gone.token]
@@ -157,7 +182,7 @@ class Monitors:
             demand(stays, "live_nodes_stay", f"{who} expelled {gone.token}, which could beat all the time")
 
     def _calm(self, process: Process) -> float:
-        """For how long a node could beat. Of two attempts an outage may take one, and the next is too late."""
+        """Seconds in which a node could write heartbeats. With two attempts, one outage is enough to lose the lease."""
         since = process.computer.disturbed_until
         if process.host.settings.keep_alive_max_attempt <= 2:
             since = max(since, *(end for _, end in self._outages), 0.0)
@@ -170,7 +195,7 @@ class Monitors:
             demand(agrees, "the_listed_agree", p.node.token, after.settings)
 
     def _checked(self, after: State) -> None:
-        """A node that is checked is no participant of a later round."""
+        """A node is not a participant of a later round while its health command runs."""
         for p in after.participants:
             one = self.processes[p.node.token]
             early = one.checking and one.joined is not None and one.joined.state.round != after.round
@@ -192,12 +217,12 @@ class Monitors:
             demand(listed, name, process.token, joined.state, after)
 
     def _outlived(self, process: Process) -> None:
-        """A store that is empty knows of nobody: those of before stop at the end of their leases."""
+        """An empty store has no nodes: earlier nodes stop at the end of their leases."""
         since = (self._time.now - self._emptied) * process.host.rate
         ends = process.host.settings.lease_seconds + KILL_SECONDS * process.host.rate
         demand(since <= ends, "the_removed_are_told", process.token, "still runs", since)
 
-    # ---- told by the nodes
+    # ---- events of the nodes
 
     def begins(self, process: Process) -> None:
         self.processes[process.token] = process
@@ -226,12 +251,12 @@ class Monitors:
         demand(later, "a_restart_is_a_new_round", process.token, state)
 
     def starts(self, process: Process) -> None:
-        """Workers start, or a host comes back with them: nobody runs in another round."""
+        """Workers start, or a host returns with them: no workers run in another round."""
         self.say(process.token, f"{'runs' if process.running else 'has no workers'}")
         lives = set()
         for p in self.processes.values():
             if p.runs and p.closed is None and p.joined is not None:
-                if p.joined.state.life == self._life:
+                if self._state is not None and p.joined.state.life == self._state.life:
                     lives.add((p.joined.state.life, p.joined.state.round))
                 else:
                     self._outlived(p)
@@ -255,9 +280,44 @@ class Monitors:
             said = closed is not None and closed.verdict == VERDICTS[process.ending]
             demand(said, "one_verdict", process.token, why, closed)
 
+    # ---- checks at the end of a run
+
+    def unrest(self) -> Iterator[tuple[str, str]]:
+        state, up = self._state, [p for p in self.processes.values() if p.up]
+        if not up:
+            return
+        for p in up:
+            if p.signalled:
+                yield "signals_are_obeyed", f"{p.token} got a signal, and is {p.phase.name}"
+        if state is None:
+            yield "enough_nodes_complete_a_round", "nobody has written anything"
+            return
+        if state.closed is not None:
+            for p in up:
+                yield "the_verdict_reaches_everybody", f"{p.token} is {p.phase.name}: {shown(state)}"
+            return
+        member = {p.node.token for p in state.participants}
+        trying = [p for p in up if p.phase in ACTIVE and p.host.settings == state.settings]
+        if len(trying) >= state.settings.min_nodes and not state.complete:
+            yield "enough_nodes_complete_a_round", f"{len(trying)} nodes try: {shown(state)}"
+        yield from _unlisted(state, self.processes)
+        for p in up:
+            current = p.joined is not None and (p.joined.state.life, p.joined.state.round) == (state.life, state.round)
+            waits = p.phase is AgentPhase.DONE and p.token in state.done
+            if p.token in member and state.complete and not (current and (waits or p.phase is AgentPhase.RUNNING)):
+                yield "full_rounds_come_to_rest", f"{p.token} is {p.phase.name}: {shown(state)}"
+            if p.phase in (AgentPhase.RUNNING, AgentPhase.DONE) and p.token not in member:
+                yield "the_removed_are_told", f"{p.token} runs, and is no member: {shown(state)}"
+            if p.host.work < math.inf and state.complete and p.token in member:
+                yield "everybody_ends", f"{p.token} is {p.phase.name}: {shown(state)}"
+            if p.phase is AgentPhase.JOINING and state.find(p.token) is None:
+                yield "everybody_is_listed", f"{p.token} joins, and is in no list: {shown(state)}"
+        if state.complete and not state.done and len(state.participants) < state.settings.max_nodes and state.spares:
+            yield "spares_fill_seats", shown(state)
+
 
 def _shape(before: State | None, state: State) -> None:
-    """The properties of every state of the store; a complete round is looked at once, for it stays as it is."""
+    """The properties of every state of the store; a complete round is checked once, since it does not change."""
     members = state.participants
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
@@ -286,6 +346,18 @@ def _kept(before: State, after: State) -> None:
     else:
         follows = after.round == before.round + 1 and before.complete
         demand(follows, "rounds_only_advance", before, after)
+    begins = after.quorum and not before.calling and (after.round != before.round or not before.complete)
+    demand(after.call == before.call + begins, "a_quorum_begins_a_last_call", before, after)
+    demand(after.revision == before.revision + _is_news(before, after), "news_are_notified", before, after)
+
+
+def _is_news(before: State, after: State) -> bool:
+    """Whether other nodes may wait for this change. They do not wait for heartbeats and new participants."""
+    waits, waited = ({(n, p.node.token) for n in ("waiting", "spares") for p in getattr(s, n)} for s in (after, before))
+    moved = (after.round, after.complete, after.closed, after.draining) != (
+        before.round, before.complete, before.closed, before.draining)  # fmt: skip
+    gone = {p.node.token for p in before.listed()} - {p.node.token for p in after.listed()}
+    return moved or bool(gone or waits - waited)
 
 
 def shown(state: State) -> str:
@@ -296,43 +368,8 @@ def shown(state: State) -> str:
     return f"round {state.round}{flags}: {'; '.join(parts) or 'nobody'}"
 
 
-def unrest(state: State | None, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
-    """The reasons why a run is not at rest, once nothing disturbs it any more: name of a property, what is missing."""
-    up = [p for p in processes.values() if p.up]
-    if not up:
-        return
-    for p in up:
-        if p.signalled:
-            yield "signals_are_obeyed", f"{p.token} got a signal, and is {p.phase.name}"
-    if state is None:
-        yield "enough_nodes_complete_a_round", "nobody has written anything"
-        return
-    if state.closed is not None:
-        for p in up:
-            yield "the_verdict_reaches_everybody", f"{p.token} is {p.phase.name}: {shown(state)}"
-        return
-    member = {p.node.token for p in state.participants}
-    trying = [p for p in up if p.phase in ACTIVE and p.host.settings == state.settings]
-    if len(trying) >= state.settings.min_nodes and not state.complete:
-        yield "enough_nodes_complete_a_round", f"{len(trying)} nodes try: {shown(state)}"
-    yield from _unlisted(state, processes)
-    for p in up:
-        current = p.joined is not None and (p.joined.state.life, p.joined.state.round) == (state.life, state.round)
-        waits = p.phase is AgentPhase.DONE and p.token in state.done
-        if p.token in member and state.complete and not (current and (waits or p.phase is AgentPhase.RUNNING)):
-            yield "full_rounds_come_to_rest", f"{p.token} is {p.phase.name}: {shown(state)}"
-        if p.phase in (AgentPhase.RUNNING, AgentPhase.DONE) and p.token not in member:
-            yield "the_removed_are_told", f"{p.token} runs, and is no member: {shown(state)}"
-        if p.host.work < math.inf and state.complete and p.token in member:
-            yield "everybody_ends", f"{p.token} is {p.phase.name}: {shown(state)}"
-        if p.phase is AgentPhase.JOINING and state.find(p.token) is None:
-            yield "everybody_is_listed", f"{p.token} joins, and is in no list: {shown(state)}"
-    if state.complete and not state.done and len(state.participants) < state.settings.max_nodes and state.spares:
-        yield "spares_fill_seats", shown(state)
-
-
 def _unlisted(state: State, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
-    """Nodes that should have come, or gone. A node that reported success may be gone; then nobody makes room."""
+    """Nodes that should have come or left. A node that has reported success may have ended, and then makes no room."""
     for one in state.listed():
         if not processes[one.node.token].up and one.node.token not in state.done:
             yield "departures_are_noticed", f"{one.node.token} is gone: {shown(state)}"

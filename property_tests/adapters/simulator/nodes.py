@@ -1,9 +1,9 @@
 """A simulated node: the real engine, and the real decisions of the agent, with workers that succeed, fail and stop.
 
-`Process` does what `impl/agent/local.py` and the handler below it do, in the same order: it asks `impl/agent/core.py`
-what comes next. Besides, the protocol asks this of it: workers that take their time to stop are killed when the lease
-is over. Workers of a host that stands still do not run, as in the model; those of an agent that is stopped alone do,
-until its watchdog, which decides as `impl/agent/watchdog.py`, kills them.
+`Process` does what `impl/agent/local.py` and the handler below it do, in the same order: `impl/agent/core.py` decides
+what comes next. As the protocol requires, workers that stop slowly are killed when the lease is over. Workers of a
+frozen host do not run, as in the model. The workers of an agent that is stopped alone run until its watchdog kills
+them, which decides like `impl/agent/watchdog.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import math
 import random
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torch.distributed.elastic.agent.server.api import WorkerState
 
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
-from trystate.impl.agent.watchdog import Watch
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
+from trystate.impl.agent.watchdog import LeaseWatch
+from trystate.impl.rendezvous.engine import RUNS, Effect, Engine, Joined, Seen, Standing, Sync, Write, look
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -31,114 +31,74 @@ from trystate.impl.rendezvous.state import Closed, Node, Participant, State
 from trystate.model.agent.vocabulary import Ending
 from trystate.model.rendezvous.vocabulary import AgentPhase
 
+from .machines import Machine
 from .moments import Signal, Task, Time
-from .schedule import NO_RETURN, Fault, Host, Schedule
-from .store import Line, Link, Store
+from .schedule import Fault, Host, Schedule
+from .store import Line, Store
 
-KILL_SECONDS = 0.25  # to kill workers, at most
-START_SECONDS = 0.1  # from the return of next_rendezvous to the start of the workers, at most
-LOOK_SECONDS = 0.1  # from the end of a worker to its agent's notice, at most
-TIED_SECONDS = 0.5  # from the end of a worker to the failure of those that work with it, at most
-UNFIT = 0.3  # of the health checks
-RETRY_SECONDS = 0.2  # between two tries to reach the store, at most
-NOTICE_SECONDS, LEAVE_SECONDS = 1.0, 3.0  # how long a process that ends tries to say so, before and after its workers
-BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
-EngineFactory = Callable[..., Engine]
+if TYPE_CHECKING:
+    from .monitors import Monitors
+
+KILL_SECONDS = 0.25  # longest time to kill workers
+START_SECONDS = 0.1  # longest time from the return of next_rendezvous to the start of the workers
+LOOK_SECONDS = 0.1  # longest time from the end of a worker to its agent's notice
+TIED_SECONDS = 0.5  # longest time from the end of a worker to the failure of the others of its group
+UNFIT = 0.3  # share of the health checks that fail
+RETRY_SECONDS = 0.2  # longest time between two tries to reach the store
+NOTICE_SECONDS, LEAVE_SECONDS = 1.0, 3.0  # how long a process tries to announce its end, before and after its workers
 T = TypeVar("T")
 
 
-class Witness(Protocol):
-    """An observer of the events of a run."""
-
-    def begins(self, process: Process) -> None: ...
-    def noted(self, process: Process, write: Write, won: bool) -> None: ...
-    def returned(self, process: Process, joined: Joined) -> None: ...
-    def starts(self, process: Process) -> None: ...
-    def worked(self, process: Process) -> None: ...
-    def killed(self, process: Process) -> None: ...
-    def ends(self, process: Process, why: str) -> None: ...
-
-
-class Computer:
-    """A host: its clock, its way to the store, and the process that runs on it."""
+class Computer(Machine):
+    """A host: its clock, its link to the store, and the process that runs on it."""
 
     def __init__(
-        self, host: Host, schedule: Schedule, time: Time, store: Store, witness: Witness, engine: EngineFactory,
-        others: dict[int, Computer],
-    ) -> None:  # fmt: skip
-        self.host, self.time, self.store, self.witness, self.engine = host, time, store, witness, engine
-        self.seed = f"{schedule.seed} {host.number}"
-        self.rng = random.Random(self.seed)
-        self.link = Link(time, self.rng, deaf=host.deaf, prompt=schedule.prompt)
-        self.frozen_until = self.stopped_until = self.disturbed_until = 0.0  # the host; its agent alone; whatever else
-        self.processes: list[Process] = []
+        self, host: Host, schedule: Schedule, time: Time, store: Store, witness: Monitors, others: dict[int, Computer]
+    ) -> None:
+        self.store, self.witness = store, witness
+        self.stopped_until = 0.0  # the end of a stop of its agent alone
         self._tied, self._others = schedule.tied, others
-        time.at(host.start, self.boot)
-
-    def clock(self) -> float:
-        return self.host.clock + self.host.rate * self.time.now
-
-    @property
-    def frozen(self) -> bool:
-        return self.frozen_until > self.time.now
+        super().__init__(host, schedule, time)
 
     @property
     def still_until(self) -> float:
-        """When its agent goes on."""
         return max(self.frozen_until, self.stopped_until)
 
-    def boot(self) -> None:
-        self.processes.append(Process(self, len(self.processes)))
+    def started(self, number: int) -> Process:
+        return Process(self, number)
 
     def suffer(self, fault: Fault) -> None:
-        """A fault of this node begins."""
-        self._disturbed(fault.seconds)
-        if fault.kind == "stall":
-            self._stall(fault.seconds)
-        elif fault.kind == "stall_in_write":
-            self.link.trap = lambda: self._stall(fault.seconds)
-        elif fault.kind == "stop":
+        if fault.kind == "stop":
+            self._disturbed(fault.seconds)
             self._stop(fault.seconds)
         elif fault.kind == "stop_in_write":
+            self._disturbed(fault.seconds)
             self.link.trap = lambda: self._stop(fault.seconds)
-        elif fault.kind in ("cut", "loss", "slow"):
-            name = f"{fault.kind}_until"
-            setattr(self.link, name, max(getattr(self.link, name), self.time.now + fault.seconds))
-        elif self.processes and self.processes[-1].up:
-            self._hit(self.processes[-1], fault)
-
-    def _disturbed(self, seconds: float) -> None:
-        self.disturbed_until = max(self.disturbed_until, self.time.now + (seconds if seconds < NO_RETURN else 0.0))
-
-    def _stall(self, seconds: float) -> None:
-        self._disturbed(seconds)
-        self.frozen_until = max(self.frozen_until, self.time.now + seconds)
-        self.time.after(seconds, self._thaw)
+        else:
+            super().suffer(fault)
 
     def _stop(self, seconds: float) -> None:
         self._disturbed(seconds)
         self.stopped_until = max(self.stopped_until, self.time.now + seconds)
 
     def _hit(self, process: Process, fault: Fault) -> None:
+        super()._hit(process, fault)
         if fault.kind == "crash":
-            process.die()
-            self.frozen_until = self.stopped_until = self.time.now
-            if fault.seconds < NO_RETURN:
-                self.time.after(fault.seconds, self.boot)
-        elif fault.kind == "leave":
-            self.time.at(self.still_until, process.leave)
-        elif fault.kind == "worker_failure" and not self.frozen:
+            self.stopped_until = self.time.now
+
+    def strike(self, process: Process, fault: Fault) -> None:
+        if fault.kind == "worker_failure" and not self.frozen:
             process.fail(fault.kind)
         elif fault.kind == "success" and not self.frozen:
             process.succeed()
 
-    def _thaw(self) -> None:
-        """A host that comes back after its lease begins by killing its workers: none of them has run before that."""
+    def thaw(self) -> None:
+        """A host that continues after its lease first kills its workers, which have not run since the freeze."""
         if not self.frozen and self.processes:
             self.processes[-1].come_back()
 
     def peers_fail(self, of: Joined, cause: str) -> None:
-        """Workers of this host have stopped before their end: those that work with them fail soon."""
+        """Workers of this host have stopped early: the other workers of their group fail soon."""
         for computer in self._others.values() if self._tied else ():
             if computer is not self and computer.processes and computer.processes[-1].joined is not None:
                 fails = partial(computer.processes[-1].fail, cause, of.state)
@@ -153,19 +113,19 @@ class Process:
         self.name = f"{self.host.number}{'' if number == 0 else f'.{number}'}"
         node = Node(f"node{self.host.number}", 100 + number, 0, f"t{self.name}")
         me = Participant(node, f"host{self.host.number}", 29_000 + number, rank_key=self.host.rank_key)
-        self.engine = computer.engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
+        self.engine = Engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
         self.up, self.running, self.workers = True, False, WorkerState.INIT
         self.phase = AgentPhase.JOINING
         self.joined: Joined | None = None
-        self.restarting = self.signalled = False  # it joins because its workers failed; it was told to end
+        self.restarting = self.signalled = False  # it joins because its workers failed; it got a signal
         self.checking = False  # its health command runs, or has failed
         self.cause = ""  # why its workers failed
         self.ending: Ending = Ending.NONE
-        self.closed: Closed | None = None  # as it has heard
-        self._state: State | None = None  # as the thread that beats saw it last
-        self.lapsed = 0.0  # for how long there has been no lease, by its own clock
+        self.closed: Closed | None = None  # the closing that it has read
+        self._state: State | None = None  # the state that the heartbeat thread read last
+        self.lapsed = 0.0  # seconds without a lease, by its own clock
         self._lapsed: float | None = None
-        self._watchdog, self._groups, self._killed = Watch(), 0, 0  # the group that was started, and killed, last
+        self._watchdog, self._groups, self._killed = LeaseWatch(), 0, 0  # the groups started and killed last
         self._delays = random.Random(f"{computer.seed} {self.name} watchdog")
         self.engine.lease.renewed = self._renewed
         self._tasks: list[Task] = []
@@ -193,8 +153,8 @@ class Process:
         self._say_farewell(why)
 
     def _rounds(self) -> tuple[Ending, str]:
-        """One round after the other, until it is over; how this ends, and why."""
-        state = self._drive(_look())
+        """Join one round after the other until the job is over. Returns how that ends, and why."""
+        state = self._drive(look())
         late, order = state is not None and state.closed is not None, Order.REJOIN
         while order in (Order.REJOIN, Order.RESTART):
             self.restarting = order is Order.RESTART
@@ -216,7 +176,7 @@ class Process:
         return (Ending.SUCCEEDED, "ends with success") if succeeded else (Ending.FAILED, "ends with a failure")
 
     def _round(self) -> Order:
-        """Join a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
+        """Join a round, and stay until it is over and its workers are stopped. Returns the order that ended it."""
         self.phase, self.engine.makes_room = AgentPhase.JOINING, False
         joined = self._drive(
             self.engine.join(self.host.join_seconds, failed=self.restarting, lapsed=self._killed == self._groups)
@@ -227,7 +187,7 @@ class Process:
         beats = self._thread(lambda: self._beat(joined))
         self.time.sleep(self._draw(START_SECONDS))
         order = Order.REJOIN
-        if self._standing() in BEGUN:
+        if self._standing() in RUNS:
             self._start(joined)
             order = self._watch(joined)
             if order is Order.LEAVE:
@@ -239,7 +199,7 @@ class Process:
         return order
 
     def _check(self, failed: bool) -> None:
-        """Its health command runs before it joins again; one that fails keeps it out of the round for a while."""
+        """Its health command runs before it joins again; a failure of the command delays the join."""
         self.restarting, self.checking = failed, True
         with contextlib.suppress(RendezvousConnectionError):
             self._drive(self.engine.step_out(failed, self._killed == self._groups), NOTICE_SECONDS)
@@ -253,14 +213,14 @@ class Process:
     def _start(self, joined: Joined) -> None:
         self.phase, self.running, self.workers = AgentPhase.RUNNING, True, WorkerState.HEALTHY
         self._groups += 1
-        self._watchdog.guard(self._groups)
+        self._watchdog.hear(f"guard {self._groups}")
         self._look()
         self.computer.witness.starts(self)
         if self.host.work < math.inf:
             self.time.after(self.host.work, lambda: self.succeed() if self.joined is joined else None)
 
     def _watch(self, joined: Joined) -> Order:
-        """The agent's loop, until its order is to do something else."""
+        """Run the agent's loop until an order ends the round."""
         reported, self._lapsed = False, None
         while True:
             self.engine.makes_room = self.workers is WorkerState.HEALTHY
@@ -288,14 +248,14 @@ class Process:
     def _report(self, joined: Joined) -> bool:
         with contextlib.suppress(RendezvousConnectionError):
             self._drive(self.engine.done(joined), NOTICE_SECONDS)
-            state = self._drive(_look(), NOTICE_SECONDS)
+            state = self._drive(look(), NOTICE_SECONDS)
             return state is not None and self.token in state.done
         return False
 
     def _wait(self, seconds: float) -> None:
-        """Until something happens, or the lease ends, or so many seconds have passed."""
+        """Wait until something happens, the lease ends, or `seconds` have passed."""
         standing = self._standing()
-        if standing in (*BEGUN, Standing.REPLACED):
+        if standing in (*RUNS, Standing.REPLACED):
             settings, lease = self.engine.settings, self.engine.lease
             ends = lease.next_beat - settings.keep_alive_interval + settings.lease_seconds
             seconds = min(seconds, max(0.0, ends - self.computer.clock()) / self.host.rate + 1e-6)
@@ -304,11 +264,11 @@ class Process:
         self._signal.wait(seconds)
 
     def _stop(self, cause: str) -> None:
-        """Stop the workers: at once if other nodes may run already, or as soon as they may."""
+        """Stop the workers, at once as soon as other nodes may run."""
         self.engine.makes_room = False
         if self.running:
             self._stop_those_that_run(cause)
-        self._watchdog.rest()
+        self._watchdog.hear("rest")
 
     def _stop_those_that_run(self, cause: str) -> None:
         self.phase = AgentPhase.EXITING
@@ -328,11 +288,11 @@ class Process:
     # ---- its watchdog
 
     def _renewed(self, ends: float) -> None:
-        self._watchdog.renew(ends)
+        self._watchdog.hear(f"until {ends}")
         self.time.after(max(0.0, ends - self.computer.clock()) / self.host.rate + 1e-6, self._look)
 
     def _look(self) -> None:
-        """The watchdog looks at its clock. It stands still with its host, and not with its agent."""
+        """The watchdog reads its clock. It is frozen with its host, and not with its agent."""
         if self.computer.frozen:
             self.time.at(self.computer.frozen_until, self._look)
         elif self._watchdog.over(self.computer.clock()):
@@ -349,7 +309,7 @@ class Process:
     # ---- the heartbeats
 
     def _beat(self, joined: Joined) -> None:
-        """The thread of the heartbeats, which goes on without a lease as well."""
+        """The thread of the heartbeats, which continues without a lease as well."""
         beats = self.engine.keep_alive(joined, until=(Standing.EXPELLED, Standing.CLOSED))
         line, signal, known = self._line(), self._signal, Standing.CURRENT
         effect: Effect = next(beats)
@@ -362,7 +322,7 @@ class Process:
                     signal.set(True)
                 effect = beats.send(seen)
 
-    # ---- its threads, and their way to the store
+    # ---- its threads, and their requests to the store
 
     def _thread(self, body: Callable[[], None]) -> Task:
         task = Task(self.time, lambda: self.computer.still_until, body)
@@ -373,7 +333,7 @@ class Process:
         return Line(self.computer.store, self.computer.link, self.computer.clock, self.host.rate, self.token)
 
     def _drive(self, steps: Generator[Effect, Seen, T], patience: float = math.inf) -> T:
-        """Carry out what a generator yields. Raises RendezvousConnectionError: the store was away for longer."""
+        """Carry out the effects of a generator. RendezvousConnectionError: no store for `patience` seconds."""
         line, seen = self._line(), None
         try:
             while True:
@@ -384,7 +344,7 @@ class Process:
             return value
 
     def _reach(self, line: Line, effect: Effect, patience: float) -> Seen:
-        """Carry out an effect, for as long as it takes to reach the store, or as there is patience."""
+        """Carry out an effect; retry until the store is reached, or `patience` seconds have passed."""
         ends = self.time.now + patience
         while True:
             try:
@@ -393,7 +353,7 @@ class Process:
                 if self.time.now >= ends:
                     raise
                 self.time.sleep(self._draw(RETRY_SECONDS))
-                effect = Sync() if isinstance(effect, Sync) else effect  # a write is tried again as it was
+                effect = Sync() if isinstance(effect, Sync) else effect  # a write is repeated unchanged
             else:
                 if isinstance(effect, Write):
                     self.computer.witness.noted(self, effect, seen.won)
@@ -404,10 +364,10 @@ class Process:
     def _draw(self, most: float) -> float:
         return self.computer.rng.uniform(0.0, most)
 
-    # ---- what happens to it
+    # ---- faults
 
     def fail(self, cause: str, of: State | None = None) -> None:
-        """A worker fails; `of`: if its workers are still those of this round."""
+        """A worker fails; with `of`, only if its workers still belong to this round."""
         if not self.running or self.workers is not WorkerState.HEALTHY or self.joined is None:
             return
         if of is not None and (of.life, of.round) != (self.joined.state.life, self.joined.state.round):
@@ -437,7 +397,7 @@ class Process:
         self.computer.witness.starts(self)
 
     def leave(self) -> None:
-        """SIGTERM: it says so, stops its workers, and takes itself off the list if it can."""
+        """SIGTERM: it announces its end, stops its workers, and takes itself off the list if it can."""
         if not self.up or self.signalled or self.phase is AgentPhase.FAILED:
             return
         self.signalled = True
@@ -466,7 +426,7 @@ class Process:
         self._end(why)
 
     def die(self) -> None:
-        """The process is gone, with its workers."""
+        """The process ends, with its workers."""
         if self.up:
             self.ending = Ending.KILLED
             self._end("died")
@@ -477,7 +437,3 @@ class Process:
         for task in self._tasks:
             task.end()
         self.computer.witness.ends(self, why)
-
-
-def _look() -> Generator[Effect, Seen, State | None]:
-    return (yield Sync()).state

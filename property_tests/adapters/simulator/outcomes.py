@@ -1,7 +1,7 @@
-"""Promises to agents, the same for any handler: the properties of the model as they show outside of a handler.
+"""Promises to agents, the same for any handler: the properties of the model that are visible outside a handler.
 
-Rule: only a `Side` looks into a handler. Two groups may overlap for as long as an agent takes to look
-and to kill its workers; everything that takes longer than that, nobody would have ended.
+Rule: only a `Side` reads the inside of a handler. Two groups may overlap for the time in which an agent reads and kills
+its workers; a longer overlap is a violation.
 """
 
 from __future__ import annotations
@@ -16,46 +16,37 @@ from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .agents import Agent, Returned, Side
 from .moments import Time
-from .monitors import Event, Violation
+from .monitors import Watch
 from .schedule import Fault
 
-OVERLAP_SECONDS = 1.0  # of two groups: an agent looks ten times a second, and kills its workers in a quarter of one
-CATCH_UP_SECONDS = 0.75  # from the end of a disturbance until what it held up has been tried again
-REST_SECONDS = 4.0  # without a new round: torch's nodes that restart for ever take less for one
+OVERLAP_SECONDS = 1.0  # overlap of two groups: an agent reads ten times a second, and kills its workers in 0.25 s
+CATCH_UP_SECONDS = 0.75  # time after a disturbance in which delayed requests are repeated
+REST_SECONDS = 4.0  # time without a new round; nodes of torch that restart for ever begin one in less
 CLOSED = (RendezvousClosedError, RendezvousGracefulExitError)
 
 
-class Outcomes:
-    """The events of a run so far, and the violations among them."""
+class Outcomes(Watch):
+    """The outcomes of a run so far."""
 
     def __init__(self, time: Time, side: Side, data: dict[str, bytes]) -> None:
-        self._time, self._side, self._data = time, side, data
+        super().__init__(time)
+        self._side, self._data = side, data
         self._overlap = OVERLAP_SECONDS + side.looks
         self.agents: list[Agent] = []
-        self.log: list[Event] = []
-        self.violations: dict[str, Violation] = {}  # the first one of each property
-        self.earned = False  # workers of a member have succeeded: whoever closes the rendezvous may
+        self.earned = False  # workers of a member have succeeded: the rendezvous may be closed
         self.over = False
-        self.disturbed_until = 0.0  # of the store, or of everybody
+        self.disturbed_until = 0.0  # the end of a disturbance of the store, or of all agents
         self._rounds: dict[object, dict[int, Agent]] = {}
-        self._apart: float | None = None  # since when there are two groups
-        self._lapsed: dict[Agent, float] = {}  # since when who runs has no lease
-        self._moved = 0.0  # when somebody last came, went or joined a round
-
-    def say(self, who: str, what: str) -> None:
-        self.log.append(Event(self._time.now, who, what))
-
-    def demand(self, holds: object, name: str, seen: str) -> None:
-        if not holds and name not in self.violations:
-            self.violations[name] = Violation(name, seen)
-            self.say("", f"violated: {name}: {seen}")
+        self._apart: float | None = None  # the time since which there are two groups
+        self._lapsed: dict[Agent, float] = {}  # an agent that runs without a lease -> the time since which it does
+        self._moved = 0.0  # when an agent last came, left or joined a round
 
     def strikes(self, fault: Fault) -> None:
-        self.log.append(Event(self._time.now, "", str(fault)[8:], fault=fault))
+        super().strikes(fault)
         if fault.kind == "outage":
             self.disturbed_until = max(self.disturbed_until, self._time.now + fault.seconds)
 
-    # ---- told by the agents
+    # ---- events of the agents
 
     def begins(self, agent: Agent) -> None:
         self.agents.append(agent)
@@ -82,7 +73,7 @@ class Outcomes:
 
     def runs(self, agent: Agent) -> None:
         self.say(agent.name, "runs" if agent.workers else "has no workers")
-        self.look()
+        self.compare()
 
     def restarts(self, agent: Agent, why: str) -> None:
         self.say(agent.name, f"restarts: {why}")
@@ -100,26 +91,27 @@ class Outcomes:
         known = error is None or isinstance(error, RendezvousError | StoreTimeout | ConnectionLost)
         self.demand(known, "failures_are_explained", f"{agent.name} ends with {type(error).__name__}: {error}")
         met = not isinstance(error, StoreTimeout)
-        self.demand(met, "members_learn_the_master", f"{agent.name} is in a round, and waits in vain: {error}")
+        self.demand(met, "members_learn_the_master", f"{agent.name} is in a round, and its wait ends: {error}")
         if isinstance(error, CLOSED):
             self.demand(self._may_close, "closing_is_earned", f"{agent.name} finds the rendezvous closed")
 
     def lost(self, agent: Agent, error: Exception) -> None:
         self.demand(False, "threads_go_on", f"a thread of {agent.name} has died of {type(error).__name__}: {error}")
 
-    # ---- asked now and then
-
-    def closed(self) -> None:
-        """The shared state says that the rendezvous is closed."""
-        self.over = True
-        self.demand(self._may_close, "closing_is_earned", "no member has closed it, and no workers have succeeded")
+    # ---- checks at regular intervals
 
     @property
     def _may_close(self) -> bool:
         return self.earned or self._side.closed_by_member(self._data)
 
     def look(self) -> None:
-        """Whether two groups run, or somebody who may be no member any more."""
+        self.compare()
+        if self._side.closed(self._data):
+            self.over = True
+            self.demand(self._may_close, "closing_is_earned", "no member has closed it, and no workers have succeeded")
+
+    def compare(self) -> None:
+        """Check that no two groups run for long, and no agent without a lease."""
         running = [one for one in self.agents if one.runs and one.told is not None]
         lapsed = [] if self.over else [one for one in running if not one.leased]
         self._lapsed = {one: self._lapsed.get(one, self._time.now) for one in lapsed}
@@ -136,7 +128,6 @@ class Outcomes:
         self.demand(long <= self._overlap, "never_two_groups", f"for {long:.1f} s: {told}")
 
     def unrest(self) -> Iterator[tuple[str, str]]:
-        """The reasons why a run is not at rest, once nothing disturbs it any more: a property, and what is missing."""
         up = [one for one in self.agents if one.up]
         if self.over or not up:
             for one in up:

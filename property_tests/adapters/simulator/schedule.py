@@ -1,14 +1,15 @@
 """The schedule of a run: the start, settings and clock of each host, and every fault. Drawn from one seed.
 
-Rule: a schedule is plain data. One with a fault less is a schedule as well, which is how a failing run is shrunk.
+Rule: a schedule is plain data. Without one of its faults it is a schedule too: so a failing run is shrunk.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from trystate.impl.rendezvous.state import Settings
 
@@ -19,15 +20,17 @@ KINDS = (
 )  # fmt: skip
 WEIGHTS = (8, 6, 4, 8, 4, 2, 8, 6, 12, 2, 4)
 RANK_KEYS = ("", "rack2", "rack10")
-STOPS = ("stop", "stop_in_write")  # of an agent alone: its workers run on
-OF_THE_STORE = ("outage", "wipe")  # which loses its contents
+STOPS = ("stop", "stop_in_write")  # faults of an agent alone: its workers continue
+OF_THE_STORE = ("outage", "wipe")  # a wipe loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
+SHRINK_RUNS_MAX = 400
+R = TypeVar("R", bound=Any)  # a run, which has its schedule
 NO_RETURN = 1e9  # a crashed node that is not started again
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something happens to a node or to the store, for `seconds`; after them a crashed node is started again."""
+    """A fault of a node or of the store, which lasts `seconds`; a crashed node is started again after them."""
 
     at: float
     kind: str
@@ -43,7 +46,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One node, from its beginning: times in seconds."""
+    """One node; times in seconds."""
 
     number: int
     start: float
@@ -51,11 +54,11 @@ class Host:
     clock: float  # its monotonic clock at the beginning of the run
     rate: float
     join_seconds: float
-    stop_seconds: float  # to stop the workers, at most
-    deaf: bool  # no news reach it: it looks as often as it must
+    stop_seconds: float  # longest time to stop the workers
+    deaf: bool  # no notification reaches it: it reads only when it has to
     work: float = math.inf  # how long its workers run in a round until they succeed
     rank_key: str = ""
-    check_seconds: float = 0.0  # its health command takes so long, at most, before each round but the first; 0: none
+    check_seconds: float = 0.0  # longest time of its health command, before each round but the first; 0: no command
 
     def __str__(self) -> str:
         s = self.settings
@@ -74,12 +77,11 @@ class Schedule:
     seed: int
     hosts: tuple[Host, ...]
     faults: tuple[Fault, ...]
-    prompt: bool = False  # messages take no time
-    tied: bool = False  # workers fail when those that they work with stop before their end
+    tied: bool = False  # workers fail when other workers of their group stop early
 
     @property
     def calm(self) -> float:
-        """When the last fault is over."""
+        """The end of the last fault."""
         ends = (f.at + (f.seconds if f.seconds < NO_RETURN else 0.0) for f in self.faults)
         return max((*ends, *(h.start for h in self.hosts)), default=0.0)
 
@@ -88,7 +90,7 @@ class Schedule:
         yield from sorted([*map(str, self.hosts), *map(str, self.faults)])
 
     def smaller(self) -> Iterator[Schedule]:
-        """The same with a node less, with a fault less, with workers on their own, or with a node like any other."""
+        """The same with one node less, one fault less, untied workers, or a node without options."""
         for host in self.hosts:
             left = tuple(h for h in self.hosts if h is not host)
             yield replace(self, hosts=left, faults=tuple(f for f in self.faults if f.node != host.number))
@@ -100,6 +102,17 @@ class Schedule:
             plain = replace(host, clock=0.0, rate=1.0, deaf=False, rank_key="", check_seconds=0.0)
             if plain != host:
                 yield replace(self, hosts=tuple(plain if h is host else h for h in self.hosts))
+
+
+def shrunk(run: R, again: Callable[[Schedule], R], fails_alike: Callable[[R], bool]) -> R:
+    """The smallest run found that fails alike: nodes and faults are dropped one by one."""
+    tries = 0
+    smaller: Iterator[Schedule] = run.schedule.smaller()
+    while tries < SHRINK_RUNS_MAX and (schedule := next(smaller, None)) is not None:
+        tries += 1
+        if fails_alike(found := again(schedule)):
+            run, smaller = found, schedule.smaller()
+    return run
 
 
 def draw(seed: int, nodes: int | None = None) -> Schedule:

@@ -1,7 +1,7 @@
 """The stores that simulated processes share over a network: servers, and clients whose requests take their time.
 
-Rule: a request that was sent arrives in the end, whatever has become of its sender: what cuts the way delays it, as TCP
-does, and who does not wait for so long does not know what has come of it.
+Rule: a request that was sent arrives in the end, even if its sender has ended: a cut connection delays it, as with TCP.
+A client that has stopped waiting does not receive the answer.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 
 from trystate.impl.store.errors import ConnectionLost, OutcomeUnknown, StoreTimeout
 
+from .machines import Machine
 from .moments import Time
 from .store import Link
-from .threads import Event, Lock, Machine, Process, living
+from .threads import Event, Lock, Process, living
 
 Answer = bytes | BaseException | None
 Reply = Callable[[Answer], None]
 Address = tuple[str, int]
 EPHEMERAL_PORT_MIN = 30_000
 WRITE = "write"
-OUTSIDE = "192.0.2.1"  # no name means its own host's loopback
+OUTSIDE = "192.0.2.1"  # every socket has this address, which is not the loopback
 
 
 class Server:
     """Keys and values, changed one request at a time."""
 
     def __init__(self, time: Time, host: Machine | None = None) -> None:
-        """`host`: which serves it; None: a machine that nothing happens to."""
+        """`host`: the machine of the server; None: a machine without faults."""
         self.time, self._host = time, host
         self.down_until = 0.0
         self.data: dict[str, bytes] = {}
@@ -42,7 +43,7 @@ class Server:
         return max(self.down_until, self._host.frozen_until if self._host is not None else 0.0)
 
     def ask(self, keys: Sequence[str], request: Callable[[Server], Answer], reply: Reply) -> None:
-        """Answer when all the keys are there."""
+        """Answer when all the keys exist."""
         if self.busy_until > self.time.now:
             return self.time.at(self.busy_until, lambda: self.ask(keys, request, reply))
         if all(key in self.data for key in keys):
@@ -57,7 +58,7 @@ class Server:
             answer()
 
     def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
-        """As torch's: an absent key is like an empty one, and answered with what was expected."""
+        """Like torch's: an absent key has an empty value, and the answer for it is the expected value."""
         found = self.data.get(key)
         won = found == expected if found is not None else not expected
         self.asked["read" if expected == desired else "won" if won else "lost"] += 1
@@ -75,7 +76,7 @@ class Server:
 
 
 class Socket:
-    """A port on which somebody listens: requests queue there until somebody serves it."""
+    """A listening port: requests queue there until a server serves it."""
 
     def __init__(self, server: Server | None = None) -> None:
         self.server = server
@@ -104,14 +105,14 @@ class Network:
     def close(self, address: Address) -> None:
         socket = self.sockets.pop(address, None)
         for _, reply in socket.queue if socket is not None else ():
-            reply(ConnectionLost("nobody listens there any more"))
+            reply(ConnectionLost("no server listens there any more"))
         if socket is not None and socket.server is not None:
             socket.server.end()
 
     def deliver(self, address: Address, ask: Callable[[Server], None], reply: Reply) -> None:
         socket = self.sockets.get(address)
         if socket is None:
-            reply(ConnectionLost("nobody listens there"))
+            reply(ConnectionLost("no server listens there"))
         elif socket.server is None:
             socket.queue.append((lambda: self.deliver(address, ask, reply), reply))
         else:
@@ -119,7 +120,7 @@ class Network:
 
 
 class Client:
-    """A connection to a store, as a `torch.distributed.Store`: one request at a time, whoever else waits for it."""
+    """A connection to a store, as a `torch.distributed.Store`: one request at a time, even if several threads wait."""
 
     def __init__(self, address: Address, seconds: float) -> None:
         self._address, self._seconds = address, seconds
@@ -145,7 +146,7 @@ class Client:
 
     def get(self, key: str) -> bytes:
         found = self._ask("read", lambda server: server.data[key], keys=[key])
-        assert found is not None  # it is answered when the key is there
+        assert found is not None  # it is answered when the key exists
         return found
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
@@ -159,7 +160,7 @@ class Client:
     def delete_key(self, key: str) -> None:
         self._ask("delete", lambda server: server.data.pop(key, None))
 
-    # ---- the way there and back
+    # ---- requests and answers
 
     def _ask(
         self, kind: str, request: Callable[[Server], Answer], keys: Sequence[str] = (), seconds: float | None = None
@@ -183,7 +184,7 @@ class Client:
 
         def ask(server: Server) -> None:
             asked.append(server)
-            server.asked[kind] += kind != WRITE  # which counts for itself what it comes to
+            server.asked[kind] += kind != WRITE  # `compare_set` counts its result
             server.ask(keys, request, reply)
 
         if kind == WRITE and link.trap is not None:
@@ -202,7 +203,7 @@ class Client:
 
 
 def _carried(link: Link, call: Callable[[], object]) -> None:
-    """A message on its way; if it is cut, it arrives after that."""
+    """Deliver a message after the delay of the link; while the link is cut, the message waits."""
 
     def arrive() -> None:
         if link.cut_until > link.time.now:
@@ -217,11 +218,11 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-# ---- what modules call by the names of real sockets, servers and clients
+# ---- replacements of real sockets, servers and clients
 
 
 class Listener:
-    """`listening.listen`: a socket that nobody serves yet."""
+    """`listening.listen`: a socket that no server serves yet."""
 
     def __init__(self, host: str, port: int) -> None:
         process = living()
@@ -240,7 +241,7 @@ class Listener:
 
 
 class Served:
-    """`TCPStoreServer`, on a socket that there is already."""
+    """`TCPStoreServer` on a socket that is listening already."""
 
     def __init__(self, *, listen_fd: Address, **_: Any) -> None:
         machine = living().machine

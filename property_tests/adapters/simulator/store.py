@@ -1,7 +1,7 @@
-"""The store that simulated nodes share, and how their messages to it fare: delayed, lost, or answered in vain.
+"""The store that simulated nodes share, and their messages to it: delayed, lost, or with a lost answer.
 
-Rule: a request that was sent may arrive whatever has become of its sender, also after that gave up waiting for it.
-States are kept as they are, for no two writers write the same; some are encoded and decoded, as a real store's are.
+Rule: a request that was sent may arrive even if its sender has ended, or has stopped waiting for it.
+States are stored as objects, because no two writes are equal; some are encoded and decoded, as in a real store.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from trystate.impl.rendezvous.state import State
 from .moments import Time
 
 PATIENCE_SECONDS = 0.6  # how long a client waits for an answer
-FAST_SECONDS, SLOW_SECONDS = 0.004, 1.5  # one way, at most
-LOSS = 0.5  # of the answers, where answers get lost
+FAST_SECONDS, SLOW_SECONDS = 0.004, 1.5  # longest time of a message
+LOSS = 0.5  # share of the answers, while answers get lost
 ROUND_TRIP = "the store did not answer"
 
-ENCODED = 16  # every so many versions: it takes longer than all else
+ENCODED = 16  # one version in 16 is encoded: this takes longer than all else
 
 Wrote = Callable[[State | None, State, str], None]
 
 
 class Store:
-    """One key, changed by compare-and-set, and the news that have been told."""
+    """One key, changed by compare-and-set, and the notifications that were sent."""
 
     def __init__(self, time: Time, wrote: Wrote) -> None:
         self.time = time
         self.state: State | None = None
         self.down_until = 0.0
-        self.start = 0  # how often it has begun anew, without its contents
+        self.start = 0  # number of its restarts, each without its contents
         self._wrote = wrote
         self._told = 0
         self._ears: list[tuple[int, Callable[[], None]]] = []
@@ -45,7 +45,7 @@ class Store:
         return self.state
 
     def wipe(self) -> None:
-        """It starts again, empty: whatever is on its way to it is lost, and whoever waits is told."""
+        """It starts again, empty: messages on their way to it are lost, and all that wait are notified."""
         self.state, self._told, self.start = None, 0, self.start + 1
         ears, self._ears = self._ears, []
         for _, call in ears:
@@ -68,16 +68,14 @@ class Store:
 
 
 class Link:
-    """How messages between a host and the store fare just now. Times in seconds of true time."""
+    """The current state of the messages between a host and the store. Times in seconds of true time."""
 
-    def __init__(self, time: Time, rng: random.Random, *, deaf: bool, prompt: bool) -> None:
-        self.time, self.rng, self.deaf, self.prompt = time, rng, deaf, prompt
+    def __init__(self, time: Time, rng: random.Random, *, deaf: bool) -> None:
+        self.time, self.rng, self.deaf = time, rng, deaf
         self.cut_until = self.loss_until = self.slow_until = 0.0
         self.trap: Callable[[], None] | None = None  # called as soon as a write is on its way
 
     def delay(self) -> float:
-        if self.prompt:
-            return 0.0
         slow = self.slow_until > self.time.now
         return self.rng.uniform(0.0, SLOW_SECONDS if slow else FAST_SECONDS)
 
@@ -89,7 +87,7 @@ class Link:
 
 
 class Line:
-    """One thread's connection to the store: what it asks, and the effects of an engine that it carries out."""
+    """One thread's connection to the store: its requests, and the effects of an engine that it carries out."""
 
     def __init__(self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str) -> None:
         self._store, self._link = store, link
@@ -139,7 +137,7 @@ class Line:
             self._link.time.after(self._link.delay(), arrive)
 
     def _ask(self, request: Callable[[], State | None]) -> State | None:
-        """A request on its way, and its answer on its way back."""
+        """Send a request, and wait for its answer."""
         link, time = self._link, self._link.time
         there, back = link.delay(), link.delay()
         answers: list[State | None] = []

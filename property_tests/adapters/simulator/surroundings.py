@@ -1,7 +1,7 @@
 """A virtual environment for real handlers: threads, clocks, chance, sockets, and the process they are in.
 
-Rule: classes stay as they are. The names by which their modules know the world are replaced, all of them here:
-`virtual` puts the simulated process whose thread runs in the place of this one, for our rendezvous and for torch's.
+Rule: classes are not changed. The names by which their modules use the real world are replaced, all in this module:
+`virtual` replaces this process by the simulated process whose thread runs, for our rendezvous and for torch's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PACKAGES = ("trystate.impl.rendezvous.", "torch.distributed.elastic.rendezvous."
 
 
 class Today(datetime.datetime):
-    """The wall clocks of all nodes agree: what torch makes of skewed ones is another story."""
+    """The wall clocks of all nodes agree; the replays have torch with clocks that do not."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:
@@ -76,12 +76,12 @@ def _host() -> str:
     return living().name.partition(".")[0]
 
 
-# By what it is, and not by what a module calls it: a new import of any of these is replaced as well.
+# The keys are the objects, not their names in a module: a new import of any of these is replaced as well.
 WORLD: dict[Any, Any] = {
     threading: SimpleNamespace(Event=Event, Lock=Lock, Thread=Thread, current_thread=RUNNING.get),
     _thread: SimpleNamespace(start_new_thread=lambda body, args: Thread(target=lambda: body(*args)).start()),
     threading.Event: Event,
-    Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are no children
+    Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are not children
     threading.Thread: Thread,
     time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
     datetime.datetime: Today,
@@ -95,7 +95,7 @@ WORLD: dict[Any, Any] = {
 
 SOCKETS: dict[ModuleType, dict[str, Any]] = {
     state_holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
-    handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # its default was bound before
+    handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # the default of its clock is the real one
     bootstrap: {
         "listen_as": partial(Listener, port=0),
         "TCPStoreServer": Served,
@@ -105,7 +105,7 @@ SOCKETS: dict[ModuleType, dict[str, Any]] = {
     torch_rendezvous: {
         "dist": SimpleNamespace(PrefixStore=Prefixed, TCPStore=TorchServed),
         "construct_and_record_rdzv_event": lambda **event: None,
-        "get_method_name": lambda depth=2: "",  # walks the stack and its sources, for the event
+        "get_method_name": lambda depth=2: "",  # only for the event: walks the stack and its sources
     },
 }
 

@@ -3,124 +3,175 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousStateError
 
 from ..garbage import set_aside
+from .machines import Machine
 from .moments import Endless, Time
-from .monitors import Event, Monitors, Violation, unrest
-from .nodes import Computer, EngineFactory
-from .schedule import Fault, Schedule, draw
+from .monitors import Event, Monitors, Violation, Watch
+from .nodes import Computer
+from .schedule import Fault, Schedule, draw, shrunk
 from .store import Store
 
-REST_SECONDS = 3.0  # a run is over when nothing has been wrong for so long
-# After the last fault: whatever is wrong then is a violation. A node that comes too late for a round is in the next
-# one, some ten seconds later, where another may be late: several in a row are seldom.
-SETTLE_SECONDS = 120.0
-SHRINK_RUNS_MAX = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The result of a schedule: nothing wrong, or the property that does not hold. Seconds of virtual time."""
-
-    schedule: Schedule
-    violation: Violation | None
-    log: list[Event] = field(repr=False)
-    seconds: float
-
-    @property
-    def fails(self) -> str:
-        """The property that does not hold; empty: all do."""
-        return self.violation.name if self.violation is not None else ""
+RUNS = 20  # between two collections of garbage
 
 
 class World:
-    """The nodes of a schedule, their store, and the monitors."""
+    """The hosts of a schedule, their store and their monitors, which a subclass makes. Times are virtual seconds."""
 
-    def __init__(self, schedule: Schedule, engine: EngineFactory) -> None:
-        self.schedule = schedule
-        self.time = Time()
-        self.monitors = Monitors(self.time)
-        self.store = Store(self.time, self.monitors.wrote)
-        self.computers: dict[int, Computer] = {}
-        for host in schedule.hosts:
-            self.computers[host.number] = Computer(
-                host, schedule, self.time, self.store, self.monitors, engine, self.computers
-            )
+    rest_seconds = 3.0  # a run is over when nothing has been wrong for this long
+    # Time after the last fault; unrest is a violation after it. A node that is late for a round joins the next one some
+    # ten seconds later. Another node may be late then; several late nodes in a row are rare.
+    settle_seconds = 120.0
+    look_seconds = 1.0  # between two looks
+    shared: Any  # has `down_until`
+    watch: Watch
+    hosts: Mapping[int, Machine]
+    asked: Mapping[str, int] = {}  # requests to the store, by their kind
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.time = schedule, Time()
+        self.make()
         for fault in schedule.faults:
             self.time.at(fault.at, partial(self.begin, fault))
 
-    def begin(self, fault: Fault) -> None:
-        self.monitors.strikes(fault)
-        if fault.kind == "outage":
-            self.store.down_until = max(self.store.down_until, self.time.now + fault.seconds)
-        elif fault.kind == "wipe":
-            self.store.wipe()
-        else:
-            self.computers[fault.node].suffer(fault)
+    def make(self) -> None:
+        """Make the store, the monitors and the hosts."""
+        raise NotImplementedError
 
-    def play(self) -> None:
-        """Until everything is at rest.
+    def begin(self, fault: Fault) -> None:
+        self.watch.strikes(fault)
+        if fault.kind == "outage":
+            self.shared.down_until = max(self.shared.down_until, self.time.now + fault.seconds)
+        elif fault.kind == "wipe":
+            self.shared.wipe()
+        else:
+            self.hosts[fault.node].suffer(fault)
+
+    def play(self, *, on: bool) -> None:
+        """Run until everything is at rest or a property is violated; with `on`, also after a violation.
 
         Raises:
             Violation: a property does not hold.
         """
-        self.time.run(self.schedule.calm)
-        ends, rests = self.schedule.calm + SETTLE_SECONDS, 0.0
-        while rests < REST_SECONDS:
-            self.time.run(self.time.now + 1.0)
-            wrong = next(unrest(self.store.state, self.monitors.processes), None)
-            rests = 0.0 if wrong is not None else rests + 1.0
-            if wrong is not None and self.time.now > ends:
+        calm, rests = self.schedule.calm, 0.0
+        while rests < self.rest_seconds and (on or not self.watch.violations):
+            self.time.run(self.time.now + self.look_seconds)
+            self.watch.look()
+            if self.time.now < calm:
+                continue
+            wrong = next(self.watch.unrest(), None)
+            rests = 0.0 if wrong is not None else rests + self.look_seconds
+            if wrong is not None and self.time.now > calm + self.settle_seconds:
                 raise Violation(*wrong)
 
-
-def run(schedule: Schedule, engine: EngineFactory = Engine) -> Run:
-    """Let a schedule happen."""
-    world = World(schedule, engine)
-    violation = None
-    try:
-        world.play()
-    except Violation as found:
-        violation = found
-    except RendezvousStateError as refused:  # a node wrote no state: the reader of it raises this
-        violation = Violation("states_are_well_formed", str(refused))
-    except Endless as found:
-        violation = Violation("nobody_spins", str(found))
-    return Run(schedule, violation, world.monitors.log, world.time.now)
+    def end(self) -> None:
+        """Does nothing: no process remains."""
 
 
-def shrink(failed: Run, engine: EngineFactory = Engine) -> Run:
-    """The smallest schedule found that violates the same property: nodes and faults are dropped one by one."""
-    tries = 0
-    smaller: Iterator[Schedule] = failed.schedule.smaller()
-    while tries < SHRINK_RUNS_MAX and (schedule := next(smaller, None)) is not None:
-        tries += 1
-        again = run(schedule, engine)
-        if again.fails == failed.fails:
-            failed, smaller = again, again.schedule.smaller()
-    return failed
+class Cores(World):
+    """Engines and the decisions of agents."""
+
+    def make(self) -> None:
+        self.watch = monitors = Monitors(self.time)
+        self.shared = Store(self.time, monitors.wrote)
+        hosts: dict[int, Computer] = {}
+        for host in self.schedule.hosts:
+            hosts[host.number] = Computer(host, self.schedule, self.time, self.shared, monitors, hosts)
+        self.hosts = hosts
 
 
-def sweep(seeds: Iterable[int], nodes: int | None = None) -> Iterator[Run]:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The programs on the hosts of a schedule, and the schedule of a seed for them."""
+
+    world: Callable[[Schedule], World]
+    name: str = ""  # the name of the handlers
+    draw: Callable[[int, int | None], Schedule] = draw
+    inside: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+CORES = Subject(Cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of a schedule: nothing wrong, or the properties that do not hold. Seconds of virtual time."""
+
+    subject: Subject
+    schedule: Schedule
+    violations: dict[str, Violation]  # ordered by the time when they were seen
+    log: list[Event] = field(repr=False)
+    seconds: float
+    asked: Mapping[str, int] = field(repr=False)
+
+    @property
+    def violation(self) -> Violation | None:
+        """The first one."""
+        return next(iter(self.violations.values()), None)
+
+    @property
+    def fails(self) -> str:
+        """The property that was violated first; empty: all hold."""
+        return next(iter(self.violations), "")
+
+
+def run(schedule: Schedule, subject: Subject = CORES, *, on: bool = False) -> Run:
+    """Run a schedule until the first violation; with `on`, until it is at rest or does not come to rest."""
+    with subject.inside():
+        world = subject.world(schedule)
+        found: tuple[str, str] | None = None
+        try:
+            world.play(on=on)
+        except Violation as violation:
+            found = violation.name, violation.seen
+        except RendezvousStateError as refused:  # a node has read bytes that are not a state
+            found = "states_are_well_formed", str(refused)
+        except Endless as endless:
+            found = "nobody_spins", str(endless)
+        if found is not None:
+            world.watch.demand(False, *found)
+        return ended(world, subject)
+
+
+def ended(world: World, subject: Subject) -> Run:
+    """End a world, and return its result."""
+    watch = world.watch
+    done = Run(subject, world.schedule, {**watch.violations}, [*watch.log], world.time.now, {**world.asked})
+    world.end()
+    return done
+
+
+def shrink(failed: Run, name: str = "") -> Run:
+    """The smallest run found that violates a property, or the same one first."""
+    return shrunk(
+        failed, lambda schedule: run(schedule, failed.subject, on=bool(name)),
+        lambda again: name in again.violations or again.fails == (name or failed.fails),
+    )  # fmt: skip
+
+
+def sweep(
+    seeds: Iterable[int], subject: Subject = CORES, nodes: int | None = None, *, on: bool = False
+) -> Generator[Run, None, None]:
     """The runs of these seeds."""
-    return (run(draw(seed, nodes)) for seed in tidily(seeds, 50))
+    return (run(subject.draw(seed, nodes), subject, on=on) for seed in tidily(seeds))
 
 
-def tidily(seeds: Iterable[int], runs: int) -> Iterator[int]:
-    """These seeds; garbage is collected after each `runs` of them, and objects older than this call are set aside."""
+def tidily(seeds: Iterable[int]) -> Iterator[int]:
+    """These seeds. Garbage is collected after each `RUNS` of them; objects older than this call are not collected."""
     collecting = gc.isenabled()
     set_aside()
     gc.disable()
     try:
         for done, seed in enumerate(seeds):
             yield seed
-            if done % runs == 0:
+            if done % RUNS == 0:
                 gc.collect()
     finally:
         if collecting:

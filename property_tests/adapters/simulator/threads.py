@@ -1,40 +1,24 @@
 """Threads of simulated processes, and what they wait for: the interface of `threading`, in virtual time.
 
-Rule: a thread that was ended gets no further, also while it cleans up: a process that is gone reaches nobody.
+Rule: an ended thread does not continue, not even to clean up: an ended process affects no other process.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import greenlet  # type: ignore[import-untyped]
 
+from .machines import Machine
 from .moments import Task, Time
-from .store import Link
 
-PID_MIN = 1 << 23  # beyond those of real processes: a simulated one is never taken for this one
-
-
-class Machine(Protocol):
-    """A process's view of its host. `frozen_until` is a moment of true time; `network` is a `servers.Network`."""
-
-    time: Time
-    rng: random.Random
-    link: Link
-    frozen_until: float
-    network: Any
-
-    @property
-    def rate(self) -> float: ...
-
-    def clock(self) -> float: ...
+PID_MIN = 1 << 23  # greater than the pids of real processes: a simulated one is never taken for this one
 
 
 class Process:
-    """A simulated process: its threads, and what is to happen at its end."""
+    """A simulated process: its threads, and the calls at its end."""
 
     def __init__(self, machine: Machine, name: str, pid: int) -> None:
         self.machine, self.time, self.name, self.pid = machine, machine.time, name, PID_MIN + pid
@@ -44,7 +28,7 @@ class Process:
         self.threads: list[Thread] = []
 
     def start(self, body: Callable[[], object]) -> Thread:
-        """Run something in a thread of this process, whoever asks."""
+        """Run something in a thread of this process, whichever thread calls."""
         thread = Thread(target=body)
         thread.begin(self)
         return thread
@@ -53,7 +37,7 @@ class Process:
         """A thread has died of an exception."""
 
     def die(self) -> None:
-        """The process is gone; may be called twice."""
+        """The process ends; may be called twice."""
         self.up = False
         for thread in self.threads:
             thread.end()
@@ -72,9 +56,9 @@ def current() -> Process | None:
 
 
 def living() -> Process:
-    """The process that runs. A thread that was ended gets no further: it is unwinding."""
+    """The process that runs. In a thread that was ended, and is unwinding, this raises GreenletExit."""
     thread = RUNNING.get()
-    assert thread is not None  # only threads of simulated processes wait, or ask for what a process has
+    assert thread is not None  # only threads of simulated processes wait, or use their process
     if thread.ended:
         raise greenlet.GreenletExit
     return thread.process
@@ -137,7 +121,7 @@ class Lock:
 
 
 class Thread:
-    """`threading.Thread`. An exception ends it alone, as in CPython."""
+    """`threading.Thread`. An exception ends only this thread, as in CPython."""
 
     process: Process
 
@@ -171,6 +155,6 @@ class Thread:
         return not self.ended
 
     def join(self, timeout: float | None = None) -> None:
-        """Also called by finalizers, in whatever thread they run: these do not wait."""
+        """Wait for the end of the thread. Finalizers call this in any thread, and do not wait."""
         if not self.ended and current() is self.process:
             self._over.wait(timeout)

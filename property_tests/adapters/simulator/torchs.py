@@ -1,7 +1,8 @@
 """torch's own `DynamicRendezvousHandler` and `C10dRendezvousBackend` in the simulator, as they are.
 
-Nothing of theirs is rewritten: `surroundings` replaces what they take from the world. torch is spared what is no part
-of its rendezvous: a connection that was reset works again, all wall clocks agree, and the endpoint is never lost.
+Nothing of torch is rewritten: `surroundings` replaces the parts of the real world that it uses. Faults that are not of
+the rendezvous are left out: a connection that was reset works again, all wall clocks agree, and the endpoint is never
+lost.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _round(handler: dr.DynamicRendezvousHandler) -> object:
 
 
 def _leased(handler: dr.DynamicRendezvousHandler, now: float) -> bool:
-    return True  # it is never told otherwise
+    return True  # torch's handler never learns otherwise
 
 
 def _closed(data: dict[str, bytes]) -> bool:
@@ -50,4 +51,4 @@ def _closed(data: dict[str, bytes]) -> bool:
     return closed
 
 
-TORCH = Side("torch", _made, _round, _leased, _closed, looks=1.0)
+TORCHS_SIDE = Side("torch", _made, _round, _leased, _closed, looks=1.0)

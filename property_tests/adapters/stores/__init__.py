@@ -1,1 +1,1 @@
-"""Known stores under the suite: each case of each operation, and the shortest sequence of each deviation."""
+"""Known stores: each case of each operation, and the shortest sequence of each deviation."""

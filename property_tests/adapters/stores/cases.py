@@ -1,6 +1,6 @@
-"""The decision tables of the operations against a real store: every case of every operation, in a small domain.
+"""The decision tables of the operations, compared with a real store: every case of every operation.
 
-Rule: an outcome without disagreements means that every row was hit by some case; where none hits it, that is one too.
+Rule: a row that no case reaches is a disagreement too.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from ...harness.checks import Check, Outcome
 from ...harness.stores.deviations import Deviation
 from ...harness.stores.handles import PROMPT_SECONDS, Handle, c10d, refusal
 from ..torch_store.server import TorchServer
-from .kept import Losing, Serving
+from .kept import Serving
+from .proxies import Losing
 
 KEY, OTHER = "k", "other"
 VALUES = (None, b"", b"v", b"7", b"-1", b"9223372036854775807", b"9223372036854775808", b" 12abc", b"+3")
 QUEUES = ((), (b"q",))
 BRIEF = timedelta(milliseconds=10)
-PROMPT = timedelta(seconds=PROMPT_SECONDS)  # for what does not block at all
-SENT = timedelta(milliseconds=200)  # in which a request reaches the server, on a new connection and a busy machine
-REPEATED = timedelta(seconds=60)  # for a read that is sent again when its answer is lost
+PROMPT = timedelta(seconds=PROMPT_SECONDS)  # limit for an operation that does not block
+SENT = timedelta(milliseconds=200)  # time in which a request reaches the server, on a new connection and a busy machine
+REPEATED = timedelta(seconds=60)  # limit for a read that is sent again after its answer was lost
 SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
 
 
 def contents() -> Iterator[Contents]:
-    """Every small store: one key with one of the values or none, and a queue of that name with an element or none."""
+    """Every small store: one key with a value or none, and a queue of that name with an element or none."""
     for value, queue in product(VALUES, QUEUES):
         yield Contents({} if value is None else {KEY: value}, {KEY: queue} if queue else {})
 
@@ -64,10 +65,10 @@ def operations(edition: Edition) -> Iterator[Operation]:
 def compare(
     edition: Edition, open_store: Callable[[], Any], *, stop_after: int = 20, lacking: Container[str] = ()
 ) -> Outcome:
-    """Do every operation on every small store, and look at what it says and what it leaves.
+    """Do every operation on every small store; compare the result and the contents after it.
 
-    It ends after `stop_after` disagreements: one that should not block and does costs its whole timeout. Operations
-    that are `lacking`, as in an older release of torch, are left out, and so are queues where none can be filled.
+    It ends after `stop_after` disagreements, because an operation that blocks by mistake takes its whole timeout.
+    Operations that the store lacks (`lacking`) are left out. So are queues, if the store cannot fill a queue.
     """
     started = time.perf_counter()
     tables, wrong, compared = OPERATIONS[edition], list[str](), 0
@@ -99,7 +100,7 @@ def compare(
 
 
 def _arrange(handle: Handle, wanted: Contents, lacking: Container[str]) -> None:
-    """Bring a store into a state, whatever it held."""
+    """Bring a store from any state into the wanted state."""
     for name in _look(handle, lacking).values:
         handle.perform(ref.DeleteKey(name))
     for key, value in wanted.values.items():
@@ -110,11 +111,11 @@ def _arrange(handle: Handle, wanted: Contents, lacking: Container[str]) -> None:
 
 
 def _look(handle: Handle, lacking: Container[str]) -> Contents:
-    """All that a store holds; what is in a queue is told from what comes out of it."""
+    """The contents of a store; the elements of its queue are popped."""
     queue: list[Any] = []
     while "queue_len" not in lacking and handle.perform(ref.QueueLen(KEY)):
         queue.append(handle.perform(ref.QueuePop(KEY, block=False)))
-    if "list_keys" in lacking:  # no other key is written here, and the queue that `check` counts is empty
+    if "list_keys" in lacking:  # only these keys are written, and the queue that `check` counts is empty
         names: Any = tuple(key for key in (KEY, OTHER) if handle.perform(ref.Check((key,))))
     else:
         names = handle.perform(ref.ListKeys())
@@ -123,9 +124,9 @@ def _look(handle: Handle, lacking: Container[str]) -> Contents:
 
 
 def compare_unanswered(open_store: Callable[[], Any], proxy: Losing, *, stop_after: int = 20) -> Outcome:
-    """Do every operation on a few small stores, and lose its answer: on an idle connection, and on a new one.
+    """Do every operation on a few small stores, and lose its answer, on an idle connection and on a new one.
 
-    A read that is too late, and what our client refuses before it is sent, are left out.
+    Left out are reads that time out, and operations that our client refuses before they are sent.
     """
     started, wrong, compared = time.perf_counter(), list[str](), 0
     handle = Handle(open_store(), frozenset())

@@ -1,4 +1,4 @@
-"""torch's stores for a suite, on every release: a client, a clone, what a release lacks, and a store as if new."""
+"""torch's stores for a suite, on every release: a client, a clone, the missing operations, and an emptied store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...harness.stores.operations import KEYS
 
 
 def torch_client(port: int, *, libuv: bool = True) -> Store:
-    """torch's client; `libuv`: the server is the one that has queues."""
+    """torch's client; `libuv`: whether the server is torch's libuv server, which has queues."""
     return c10d.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=AMPLE, use_libuv=libuv)
 
 
 def missing() -> frozenset[Deviation]:
-    """The deviations of stores of the installed torch that lack operations of later releases."""
+    """The deviations of the installed torch's stores, which lack operations of later releases."""
     since = {
         "queue_push": Deviation.LACKS_QUEUES, "list_keys": Deviation.LACKS_LIST_KEYS,
         "barrier": Deviation.LACKS_BARRIER,
@@ -28,10 +28,10 @@ def missing() -> frozenset[Deviation]:
 
 
 def cloned(store: Any) -> Any:
-    """`store.clone()`; before torch 2.8, which has no such method, what comes nearest to it."""
+    """`store.clone()`; before torch 2.8, which introduced the method, a store with the same data."""
     if not lacks(store, "clone"):
         return store.clone()
-    if isinstance(store, c10d.PrefixStore):  # torch does not tell the prefix: it is P in each suite
+    if isinstance(store, c10d.PrefixStore):  # torch does not return the prefix, which is P in each suite
         return c10d.PrefixStore("P", cloned(store.underlying_store))
     if isinstance(store, c10d.FileStore):
         return c10d.FileStore(store.path, 1)
@@ -43,7 +43,7 @@ def cloned(store: Any) -> Any:
 
 
 def emptied(store: Any, prefix: str = "") -> Any:
-    """A store that many tests share, as if it were new: without keys, and without items in the suite's queues."""
+    """A store that many tests share, without its keys and without the items of the suite's queues."""
     for key in store.list_keys():
         store.delete_key(key)
     with suppress(NotImplementedError):

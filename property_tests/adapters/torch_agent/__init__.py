@@ -1,1 +1,1 @@
-"""torch's elastic agent, unmodified: its loop beside the model, and the findings about it, brought about again."""
+"""torch's elastic agent, unmodified: its loop compared with the model, and the findings about it, reproduced."""

@@ -1,7 +1,7 @@
 """The end of workers in torch 1.9, as a program on real processes: MultiprocessContext._close.
 
-Written from elastic-node-change 2.3.3.3, of which no line is copied: each process gets SIGTERM and is waited for, one
-after the other, and the wait has no time-out.
+Written from elastic-node-change 2.3.3.3; no line is copied. Each process gets SIGTERM and is waited for, one after
+the other, and the wait has no time-out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from ..replays import ScheduleError
 
 LOOK_S = 0.01
-LINE_S = 30.0  # for a line of a worker, on a busy machine
+LINE_S = 30.0  # limit for a line of a worker, on a busy machine
 WORKER = """
 import signal
 signal.signal(signal.SIGTERM, {handler})

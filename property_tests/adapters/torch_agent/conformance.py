@@ -1,12 +1,11 @@
 """torch's agent loop and its exchange of ranks compared with the models, edge by edge, as `trystate verify` runs it.
 
-Rule: what the model forbids is tried in each state. A sample has some edges of some systems. Up to torch 2.7 nothing is
-compared: that agent closes the rendezvous at a signal, in the part that is replaced here, and differs elsewhere too.
+Rule: steps that the model forbids are tried in each state. A sample has some edges of some systems. Up to torch 2.7
+nothing is compared: that agent closes the rendezvous at a signal, in the replaced part, and has other differences.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -16,7 +15,7 @@ from trystate.model.agent.ranks import Ranks
 from trystate.model.agent.vocabulary import Assignment
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from ..our_agent.conformance import Slice
 from .loop import TorchLoop
 from .ranks import Exchanges
@@ -41,20 +40,12 @@ SAMPLE_EDGES, SAMPLE_STRIDE = 100, 3
 def compare(
     slices: Iterable[Slice], report: Report, edges_max: int | None = None, edition: Edition = Edition.TORCH
 ) -> Outcome:
-    """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids.
+    """Take every edge of each slice on torch's loop, or about `edges_max`, and try the forbidden steps.
 
     Raises:
         NotInRelease: as TorchLoop.
     """
-    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for one in slices:
-        model = one.build(edition)
-        report(f"replaying {model.label}")
-        with TorchLoop(model) as subject:
-            found = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-        edges, of = edges + found.edges, of + found.edges_of_all
-        disagreements += [f"{model.label}: {text}" for text in found.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+    return replay_systems((one.build(edition) for one in slices), TorchLoop, report, edges_max)
 
 
 RANKS = tuple(
@@ -65,15 +56,8 @@ RANKS = tuple(
 
 
 def compare_ranks(models: Iterable[Ranks], report: Report, edges_max: int | None = None) -> Outcome:
-    """Take every edge of each model on the exchange of ranks, or about `edges_max`, and try what the model forbids."""
-    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for model in models:
-        report(f"replaying {model.label}")
-        with Exchanges(model) as subject:
-            found = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-        edges, of = edges + found.edges, of + found.edges_of_all
-        disagreements += [f"{model.label}: {text}" for text in found.disagreements]
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+    """Take every edge of each model on the exchange of ranks, or about `edges_max`, and try the forbidden steps."""
+    return replay_systems(models, Exchanges, report, edges_max)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,20 +1,20 @@
 """Steps of the model `Agents` (TORCH, SEED), performed by torch's own agent loop, one greenlet for each node.
 
 Theory of operation. `launch_agent`, `SimpleElasticAgent.run`, its loop, restarts and exit barrier are torch's,
-unmodified. Replaced are the worker processes, the rendezvous handler, the barrier of the store and `time.sleep`: there
-a greenlet stops, and the model has a step. A stop has a name:
+unmodified. The worker processes, the rendezvous handler, the barrier of the store and `time.sleep` are replaced. In
+each of them a greenlet stops, and the model has a step. A stop has a name:
 
     join     in next_rendezvous               sleep     in the monitor loop
     exit     in a later one, before it        barrier   in the exit barrier
     start    before the workers start         shutdown  in the handler's shutdown
 
-To take a step is to resume a node, and to see where it stops next. If torch has done something else than was asked, the
-subject is built again from the steps before, and the step is refused.
+To take a step is to resume a node and to look where it stops next. If torch takes another step than the model, the
+subject is rebuilt from the earlier steps, and the step is refused.
 
-An agent that is killed is a greenlet that ends without a word: what torch does on the way out of `run` is undone. One
-that stands still is not resumed. Not here is the fault `deaf`: the wait for a worker that ignores SIGTERM is in torch's
-MultiprocessContext, below the part that is replaced. The edition SEED is torch's loop with what 1.10 has instead: the
-exit barrier after a failure, the shutdown after a signal, and no graceful exit.
+The greenlet of a killed agent is abandoned: the effects of torch's cleanup in `run` are ignored. A stopped agent is not
+resumed. The fault `deaf` is left out: the wait for a worker that ignores SIGTERM is in torch's MultiprocessContext,
+which is replaced. The edition SEED is torch's loop with three differences of 1.10: the exit barrier after a failure,
+the shutdown after a signal, and no graceful exit.
 
 Rule: the rendezvous below is written out here, as coarse as the model has it; only the loop above it is compared.
 """
@@ -26,8 +26,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -54,6 +54,7 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 
 from ...harness.subjects import Refused
+from ..our_agent.edges import Happenings
 from ..torch_release import NotInRelease
 from ..torch_rendezvous import simulation as sim
 
@@ -61,7 +62,7 @@ PLACES = {
     "": Loop.AWAY, "join": Loop.JOINING, "start": Loop.STARTING, "sleep": Loop.MONITORING, "barrier": Loop.BARRIER,
     "exit": Loop.RESTARTING, "shutdown": Loop.LEAVING,
 }  # fmt: skip
-ASKED_AT = {  # the stops from which torch's loop may do it
+ASKED_AT = {  # the stops from which torch's loop may take the step
     "return_with_a_round": ("join",), "start_workers": ("start",), "enter_barrier": ("sleep",),
     "find_failure": ("sleep",), "restart_workers": ("sleep",), "exit_round": ("exit",), "pass_barrier": ("barrier",),
     "error_connection": ("join", "sleep", "exit"), "error_closed": ("join",), "mark_closed": ("shutdown",),
@@ -72,21 +73,6 @@ ENDINGS: dict[type[BaseException] | None, Ending] = {
     ChildFailedError: Ending.FAILED, AttributeError: Ending.NOTHING,
 }  # fmt: skip
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
-LOGGERS = (api.logger.name, launcher.logger.name, "torchelastic-events-null")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """torch's agent and launcher log each step of theirs, and record it as an event."""
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    before = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.setLevel(level)
 
 
 class Node:
@@ -136,7 +122,7 @@ class Node:
 
     @property
     def is_dead(self) -> bool:
-        """Its heartbeat stands still."""
+        """Whether it sends no heartbeats."""
         return self.over or self.pace is not Pace.GOES_ON
 
     def kill(self) -> None:
@@ -152,7 +138,7 @@ class Node:
         self._look()
 
     def resume(self) -> str:
-        """Run to the next stop; the model's step that torch has taken, or "" if it is where it was."""
+        """Run to the next stop; returns the model's step that torch has taken, or "" if it has taken none."""
         assert self.operation is not None and self.agent is not None
         before, left = self.at, self.agent._remaining_restarts
         self.operation.resume()
@@ -226,7 +212,7 @@ class Agent(api.SimpleElasticAgent):
 
 
 class Handler(RendezvousHandler):
-    """A rendezvous that works, and stops where the model has a step."""
+    """A rendezvous without faults, which stops where the model has a step."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.lists = node, node.subject
@@ -288,7 +274,7 @@ class Handler(RendezvousHandler):
             raise RendezvousConnectionError("the store is away")
 
 
-class TorchLoop:
+class TorchLoop(Happenings):
     """Subject for the model `Agents` (edition TORCH), and the lists of its rendezvous.
 
     Use it as a context manager: it replaces torch's `sleep` and barrier while it is open.
@@ -312,7 +298,8 @@ class TorchLoop:
 
     def __enter__(self) -> TorchLoop:
         clock = mock.Mock(wraps=time, sleep=lambda _: sim.stop("sleep"))
-        self._stack.enter_context(quiet())
+        self._stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable()  # torch's agent and launcher log each step of theirs, and record it as an event
         handler = mock.patch.object(registry, "get_rendezvous_handler", lambda _: Handler(self.starting))
         self._stack.enter_context(handler)
         self._stack.enter_context(mock.patch.object(launcher, "LocalElasticAgent", Agent))
@@ -415,12 +402,6 @@ class TorchLoop:
     def _start_agent(self, node: Node) -> None:
         node.start()
 
-    def _workers_succeed(self, node: Node) -> None:
-        node.workers = WorkerState.SUCCEEDED
-
-    def _worker_fails(self, node: Node) -> None:
-        node.workers = WorkerState.UNHEALTHY
-
     def _barrier_times_out(self, node: Node) -> None:
         node.late = True
         assert node.resume() == "barrier_times_out"
@@ -441,20 +422,8 @@ class TorchLoop:
         self.nodes[node.number] = new
         new.start()
 
-    def _stall(self, node: Node) -> None:
-        node.pace = Pace.AGENT_STOPPED
-
-    def _freeze(self, node: Node) -> None:
-        node.pace = Pace.NODE_STOPPED
-
     def _resume(self, node: Node) -> None:
         node.pace = Pace.GOES_ON
-
-    def _store_stops(self) -> None:
-        self.down = True
-
-    def _store_returns(self) -> None:
-        self.down = False
 
     # ---- what can be seen
 
@@ -468,12 +437,7 @@ class TorchLoop:
             out[f"member[{k}]"] = ordinal(node.member)
             out[f"succeeded[{k}]"] = int(node.succeeded)
             out[f"current[{k}]"] = int(node.round == self.round)
-            out[f"loop[{k}]"] = ordinal(node.loop)
-            out[f"workers[{k}]"] = ordinal(node.workers)
-            out[f"ending[{k}]"] = ordinal(node.ending)
-            out[f"signalled[{k}]"] = int(node.signalled)
-            out[f"pace[{k}]"] = ordinal(node.pace)
-            out[f"orphans[{k}]"] = int(node.orphans)
+            out |= self.see(node)
             if self.is_seed:
                 out[f"arrived[{k}]"] = int(node.arrived)
             out[f"own[{k}]"] = int(self.model.max_restarts) - agent._remaining_restarts if agent is not None else 0

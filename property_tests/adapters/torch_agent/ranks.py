@@ -2,12 +2,11 @@
 
 Theory of operation. `SimpleElasticAgent._assign_worker_ranks` is torch's, unmodified; ours is the same function over
 `impl/agent/exchange.py`. The store is torch's HashStore, with a PrefixStore for each round, as torch's rendezvous
-makes it. Between the function and the store stands a gate, where the greenlet stops before each request; the gate
-tells from the key which step of the model it is. A read of a key that is not there does not block: it is refused, or
-has timed out when the model says so. The edition SEED has no function in today's torch: `assign_as_seed` is a program
-of torch 1.10's.
+makes it. A gate between the function and the store stops the greenlet before each request, and finds by the key which
+step of the model it is. A read of a missing key does not block: it is refused, or times out at a step of the model.
+Today's torch has no function for the edition SEED: `assign_as_seed` is a program of torch 1.10's.
 
-Rule: the rounds below are written here, as coarse as those of the model. The adapter reads roles and assignments from
+Rule: the rounds below are written here, as coarse as in the model. The adapter reads roles and assignments from
 the store, and the ranks from the workers that the function returns.
 """
 
@@ -32,23 +31,23 @@ from trystate.model.language.sorts import ordinal
 from ...harness.subjects import Refused
 from ..torch_rendezvous import simulation as sim
 
-C10d: Any = dist  # torch's stub knows no stores
+C10d: Any = dist  # torch's stub has no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
-EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the others happen to it
+EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the other steps happen to the agent
 READS = ("gather", "read")
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
 Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
 
 
 def assign_as_torch(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
-    """torch's own; it needs nothing of its agent."""
+    """torch's own function, which does not use its agent."""
     function: Any = SimpleElasticAgent._assign_worker_ranks
     workers: Sequence[Worker] = function(None, store, rank, size, spec)
     return workers
 
 
 def assign_as_seed(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
-    """As torch 1.10: each agent reads what all have told, one key after the other, and adds up for itself."""
+    """As in torch 1.10: each agent reads the entries of all, one key after the other, and computes its own ranks."""
     store.set(f"{TOLD}{rank}", _RoleInstanceInfo(spec.role, rank, spec.local_world_size).serialize())
     told = [_RoleInstanceInfo.deserialize(store.get(f"{TOLD}{k}")) for k in range(size)]
     alike = [one for one in told if one.role == spec.role]
@@ -94,7 +93,7 @@ class Gate:
 
 
 class PatientGate(Gate):
-    """For our Exchange, which waits for the keys before it reads them: it stops at the wait alone."""
+    """For our Exchange, which waits for the keys before it reads them: only the wait stops."""
 
     def wait(self, keys: Sequence[str], within: Any) -> None:
         self._read(keys)
@@ -111,7 +110,7 @@ class Node:
     def __init__(self, number: int) -> None:
         self.number = number
         self.workers, self.role = 0, Role.TRAINER
-        self.outside = Ranking.AWAY  # where it is, unless it is in the function
+        self.outside = Ranking.AWAY  # its place while it is not in the function
         self.round = 0
         self.operation: sim.Operation | None = None
         self.keys: Sequence[str] = ()
@@ -133,7 +132,7 @@ class Node:
         self.resume()
 
     def resume(self) -> None:
-        """To the next request, or out of the function."""
+        """Run to the next request, or to the end of the function."""
         assert self.operation is not None
         self.operation.resume()
         if self.operation.over:
@@ -150,7 +149,7 @@ class Node:
 
 
 class Exchanges(AbstractContextManager["Exchanges"]):
-    """Subject for the model `Ranks`; use it as a context manager, as time does not pass for our Exchange in it."""
+    """Subject for the model `Ranks`; use it as a context manager, in which time does not pass for our Exchange."""
 
     def __init__(self, model: Ranks) -> None:
         self._sizes, self._edition = model.sizes, model.edition
@@ -229,7 +228,7 @@ class Exchanges(AbstractContextManager["Exchanges"]):
 
     def _look(self, node: Node) -> None:
         if node.over:
-            raise RoundOver("a member is gone")
+            raise RoundOver("a member is dead")
 
     def _restart_workers(self, number: int) -> None:
         self.nodes[number].leave(Ranking.WAITING)
@@ -294,7 +293,7 @@ def _read(store: Any, key: str) -> Any:
 
 
 def _ranks(workers: Sequence[Worker]) -> tuple[int, int, int, int]:
-    """The first ranks and the sizes that all workers of a node have, which follow one another.
+    """The first ranks of a node's workers, and the sizes; the ranks must be consecutive.
 
     Raises:
         AssertionError: they do not.

@@ -1,1 +1,1 @@
-"""torch.distributed.autograd, unmodified: the findings about it, each brought about again on real workers."""
+"""torch.distributed.autograd, unmodified, compared with its model on real workers."""

@@ -4,33 +4,36 @@ Theory of operation. Real workers run the graph forwards and backwards (`graph_p
 the root notes when it runs. `force` opens the gates of operators one after the other, in an order that the test chose.
 A pass gives a sequence of *visible* steps, by the machine's one clock; gradients arrive, are counted and answered
 unseen. `Monitor` follows the model: it keeps every state in which the model may be, and the next visible step must be
-one from there. The outcome of backward(), a hang too, and the gradients in the context must be those of a state where
+one from there. The outcome of backward(), a hang too, and the gradients in the context must belong to a state in which
 nothing is left to do.
 
-Rule: the model alone says what may happen; nothing of a graph is written down here.
+Rule: only the model decides what may happen; nothing of a graph is written down here.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.fields import Outcome
 from trystate.model.autograd.graphs import Graph
-from trystate.model.autograd.vocabulary import NodeKind as K
+from trystate.model.autograd.vocabulary import NodeKind
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language.sorts import ordinal
 
 from ...harness.paths import explore_graph
-from ..torch_store.isolated import Silence
+from ..worlds import Task, World
 from . import graph_programs as programs
-from .workers import WAIT_S, Group
 
-ENTERS_S = 3.0  # an operator whose inputs are there is entered within some milliseconds
-QUIET_S = 0.3  # nothing was noted for so long: the nodes that a failure has left over have run
+WAIT_S = 60.0  # limit for each task: on an idle machine it takes well below a second
+ENTERS_S = 3.0  # an operator whose inputs have come is entered within some milliseconds
+QUIET_S = 0.3  # after this long without a note, no node is left that runs after a failure
 NEXT_S = 0.05
 
 Step = tuple[str, int]  # "run" or "raise_error", and the node
@@ -39,87 +42,87 @@ Ended = tuple[Outcome, tuple[float, ...]]  # the outcome of backward(), and the 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pass, as it was seen from outside: `gradients` are those of leaves; RUNNING says that backward() hangs."""
+    """The observations of a pass. `gradients`: of the leaves. The outcome RUNNING means that backward() hangs."""
 
     steps: tuple[tuple[Step, float | None], ...]
     outcome: Outcome
     gradients: tuple[float, ...]
-    stuck_at: int | None = None  # an operator of the order that did not begin
+
+
+@contextmanager
+def workers(size: int, rpc_timeout_s: float = WAIT_S) -> Iterator[World]:
+    """Processes A, B, ... that run torch.distributed.rpc; they are killed in the end."""
+    with tempfile.TemporaryDirectory(prefix="trystate-autograd-") as folder, World(size) as world:
+        world.do(programs.join, size, f"{folder}/store", rpc_timeout_s, seconds=WAIT_S)
+        yield world
 
 
 class Passes:
-    """Workers that run passes over one graph, one after the other, each in a context of its own."""
+    """Runs passes over one graph, one after the other, each in its own context."""
 
-    def __init__(self, group: Group, graph: Graph) -> None:
-        self._workers, self._graph = group.workers[: graph.workers], graph
-        self._home = self._workers[graph.home]
+    def __init__(self, world: World, graph: Graph) -> None:
+        self._world, self._graph = world, graph
+
+    def _do(self, task: Task, *arguments: object) -> list[Any]:
+        return self._world.do(task, *arguments, seconds=2 * WAIT_S)
 
     def force(self, order: Sequence[int], failing: Iterable[int] = (), seconds: float = WAIT_S) -> Seen:
-        """A pass whose operators go on in this order, and the others when it has ended; a failing one raises.
+        """Run a pass. Release its operators in `order`, and the others after the pass.
 
-        backward() hangs if it has not ended after these seconds.
+        The operators in `failing` raise. A `backward()` that has not ended after `seconds` counts as hanging.
         """
-        for worker in self._workers:
-            worker.does(programs.prepare, self._graph, tuple(failing))
-        asked, stuck = self._home.begins(programs.run_pass), None
+        self._do(programs.prepare, self._graph, tuple(failing))
+        self._do(programs.begin_pass)
         for node in order:
-            worker = self._workers[self._graph.nodes[node].worker]
-            if not worker.shows(programs.has_entered, True, ENTERS_S, node):
-                stuck = node
+            if not self._is_soon(programs.has_entered, node, ENTERS_S):
+                self._do(programs.go_on, operators(self._graph))
                 break
-            worker.does(programs.go_on, node)
-            self._ran(node)
-        if stuck is not None:
-            self._open_all()
-        said = self._home.ends(asked, seconds)
-        outcome = Outcome.RUNNING if isinstance(said, Silence) else Outcome.RAISED if said else Outcome.RETURNED
-        self._open_all()
-        self._settle()
-        context = self._home.does(programs.context_of_pass)
-        found: dict[int, float] = {}
-        for worker in self._workers:
-            found |= worker.does(programs.gradients, context)
-        notes = sorted(note for worker in self._workers for note in worker.does(programs.notes))
+            self._do(programs.go_on, [node])
+            self._is_soon(programs.has_run, node, WAIT_S)
+            self._settle(NEXT_S)  # the nodes after the operator run, up to the next gate
+        outcome = self._do(programs.outcome, seconds)[self._graph.home]
+        self._do(programs.go_on, operators(self._graph))
+        self._settle(QUIET_S)
+        found = {node: gradient for each in self._do(programs.gradients) for node, gradient in each.items()}
+        notes = self._notes()
         notes = [note for note in notes if not self._is_in_vain(note, notes)]
         steps = (((("raise_error" if n.failed else "run"), n.node), n.gradient) for n in notes)
-        leaves = (k for k, node in enumerate(self._graph.nodes) if node.kind is K.ACCUMULATE)
+        leaves = (k for k, node in enumerate(self._graph.nodes) if node.kind is NodeKind.ACCUMULATE)
         gradients = tuple(found.get(k, 0.0) for k in leaves)
         if outcome is not Outcome.RUNNING:
-            self._home.does(programs.end_pass)
-        return Seen(tuple(steps), outcome, gradients, stuck)
+            self._do(programs.end_pass)
+        return Seen(tuple(steps), outcome, gradients)
+
+    def _notes(self) -> list[programs.Note]:
+        return sorted(note for notes in self._do(programs.notes) for note in notes)
 
     def _is_in_vain(self, note: programs.Note, notes: Sequence[programs.Note]) -> bool:
-        """Had it begun when another failed on its worker? It runs on; in the model a node runs in one step."""
+        """Had the node begun when another node failed on its worker? torch lets it end; the model has no such step."""
         home = self._graph.nodes[note.node].worker
         failed = (n.ns for n in notes if n.failed and n is not note and self._graph.nodes[n.node].worker == home)
         return any(note.began_ns < ns < note.ns for ns in failed)
 
-    def _open_all(self) -> None:
-        for node in operators(self._graph):
-            self._workers[self._graph.nodes[node].worker].does(programs.go_on, node)
+    def _is_soon(self, task: Task, node: int, seconds: float) -> bool:
+        """Whether the task returns True on a worker in time."""
+        until = time.monotonic() + seconds
+        while not (found := any(self._do(task, node))) and time.monotonic() < until:
+            time.sleep(0.01)
+        return found
 
-    def _ran(self, node: int) -> None:
-        """Wait until the operator has run, and those after it up to the next gate."""
-        worker = self._workers[self._graph.nodes[node].worker]
-        until = time.monotonic() + WAIT_S
-        while not any(note.node == node for note in worker.does(programs.notes)) and time.monotonic() < until:
-            pass
-        self._settle(NEXT_S)
-
-    def _settle(self, seconds: float = QUIET_S) -> None:
-        """Wait until no worker has noted anything for a while."""
+    def _settle(self, seconds: float) -> None:
+        """Wait until no worker has made a note for `seconds`."""
         before = -1
-        while before != (now := sum(len(worker.does(programs.notes)) for worker in self._workers)):
+        while before != (now := len(self._notes())):
             before = now
             time.sleep(seconds)
 
 
 def operators(graph: Graph) -> list[int]:
-    return [k for k, node in enumerate(graph.nodes) if node.kind is K.OP]
+    return [k for k, node in enumerate(graph.nodes) if node.kind is NodeKind.OP]
 
 
 class Monitor:
-    """The model of one graph, which says whether a pass that was seen is one of its runs."""
+    """The model of one graph, which decides whether a pass that was seen is one of its runs."""
 
     def __init__(self, system: Backward) -> None:
         self.system, self.graph = system, system.shape
@@ -133,11 +136,11 @@ class Monitor:
         ]
         self._state = explored.state
         self._initial = frozenset(explored.initial)
-        # The gradient of a tensor is that of all tensors of its message, to the model.
+        # All tensors of a message have one gradient in the model.
         self.counts = all(len(self.graph.nodes[pair.send].feeds) == 1 for pair in self.graph.pairs)
 
     def objection(self, seen: Seen) -> str:
-        """The first thing that was seen and is no run of the model; empty if there is none."""
+        """The first observation that no run of the model has; empty if each is in a run."""
         at = self._hidden(self._initial)
         for k, (step, gradient) in enumerate(seen.steps):
             before = [state for state in at if self._agrees(state, step, gradient)]
@@ -170,14 +173,18 @@ class Monitor:
     def _is_end(self, state: int) -> bool:
         return not self._edges[state]
 
-    def _hidden(self, states: Iterable[int]) -> frozenset[int]:
-        """These states, and those that are reached from them unseen."""
+    def _reached(self, states: Iterable[int], takes: Callable[[Step | None], bool]) -> frozenset[int]:
+        """These states, and the states that steps with an accepted label reach. None is the label of a hidden step."""
         found, todo = set(states), list(states)
         while todo:
-            new = {after for label, after in self._edges[todo.pop()] if label is None} - found
+            new = {after for label, after in self._edges[todo.pop()] if takes(label)} - found
             found |= new
             todo += new
         return frozenset(found)
+
+    def _hidden(self, states: Iterable[int]) -> frozenset[int]:
+        """These states, and the states that hidden steps reach from them."""
+        return self._reached(states, lambda label: label is None)
 
     @cached_property
     def orders(self) -> frozenset[tuple[int, ...]]:
@@ -198,21 +205,14 @@ class Monitor:
         return frozenset().union(*(from_(state) for state in self._initial))
 
     def ends(self, failing: Iterable[int] = ()) -> frozenset[Ended]:
-        """How a pass of the model may end in which none of the operators fails but, if at all, these."""
-        found, todo = set(self._initial), list(self._initial)
+        """The possible ends of a pass of the model in which no operator fails, except perhaps `failing`."""
         allowed = set(failing)
-        while todo:
-            new = {
-                after for label, after in self._edges[todo.pop()]
-                if label is None or label[0] == "run" or label[1] in allowed
-            } - found  # fmt: skip
-            found |= new
-            todo += new
+        found = self._reached(self._initial, lambda label: not label or label[0] == "run" or label[1] in allowed)
         return frozenset(self._end(state) for state in found if self._is_end(state))
 
 
 def _visible(name: str, indices: Sequence[int], graph: Graph) -> Step | None:
-    """The visible part of a step; None: there is none."""
-    if name == "raise_error" or (name == "run" and graph.nodes[indices[0]].kind is not K.ROOT):
+    """The visible part of a step, or None if it has no visible part."""
+    if name == "raise_error" or (name == "run" and graph.nodes[indices[0]].kind is not NodeKind.ROOT):
         return name, indices[0]
     return None

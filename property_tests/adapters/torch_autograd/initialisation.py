@@ -1,6 +1,6 @@
-"""torch's container of contexts and ours, in every context of the tables about them: each in a process of its own.
+"""The containers of torch and of ours, in every context of their decision tables, each in its own process.
 
-Rule: a process has one container, so that each question begins with a child that has none.
+Rule: a process has one container, so each question begins with a child that has no container.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,17 +21,17 @@ from ..torch_groups.initialisation import contexts, observe
 from ..torch_rendezvous.contexts import Observed
 from ..torch_store.isolated import Child, silence
 
-I, U = Initialised, Used  # noqa: E741
 ANSWER_S = 60.0
 BITS = 48
 WORKERS = 1 << 16
 ERRORS: dict[str, Initialised | Used] = {
-    "worker_id needs to be in the range": I.RANGE, "Container is already initialized with worker_id": I.OTHER,
-    "RPC is already initialized": I.TWICE, "Need to initialize distributed autograd": U.EARLY,
-    "RPC has not been initialized": U.EARLY,
+    "worker_id needs to be in the range": Initialised.RANGE,
+    "Container is already initialized with worker_id": Initialised.OTHER,
+    "RPC is already initialized": Initialised.TWICE, "Need to initialize distributed autograd": Used.EARLY,
+    "RPC has not been initialized": Used.EARLY,
 }  # fmt: skip
 Answer = Initialised | Used | str
-Question = tuple[Sequence[int | None], int | None]  # initialisations that come before; a worker, or None: a use
+Question = tuple[Sequence[int | None], int | None]  # earlier initialisations; a worker to initialise, or None for a use
 
 
 def _refusal(error: BaseException) -> Answer:
@@ -49,7 +50,7 @@ class Torchs:
         self._module._init(worker)
 
     def ends(self) -> None:
-        """RPC begins, for worker 0, and is shut down."""
+        """Start RPC for worker 0, and shut it down."""
         from torch.distributed import rpc
 
         with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ class Torchs:
 
 
 class Ours:
-    """Ours in this process: that of an agent of RPC that is alone."""
+    """Ours in this process: the container of an RPC agent that is alone."""
 
     def __init__(self) -> None:
         from trystate.impl.autograd import api
@@ -91,32 +92,26 @@ class Ours:
 SIDES: dict[Edition, Callable[[], Torchs | Ours]] = {Edition.TORCH: Torchs, Edition.TRYSTATE: Ours}
 
 
-def initialised(side: Torchs | Ours, worker: int) -> Answer:
-    """The answer to an initialisation: of a container that counts on the next id is not its first."""
-    try:
-        side.init(worker)
-    except Exception as error:
-        return _refusal(error)
-    return I.NEW if side.id() == worker << BITS else I.KEPT
-
-
-def used(side: Torchs | Ours) -> Answer:
-    try:
-        side.id()
-    except Exception as error:
-        return _refusal(error)
-    return U.CONTAINER
-
-
 def _answer(side: Torchs | Ours, before: Sequence[int | None], worker: int | None) -> Answer:
-    """Initialisations that come before, None for a shutdown, each with a context; then the question."""
+    """Make the initialisations that come before, None for a shutdown, each with a context; then put the question.
+
+    The first id shows whether the container is new: one that has given out an id continues with the next.
+    """
     for each in before:
         if each is None:
             side.ends()
         else:
             side.init(each)
             side.id()
-    return used(side) if worker is None else initialised(side, worker)
+    try:
+        if worker is not None:
+            side.init(worker)
+        number = side.id()
+    except Exception as error:
+        return _refusal(error)
+    if worker is None:
+        return Used.CONTAINER
+    return Initialised.NEW if number == worker << BITS else Initialised.KEPT
 
 
 def answer(line: Connection, edition: Edition, questions: Sequence[Question]) -> None:
@@ -137,22 +132,18 @@ def answer(line: Connection, edition: Edition, questions: Sequence[Question]) ->
 def together(line: Connection, edition: Edition, workers: Sequence[int]) -> None:
     """In a child: threads initialise the container at once; their answers, and the worker of an id that follows."""
     silence()
-    side, answers = SIDES[edition](), list[Answer]()
-    barrier = threading.Barrier(len(workers))
+    side, barrier = SIDES[edition](), threading.Barrier(len(workers))
 
-    def init(worker: int) -> None:
+    def init(worker: int) -> Answer:
         barrier.wait()
         try:
             side.init(worker)
-            answers.append(I.NEW)
         except Exception as error:
-            answers.append(_refusal(error))
+            return _refusal(error)
+        return Initialised.NEW
 
-    threads = [threading.Thread(target=init, args=(worker,)) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(workers)) as threads:
+        answers = list(threads.map(init, workers))
     line.send((answers, side.id() >> BITS))
 
 
@@ -184,7 +175,7 @@ def observed(edition: Edition) -> dict[str, Observed]:
 
 
 def threads_together(edition: Edition, workers: Sequence[int]) -> tuple[list[Answer], int]:
-    """The answers of threads that initialise a container at once, and whose it is then."""
+    """The answers of threads that initialise a container at once, and the worker that it then has."""
     with Child(together, edition, workers) as child:
         answers, worker = child.hear(ANSWER_S)
         return answers, worker

@@ -1,7 +1,7 @@
 """torch's _new_process_group_helper in every context of its table, for a backend of each kind.
 
-Rule: the decision is that of the real function. Only the classes that make a backend, which this torch may be built
-without, and the entry of the group in torch's registry, are replaced by records of their arguments.
+Rule: the real function decides. Records of the arguments replace only the entry in torch's registry and
+the classes of the backends, which this torch may lack.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _ask(words: Words, world: _World) -> Answer:
 
 
 def _is_right(made: _Backend, words: Words, store: HashStore, options: Any) -> bool:
-    """Whether the backend has the arguments that the table says."""
+    """Whether the backend has the arguments of the table."""
     kind, ranks = made.maker, [*words["ranks"]]
     if made.is_numbered is not (words["backend"] in NUMBERED):
         return False

@@ -1,7 +1,7 @@
-"""torch's init_process_group, rendezvous and handlers, those of torch 1.9, and ours, in every context of their tables.
+"""init_process_group, rendezvous and handlers of torch, of torch 1.9, and ours, in every context of their tables.
 
-Rule: the decision is that of the real functions; only the constructors of stores, and the creation of the group, which
-come after the decision, are replaced by records of their arguments.
+Rule: the real functions decide. Records of the arguments replace only the constructors of stores and the creation of
+the group, which follow the decision.
 """
 
 from __future__ import annotations
@@ -29,13 +29,23 @@ from ..torch_rendezvous.contexts import Observed
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
 Words = Mapping[str, Any]
-Answer = Init | Made | Merge | Meet | str  # a text: something that no table has
+Answer = Init | Made | Merge | Meet | str  # a text: an answer that no table has
 Asked = Callable[[Words], Answer]
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", AGENT)
 ERRORS = (AssertionError, LookupError, RuntimeError, TypeError, ValueError)
-SCHEME = "asked"  # registered while rendezvous is asked
+SCHEME = "asked"  # registered while rendezvous is called
 SIZE = 3
+
+
+LACKING: Mapping[str, Answer] = {  # a part of the message of torch, torch 1.9 or ours -> what is lacking
+    **dict.fromkeys(("hostname cannot be", "no host"), Meet.NO_HOST),
+    **dict.fromkeys(("port number missing", "no port"), Meet.NO_PORT),
+    **dict.fromkeys(("path missing", "no absolute path"), Meet.NO_PATH),
+    **dict.fromkeys(("rank parameter", "'rank'", "rank is missing", "variable RANK"), Meet.NO_RANK),
+    **dict.fromkeys(("world size", "'world_size'", "world_size is missing", "variable WORLD_SIZE"), Meet.NO_SIZE),
+    "MASTER_ADDR": Meet.NO_ADDRESS, "MASTER_PORT": Meet.NO_MASTER_PORT,
+}  # fmt: skip
 
 
 class _GroupMade(Exception):
@@ -49,7 +59,7 @@ def contexts(**values: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
 
 
 def observe(atoms: tuple[str, ...], rows: Iterator[tuple[Words, Mapping[str, bool]]], ask: Asked) -> Observed:
-    """The answer in every context, by what the atoms are there."""
+    """The answer in every context, by the values of the atoms there."""
     seen = Observed(atoms)
     for words, held in rows:
         seen.contexts += 1
@@ -98,9 +108,7 @@ def _ask_init(words: Words) -> Answer:
         mock.patch.object(distributed_c10d, "_world", distributed_c10d._World()),
         mock.patch("warnings.warn"),
         mock.patch.object(fake_pg, "FakeStore", lambda: fake),
-        mock.patch.object(
-            dist, "is_initialized", lambda: False
-        ),  # for the log of exceptions, which would ask the group
+        mock.patch.object(dist, "is_initialized", lambda: False),  # the log of exceptions would query the group
     ):
         try:
             dist.init_process_group(
@@ -122,7 +130,7 @@ def _store_of(store: Any, given: Any, met: Any, fake: Any, asked: list[str], wor
         return Init.STORE
     if type(store) is distributed_c10d.Store:
         return Init.MPI
-    store.set("key", "value")  # which tells what is below it, and where
+    store.set("key", "value")  # the key shows which store is below it, and under which prefix
     if fake.check(["default_pg/key"]):
         return Init.FAKE
     if not met.check(["default_pg/key"]):
@@ -132,7 +140,7 @@ def _store_of(store: Any, given: Any, met: Any, fake: Any, asked: list[str], wor
 
 
 def _named(error: BaseException, known: Mapping[str, Answer]) -> Answer:
-    found = [answer for text, answer in known.items() if text in str(error)]
+    found = [*dict.fromkeys(answer for text, answer in known.items() if text in str(error))]
     return found[0] if len(found) == 1 else f"raises {type(error).__name__}: {error}"
 
 
@@ -140,7 +148,7 @@ def _named(error: BaseException, known: Mapping[str, Answer]) -> Answer:
 
 
 def merge(edition: Edition = Edition.TORCH) -> Observed:
-    """torch's rendezvous, or that of torch 1.9."""
+    """torch's rendezvous, or the rendezvous of torch 1.9."""
     rows = (
         (words, {
             "rank_given": words["rank"] != -1, "size_given": words["size"] != -1,
@@ -265,12 +273,7 @@ def _ask_torch(words: Words) -> Answer:
         try:
             _, rank, size = next(rendezvous.rendezvous(_url(words, ours=False)))
         except ERRORS as error:
-            return _named(error, {
-                "hostname cannot be": Meet.NO_HOST, "port number missing": Meet.NO_PORT, "path missing": Meet.NO_PATH,
-                "rank parameter": Meet.NO_RANK, "variable RANK": Meet.NO_RANK, "world size": Meet.NO_SIZE,
-                "variable WORLD_SIZE": Meet.NO_SIZE, "MASTER_ADDR": Meet.NO_ADDRESS,
-                "MASTER_PORT": Meet.NO_MASTER_PORT,
-            })  # fmt: skip
+            return _named(error, LACKING)
     return made[0] if _precedence(words, rank, size) and len(made) == 1 else f"{made}, rank {rank} of {size}"
 
 
@@ -280,11 +283,7 @@ def _ask_1_9(words: Words) -> Answer:
         try:
             client, rank, size = torch_1_9.rendezvous(url, -1, -1, torch_1_9.HANDLERS)
         except ERRORS as error:
-            return _named(error, {
-                "no host": Meet.NO_HOST, "no port": Meet.NO_PORT, "'rank'": Meet.NO_RANK, "variable RANK": Meet.NO_RANK,
-                "'world_size'": Meet.NO_SIZE, "variable WORLD_SIZE": Meet.NO_SIZE, "MASTER_ADDR": Meet.NO_ADDRESS,
-                "MASTER_PORT": Meet.NO_MASTER_PORT,
-            })  # fmt: skip
+            return _named(error, LACKING)
     if not _precedence(words, rank, size) or (client.host, client.port, client.world_size) != ("host", 7, size):
         return f"{client}, rank {rank} of {size}"
     return Meet.AGENT_PREFIXED if client.prefix == "/worker" else Meet.SERVE if client.serves else Meet.CLIENT
@@ -321,12 +320,7 @@ def _ask_ours(words: Words) -> Answer:
         try:
             store, rank, size = next(rendezvous.rendezvous(_url(words, ours=True)))
         except InvalidArgument as error:
-            return _named(error, {
-                "has no host": Meet.NO_HOST, "has no port": Meet.NO_PORT, "no absolute path": Meet.NO_PATH,
-                "rank is missing": Meet.NO_RANK, "variable RANK": Meet.NO_RANK, "world_size is missing": Meet.NO_SIZE,
-                "variable WORLD_SIZE": Meet.NO_SIZE, "MASTER_ADDR": Meet.NO_ADDRESS,
-                "MASTER_PORT": Meet.NO_MASTER_PORT,
-            })  # fmt: skip
+            return _named(error, LACKING)
     met = f"{store}" == f"the prefix of a meeting, as {rank} of {size}"
     return (
         made[0] if met and _precedence(words, rank, size) and len(made) == 1 else f"{made}, {store}, {rank} of {size}"

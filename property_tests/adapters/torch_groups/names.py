@@ -1,7 +1,7 @@
-"""The names that torch's own new_group gives, in a process for each member, beside the model's.
+"""The names that torch's own new_group gives, in a process for each member, and its registry, next to the model's.
 
-Rule: torch's function runs whole, in real processes; only the backend is torch's fake one, which connects to nobody, so
-that a name is seen where no mesh would be made. So the steps of the model that connect are none here.
+Rule: torch's function runs completely, in real processes; only the backend is torch's fake backend. It
+makes no connection, so each name can be read, and the model's steps that connect do nothing here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from trystate.model.groups.creation import Groups
-from trystate.model.groups.vocabulary import Edition
+from trystate.model.groups.registry import NAMES, Registry
+from trystate.model.groups.vocabulary import Edition, Entry
+from trystate.model.language.sorts import ordinal
 
 from ..torch_store.isolated import Child, silence
 
@@ -24,7 +26,7 @@ HEARS_S = 60.0
 
 
 class TorchNames(AbstractContextManager["TorchNames"]):
-    """The processes of a world; `local` says how they call new_group."""
+    """The processes of a world; `local` determines how they call new_group."""
 
     def __init__(self, system: Groups, local: bool | None = None) -> None:
         self._sizes = system.sizes
@@ -42,7 +44,7 @@ class TorchNames(AbstractContextManager["TorchNames"]):
         self._numbers: dict[tuple[int, int], int] = {}
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        """Take a step; those that connect are none."""
+        """Take a step; a step that connects does nothing."""
         if step in CALLS:
             process, group = indices
             members = self._sizes["process"] - (self._sizes["outsiders"] if group == 0 else 0)
@@ -59,7 +61,7 @@ class TorchNames(AbstractContextManager["TorchNames"]):
         return {**numbers, **{f"named[{p}]": named for p, named in enumerate(self._named)}}
 
     def can_refuse(self, step: str) -> bool:
-        """torch refuses none: a process may call in any order."""
+        """torch refuses no step: a process may call in any order."""
         return False
 
     def _ask(self, process: int, words: Any) -> Any:
@@ -68,7 +70,7 @@ class TorchNames(AbstractContextManager["TorchNames"]):
 
 
 def _member(line: Connection, rank: int, world: int) -> None:
-    """In the child: None begins a life, a number of ranks and a flag make a group."""
+    """In the child: None starts a new life; a number of ranks and a flag create a group."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -103,3 +105,89 @@ def _hashed(name: str, ranks: list[int]) -> int:
     return next(
         n for n in range(100) if hashlib.sha1(f"{text}_{n}".encode(), usedforsecurity=False).hexdigest() == name
     )
+
+
+# ---- the registry
+
+RANKS = [0]
+
+
+class TorchRegistry(AbstractContextManager["TorchRegistry"]):
+    """A process that makes and destroys groups; `local` determines how it calls new_group."""
+
+    def __init__(self, system: Registry, local: bool | None = None) -> None:
+        self._groups = system.sizes["group"]
+        is_local = system.edition is Edition.LOCAL if local is None else local
+        self._child = Child(_registrar, is_local, self._groups)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._child.__exit__(kind, error, at)
+
+    def reset(self) -> None:
+        """Destroy all groups."""
+        self.perform("end", ())
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        """Call torch's function of that step."""
+        self._child.tell((step, indices))
+        self._seen: Mapping[str, int] = self._child.hear(HEARS_S)
+
+    def observe(self) -> Mapping[str, int]:
+        """The tables of torch's module, and whether it refused."""
+        return self._seen
+
+    def can_refuse(self, step: str) -> bool:
+        """torch refuses no step: a program may call in any order."""
+        return False
+
+
+def _registrar(line: Connection, local: bool, groups: int) -> None:
+    """In the child: take steps, and send the tables after each."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    silence()
+    made: dict[int, Any] = {}
+    refused: set[int] = set()
+    while True:
+        step, indices = line.recv()
+        if step == "begin":
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+        elif step == "create":
+            try:
+                made[indices[0]] = dist.new_group(RANKS, use_local_synchronization=local)
+                refused.discard(indices[0])
+            except ValueError:
+                refused.add(indices[0])
+        elif step == "destroy":
+            dist.destroy_process_group(made.pop(indices[0]))
+        elif dist.is_initialized():
+            dist.destroy_process_group()
+            made.clear()
+            refused.clear()
+        line.send(_tables(made, refused, local, groups))
+
+
+def _tables(made: Mapping[int, Any], refused: set[int], local: bool, groups: int) -> dict[str, int]:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    world = distributed_c10d._world
+    seen = {"world": int(dist.is_initialized()), "named": world.group_count}
+    entries = len(made) + dist.is_initialized()
+    assert [len(table) for table in (world.pg_map, world.pg_names, world.pg_group_ranks)] == [entries] * 3
+    for g in range(groups):
+        group = made.get(g)
+        entry = Entry.ENTERED if g in made else Entry.REFUSED if g in refused else Entry.ABSENT
+        seen |= {
+            f"entry[{g}]": ordinal(entry), f"mapped[{g}]": int(group in world.pg_map),
+            f"called[{g}]": _number(world.pg_names[group], local) + 1 if group in world.pg_names else 0,
+            f"ranked[{g}]": int(group is not None and world.pg_group_ranks.get(group) == {0: 0}),
+        }  # fmt: skip
+    return seen
+
+
+def _number(name: str, local: bool) -> int:
+    number = _hashed(name, RANKS) if local else int(name)
+    assert number < NAMES
+    return number

@@ -1,16 +1,17 @@
 """The comparisons of the model with the installed torch, as `trystate verify` runs them.
 
-Rule: an outcome of the whole without disagreements means that everything was compared: a row that no context hits, or a
-valuation that none reaches, is a disagreement too.
+Rule: a row or a valuation without a context is a disagreement. So a comparison without disagreements, unless it is of a
+sample, has compared everything.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from trystate.model.errors import UnavailableError
+from trystate.model.language import DecisionTable
 from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
@@ -18,8 +19,8 @@ from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition
 
 from ...harness.checks import Check, Outcome
-from ...harness.paths import replay_every_edge
-from .contexts import TORCH_OPERATORS, Compared, compare, observe
+from ...harness.paths import replay_systems
+from .contexts import TORCH_OPERATORS, Compared, Observed, compare, observe
 from .deadlines import TorchDeadlines
 from .executors import TorchHolders
 from .hosting import every_edge as every_edge_of_jobs
@@ -30,12 +31,21 @@ Report = Callable[[str], None]
 
 
 def operator_contexts(name: str, report: Report) -> Outcome:
-    """Ask one operator of torch in every context, and its table."""
-    started = time.perf_counter()
+    """Compare one operator of torch with its table in every context."""
     report(f"asking torch's {name} operator in every context")
-    compared = compare(TABLES[name], observe(TABLES, {name: TORCH_OPERATORS[name]})[name])
-    differences = (*compared.disagreements, *gaps(name, compared))
-    return Outcome(compared.contexts, "contexts", differences, time.perf_counter() - started)
+    return compared_with(TABLES, lambda: observe(TABLES, {name: TORCH_OPERATORS[name]}))
+
+
+def compared_with(
+    tables: Mapping[str, DecisionTable], ask: Callable[[], Mapping[str, Observed]], who: str = "torch"
+) -> Outcome:
+    """Compare the answers of operators, which `ask` returns, with the tables."""
+    started, differences, contexts = time.perf_counter(), list[str](), 0
+    for name, seen in ask().items():
+        compared = compare(tables[name], seen, who)
+        differences += (*compared.disagreements, *gaps(name, compared))
+        contexts += compared.contexts
+    return Outcome(contexts, "contexts", tuple(differences), time.perf_counter() - started)
 
 
 def gaps(name: str, compared: Compared) -> list[str]:
@@ -48,22 +58,13 @@ def gaps(name: str, compared: Compared) -> list[str]:
 
 def every_edge(report: Report, edges_max: int | None = None) -> Outcome:
     """Replay every step of two state holders on torch's executors, or a sample, and try what the model forbids."""
-    started = time.perf_counter()
     system = Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition=Edition.TORCH)
-    with TorchHolders(system) as subject:
-        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-    seconds = time.perf_counter() - started
-    return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
+    return replay_systems([system], TorchHolders, report, edges_max)
 
 
 def every_edge_of_calls(report: Report, edges_max: int | None = None) -> Outcome:
-    """Replay every step of a node's calls beside its heartbeats on torch's handler, or a sample."""
-    started = time.perf_counter()
-    system = Deadlines(edition=Edition.TORCH, faults=("corrupt",))
-    with TorchDeadlines(system) as subject:
-        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-    seconds = time.perf_counter() - started
-    return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
+    """Replay every step of a node's calls and heartbeats on torch's handler, or a sample."""
+    return replay_systems([Deadlines(edition=Edition.TORCH, faults=("corrupt",))], TorchDeadlines, report, edges_max)
 
 
 ETCD_SLICES = (
@@ -83,20 +84,14 @@ def every_etcd_edge(report: Report, edges_max: int | None = None) -> Outcome:
         from .etcd import TorchEtcd
     except ModuleNotFoundError as missing:
         raise UnavailableError(f"this torch needs {missing.name} for it: pip install python-etcd") from None
-    started, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
-    for sizes, faults in ETCD_SLICES:
-        system = EtcdRendezvous(faults=faults, **sizes)
-        with TorchEtcd(system) as subject:
-            found = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
-        edges, of = edges + found.edges, of + found.edges_of_all
-        disagreements += found.disagreements
-    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - started, of)
+    systems = (EtcdRendezvous(faults=faults, **sizes) for sizes, faults in ETCD_SLICES)
+    return replay_systems(systems, TorchEtcd, report, edges_max)
 
 
 CHECKS: tuple[Check, ...] = (
     *(Check(f"{name} operator", partial(operator_contexts, name)) for name in TABLES),
     Check("state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
-    Check("calls beside heartbeats", every_edge_of_calls, partial(every_edge_of_calls, edges_max=SAMPLE_EDGES)),
+    Check("calls other than heartbeats", every_edge_of_calls, partial(every_edge_of_calls, edges_max=SAMPLE_EDGES)),
     Check("rendezvous over etcd", every_etcd_edge, partial(every_etcd_edge, edges_max=SAMPLE_EDGES)),
     Check("jobs at one endpoint", every_edge_of_jobs),
 )

@@ -1,7 +1,7 @@
-"""Every operator of torch, asked in every context of a small world, against the decision tables.
+"""Every operator of torch, called in every context of a small world, and compared with the decision tables.
 
-Rule: what a context means is read off torch's own objects by `atoms_of`, which knows the atoms' definitions
-and no table; and an operator is asked on a real `_RendezvousState`, never on a stand-in.
+Rules: `atoms_of` computes the atoms of a context from torch's own objects, by the atoms' definitions and without a
+table. An operator is called on a real `_RendezvousState`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ TORCH_OPERATORS: dict[str, Operator] = {
     "keep-alive": dr._RendezvousKeepAliveOp(),
 }
 
-TICK = timedelta(microseconds=1)  # the finest step of datetime: the contexts stand right beside each boundary
+TICK = timedelta(microseconds=1)  # the resolution of datetime: some contexts are one tick before or after a boundary
 NOW_SECONDS = 1_000.0
 ROLLBACK_SECONDS = 5.0  # rollback_period in _RendezvousJoinOp
 
-LISTS = tuple(m for m in Membership if m is not Membership.EXPECTED)  # torch expects nobody
+LISTS = tuple(m for m in Membership if m is not Membership.EXPECTED)  # torch expects no node
 
-# The parameters that vary, with the age or place in time that each name stands for.
+# The parameters that vary: each name has an age, or a time relative to now.
 BEATS = {"no heartbeat": None, "fresh": sim.INTERVAL - TICK, "just due": sim.INTERVAL, "due": sim.INTERVAL + TICK}
 LAST_CALLS = {"no last call": None, "last call runs": TICK, "last call ends now": 0 * TICK, "last call over": -TICK}
 OVERTIMES = {
     "in time": -1.0, "at the deadline": 0.0, "late": 1.0,
     "at the end of the rollback window": ROLLBACK_SECONDS, "too late": ROLLBACK_SECONDS + 1.0,
 }  # fmt: skip
-# With four nodes these leave rounds short, full and overfull. min > max is refused when a handler is made, but
-# nodes with different settings can meet in one round, and an operator does not know.
+# With four nodes these settings have rounds that are too small, full and overfull. No handler has min > max, but nodes
+# with different settings can be in one round, and an operator sees only the settings of its node.
 SETTINGS = ((1, 1), (2, 3), (3, 4), (3, 1))
 NODES_MAX = 4
-OWN = 1  # the number of the node whose operator is asked
+OWN = 1  # the number of the node whose operator is called
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes that a context is made of: torch's, or those of another program that names their fields alike."""
+    """The classes of the objects of a context: torch's, or another program's with the same names of fields."""
 
     node: Callable[[str, int, int], Any]
     state: Callable[[], Any]
@@ -69,7 +69,7 @@ TORCH = Classes(dr._NodeDesc, dr._RendezvousState, dr._RendezvousContext, sim.se
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One context, in words: where each node is listed (the node itself is the second), and the rest."""
+    """One context, in words: the list of each node (the operator's node is the second), and all other parameters."""
 
     lists: tuple[Membership, ...]
     beat: str
@@ -87,7 +87,7 @@ class Context:
 
 
 class StoppedDate(datetime):
-    """The wall clock stands still."""
+    """The wall clock does not move."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:
@@ -96,7 +96,7 @@ class StoppedDate(datetime):
 
 @contextmanager
 def stopped_time() -> Iterator[None]:
-    """Both of torch's clocks stand still while the block runs."""
+    """Both of torch's clocks are stopped while the block runs."""
     clock = sim.Clock()
     clock.seconds = NOW_SECONDS
     with mock.patch.multiple(dr, datetime=StoppedDate, time=clock):
@@ -110,7 +110,7 @@ def make_nodes(classes: Classes) -> list[Any]:
 def make_state(
     classes: Classes, lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str
 ) -> Any:
-    """The state that a context speaks of; the other nodes have just beaten."""
+    """The state of a context. The heartbeats of the other nodes are fresh."""
     state = classes.state()
     nodes = make_nodes(classes)
     state.complete, state.closed = complete, closed
@@ -133,13 +133,13 @@ def make_state(
 
 
 def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
-    """Which atoms hold in a context, by the definitions of model/rendezvous/operators.py."""
+    """The value of each atom in a context, by the definitions in model/rendezvous/operators.py."""
     state, settings, node = context.state, context.settings, context.node
     size = len(state.participants)
     stamp = state.last_heartbeats.get(node)
     return {
         "closed": state.closed,
-        "redundant": node in getattr(state, "redundancy_list", ()),  # torch 1.10 has none
+        "redundant": node in getattr(state, "redundancy_list", ()),  # torch 1.10 has no such list
         "complete": state.complete,
         "participant": node in state.participants,
         "late": NOW_SECONDS - deadline_seconds > 0,
@@ -157,7 +157,7 @@ def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
 def contexts(
     settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH
 ) -> Iterator[tuple[Context, Any, float]]:
-    """Every context in words, as the program's object, and with the deadline of the operation in seconds."""
+    """Every context in words, the same as an object of the program, and the deadline of the operation in seconds."""
     made = [classes.settings(*span) for span in settings]
     asked = make_nodes(classes)[OWN]
     flags = (False, True)
@@ -176,7 +176,7 @@ def _copied(value: Any) -> Any:
 
 
 def answer(operator: Operator, context: Any, deadline_seconds: float) -> enum.Enum | str:
-    """An operator's decision or error, in the words of the model; an unforeseen exception as text."""
+    """An operator's decision or error as a value of the model's vocabulary; any other exception as text."""
     try:
         return Action[operator(context, deadline_seconds).name]
     except RendezvousGracefulExitError:
@@ -204,7 +204,7 @@ def observe(
     tables: Mapping[str, DecisionTable], operators: Mapping[str, Operator] | None = None,
     settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH,
 ) -> dict[str, Observed]:  # fmt: skip
-    """Ask each operator in every context; the tables say only which atoms the answers are sorted by."""
+    """Call each operator in every context; the tables have only the names of the atoms that sort the answers."""
     operators = TORCH_OPERATORS if operators is None else operators
     out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
@@ -220,7 +220,7 @@ def observe(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One table against one operator: the hits of each row, the valuations that no context has, the differences."""
+    """A table compared with an operator: the hits of each row, the valuations without a context, the differences."""
 
     contexts: int
     valuations: int
@@ -230,7 +230,7 @@ class Compared:
 
 
 def compare(table: DecisionTable, observed: Observed, who: str = "torch") -> Compared:
-    """A table's decision for each valuation against every answer that was given there, and by whom."""
+    """Compare a table's decision for each valuation with every answer in its contexts; `who` gave the answers."""
     possible = {tuple(v.values()) for v in table.valuations()}
     hits: Counter[int] = Counter()
     disagreements = []

@@ -1,17 +1,16 @@
 """Steps of the model `Deadlines`, performed on torch's own handler: its two threads are two greenlets.
 
 `next_rendezvous`, `set_closed`, `num_nodes_waiting`, `shutdown` and `_keep_alive` are torch's, unmodified, and so are
-the executor, the operators and the state holder. Replaced are the sources of time, the event log, the backend, the lock
-and the timer; a lock that is taken, and a timer that is to be waited for, stop the greenlet that asks for them. A call
-stops before it syncs, with the store's answer in its hands, before it stores the token, decides and acts.
+the executor, the operators and the state holder. The sources of time, the event log, the backend, the lock and the
+timer are replaced: a greenlet stops where it waits for the lock or for the timer. A call stops before it syncs, when it
+has the store's answer, and before it stores the token, decides and acts.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from typing import Any
 from unittest import mock
 
@@ -20,34 +19,23 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousStateError, RendezvousTimeoutError
 
-from trystate.model.language.sorts import ordinal
-from trystate.model.rendezvous.deadlines import AGENT, TIMER, Deadlines
+from trystate.model.rendezvous.deadlines import TIMER, Deadlines
 from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallError, CallStep, Stored, Timer
 
 from ...harness.subjects import Disagreement, Refused
+from .. import calls
 from . import simulation as sim
 
-P = CallStep
 LATE_SECONDS = 10_000.0  # longer than any deadline
 NO_PICKLE = {Stored.CORRUPT: b"no pickle", Stored.FOREIGN: b""}
 STANDS = {
-    "sync": P.SYNCING, "answered": P.ANSWERED, "token": P.LOADED, "decide": P.DECIDING, "act": P.ACTING,
+    "sync": CallStep.SYNCING, "answered": CallStep.ANSWERED, "token": CallStep.LOADED, "decide": CallStep.DECIDING,
+    "act": CallStep.ACTING,
 }  # fmt: skip
-CALLS: dict[Call, Callable[[Any], Any]] = {
-    Call.EXIT: lambda handler: handler.next_rendezvous(),
-    Call.SHUTDOWN: lambda handler: handler.shutdown(),
-    Call.SET_CLOSED: lambda handler: handler.set_closed(),
-    Call.POLL: lambda handler: handler.num_nodes_waiting(),
-    Call.KEEP_ALIVE: lambda handler: handler._keep_alive(),
-}
-ERRORS: dict[type[BaseException], CallError] = {
-    RendezvousTimeoutError: CallError.TIMEOUT,
-    RendezvousStateError: CallError.STATE,
-}
 
 
 class Clock(sim.Clock):
-    """`time.monotonic`: past every deadline for a call that is late."""
+    """`time.monotonic`; for a late call it is past every deadline."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,13 +44,9 @@ class Clock(sim.Clock):
     def monotonic(self) -> float:
         return self.seconds + (LATE_SECONDS if self.late() else 0.0)
 
-    def now(self) -> datetime:
-        """The wall clock, for a program that is given one."""
-        return sim.StillDate.now()  # type: ignore[no-any-return]
-
 
 class Backend(sim.Backend):
-    """A shared state that may be corrupt; it stops with each answer."""
+    """A shared state that may be corrupt. A call stops when it has an answer."""
 
     stored = Stored.STATE
 
@@ -89,7 +73,7 @@ class Backend(sim.Backend):
 
 
 class Holder(dr._BackendRendezvousStateHolder):
-    """torch's, which stops before a sync and before it stores the token."""
+    """torch's state holder. A call stops before it syncs, and before it stores the token."""
 
     _stored_token: Any = None
 
@@ -130,7 +114,7 @@ class Lock:
 
 
 class Beats:
-    """The handle of the timer: it joins the thread."""
+    """Replaces the timer: `cancel` waits until no heartbeat is being written."""
 
     def __init__(self, under_way: Callable[[], bool]) -> None:
         self.state, self._under_way = Timer.BEATING, under_way
@@ -144,23 +128,22 @@ class Beats:
         self.state = Timer.STOPPED
 
 
-class Thread:
-    """One of the node's threads: the call that it is in."""
+class Thread(calls.Thread):
+    """One of the node's threads, with its current call."""
 
     def __init__(self, errors: Mapping[type[BaseException], CallError]) -> None:
+        super().__init__()
         self._errors = errors
-        self.call = Call.NONE
-        self.operation: Any = None
-        self.late = self.about_to_act = False
+        self.about_to_act = False
         self.noted: BaseException | None = None
         self.result: Any = None
 
     @property
     def at(self) -> CallStep:
         if self.operation is None:
-            return P.IDLE
+            return CallStep.IDLE
         if self.operation.over or self.operation.at == "returned":
-            return P.RETURNED if self.noted is None else P.RAISED
+            return CallStep.RETURNED if self.noted is None else CallStep.RAISED
         return STANDS[self.operation.at]
 
     @property
@@ -168,45 +151,55 @@ class Thread:
         return CallError.NONE if self.noted is None else self._errors.get(type(self.noted), CallError.OTHER)
 
     def abandon(self) -> None:
-        if self.operation is not None:
-            self.operation.abandon()
-        self.__init__(self._errors)  # type: ignore[misc]
+        super().abandon()
+        self.about_to_act, self.noted, self.result = False, None, None
 
 
 def _handler(node: Any, settings: Any, holder: Any) -> Any:
-    """A handler, parts of which are to be replaced."""
+    """A handler with parts that will be replaced."""
     return dr.DynamicRendezvousHandler(node, settings, "memory", HashStore(), holder)
 
 
-class TorchDeadlines:
+class TorchDeadlines(calls.CallsSubject):
     """Subject for the model `Deadlines` (edition TORCH). Use it as a context manager: it replaces torch's time."""
 
+    threads: Sequence[Thread]
     own: Any = dr._NodeDesc("node0", 1, 0)
     other: Any = dr._NodeDesc("node1", 1, 0)
-    calls = CALLS
-    errors: Mapping[type[BaseException], CallError] = ERRORS
-    caught: type[Exception] = RendezvousError  # by shutdown and by the timer
+    goes_on: Mapping[str, CallStep] = {
+        "load": CallStep.ANSWERED, "take_token": CallStep.LOADED, "decide": CallStep.DECIDING, "act": CallStep.ACTING,
+    }  # fmt: skip
+    calls: Mapping[Call, Callable[[Any], Any]] = {
+        Call.EXIT: lambda handler: handler.next_rendezvous(),
+        Call.SHUTDOWN: lambda handler: handler.shutdown(),
+        Call.SET_CLOSED: lambda handler: handler.set_closed(),
+        Call.POLL: lambda handler: handler.num_nodes_waiting(),
+        Call.KEEP_ALIVE: lambda handler: handler._keep_alive(),
+    }
+    errors: Mapping[type[BaseException], CallError] = {
+        RendezvousTimeoutError: CallError.TIMEOUT,
+        RendezvousStateError: CallError.STATE,
+    }
+    caught: type[Exception] = RendezvousError  # shutdown and the timer catch it
 
     def __init__(self, model: Deadlines) -> None:
         self.model, self.clock = model, Clock()
         self.threads = Thread(self.errors), Thread(self.errors)
-        self.clock.late = lambda: any(t.late for t in self.threads if t.operation is not None and t.operation.running)
+        self.clock.late = self.any_late
         self._stack = ExitStack()
 
     def __enter__(self) -> TorchDeadlines:
         self._stack.enter_context(sim.simulated(self.clock, self._recorded))
-        self._stack.enter_context(mock.patch.object(dr.logger, "disabled", True))  # a line for each call that is late
+        self._stack.enter_context(mock.patch.object(dr.logger, "disabled", True))  # it would log each late call
         self.reset()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for thread in self.threads:
-            thread.abandon()
+        self.abandon()
         self._stack.close()
 
     def reset(self) -> None:
-        for thread in self.threads:
-            thread.abandon()
+        self.abandon()
         self.phase = AgentPhase.RUNNING
         self.backend = Backend(sim.stop)
         self.lock, self.beats = Lock(), Beats(lambda: self.threads[TIMER].operation is not None)
@@ -218,7 +211,7 @@ class TorchDeadlines:
         self.holder.sync()
 
     def _made(self) -> Any:
-        """A state holder and a handler, parts of which are replaced; its executor."""
+        """A state holder, and a handler with replaced parts; returns the handler's executor."""
         settings: Any = sim.settings(1, 2)
         self.holder: Any = Holder(self.backend, settings)
         self.handler = _handler(self.own, settings, self.holder)
@@ -233,10 +226,10 @@ class TorchDeadlines:
         state.last_heartbeats = {self.own: sim.NOW, self.other: sim.NOW}
         return state
 
-    # ---- the state holder, whose names differ
+    # ---- the state holder: another program has other names for its attributes
 
     def _holds(self, state: Any, token: int) -> None:
-        """The copy is this state, and has to be written."""
+        """Make this state the copy, which has to be written."""
         self.holder._state, self.holder._token = state, token
         self.holder.mark_dirty()
 
@@ -253,20 +246,14 @@ class TorchDeadlines:
         own = ("ask_store", "load", "take_token", "decide", "act", "end")
         return step in own or step.startswith("begin_")
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        if step.startswith("begin_"):
-            self._begin(Call[step.removeprefix("begin_").upper()], *indices)
-        else:
-            getattr(self, f"_{step}")(*(self.threads[k] for k in indices))
+    @property
+    def timer(self) -> Timer:  # type: ignore[override]
+        return self.beats.state
 
     # ---- the calls
 
     def _begin(self, call: Call, number: int) -> None:
-        thread = self.threads[number]
-        phases = {Call.SHUTDOWN: (AgentPhase.RUNNING, AgentPhase.FAILED)}.get(call, (AgentPhase.RUNNING,))
-        may = self.beats.state is Timer.BEATING if call is Call.KEEP_ALIVE else self.phase in phases
-        if thread.operation is not None or number != (TIMER if call is Call.KEEP_ALIVE else AGENT) or not may:
-            raise Refused("this thread makes no such call now")
+        thread = self.may_begin(call, number)
 
         def run() -> None:
             try:
@@ -280,10 +267,10 @@ class TorchDeadlines:
         if thread.operation.at == "blocked":
             thread.abandon()
             raise Refused("it waits for the other thread")
-        self.phase = {Call.EXIT: AgentPhase.EXITING, Call.SHUTDOWN: AgentPhase.DONE}.get(call, self.phase)
+        self.begun(call)
 
     def _asked(self, thread: Thread, operator: Any) -> Any:
-        """The operator, which stops before it decides, and notes whether `_recorded` has to stop."""
+        """The operator. A call stops before the operator decides, and `_recorded` stops it again if it is to act."""
 
         def decide(context: Any, until: float) -> Any:
             sim.stop("decide")
@@ -311,7 +298,7 @@ class TorchDeadlines:
             raise
 
     def _recorded(self, **event: Any) -> None:
-        """torch logs an action as the first thing that it does about it."""
+        """torch logs an action before it performs the action."""
         for thread in self.threads:
             if thread.about_to_act and thread.operation.running:
                 thread.about_to_act = False
@@ -327,27 +314,14 @@ class TorchDeadlines:
 
     def _ask_store(self, thread: Thread) -> None:
         self._synced_at(-1)
-        self._goes_on(thread, P.SYNCING)
+        self._goes_on(thread, CallStep.SYNCING)
 
     def _serve_from_cache(self, thread: Thread) -> None:
         self._synced_at(self.clock.monotonic() + 2 * LATE_SECONDS)
-        self._goes_on(thread, P.SYNCING)
-
-    def _load(self, thread: Thread) -> None:
-        self._goes_on(thread, P.ANSWERED)
-
-    def _take_token(self, thread: Thread) -> None:
-        self._goes_on(thread, P.LOADED)
-
-    def _decide(self, thread: Thread) -> None:
-        self._goes_on(thread, P.DECIDING)
-
-    def _act(self, thread: Thread) -> None:
-        self._goes_on(thread, P.ACTING)
+        self._goes_on(thread, CallStep.SYNCING)
 
     def _end(self, thread: Thread) -> None:
-        if thread.at not in (P.RETURNED, P.RAISED):
-            raise Refused(f"the call is {thread.at.name}")
+        self.must_be_over(thread)
         call, failed, caught = thread.call, thread.noted is not None, isinstance(thread.noted, self.caught)
         if not thread.operation.over and call is not Call.EXIT:
             thread.operation.resume()
@@ -357,8 +331,7 @@ class TorchDeadlines:
             raise Disagreement(f"{call.name} returned {thread.result}, raised {thread.operation.error!r}")
         if call is Call.KEEP_ALIVE and raised:
             self.beats.state = Timer.DEAD  # _PeriodicTimer._run catches nothing: see the test of it
-        ends = {Call.EXIT: AgentPhase.JOINING, Call.SHUTDOWN: AgentPhase.LEFT}.get(call, self.phase)
-        self.phase = AgentPhase.FAILED if raised and call in (Call.EXIT, Call.SET_CLOSED, Call.POLL) else ends
+        self.ended(call, raised)
         thread.abandon()
 
     def _join(self) -> None:
@@ -372,13 +345,7 @@ class TorchDeadlines:
         self.holder.sync()
         self.phase, self.beats.state = AgentPhase.RUNNING, Timer.BEATING
 
-    def _join_fails(self) -> None:
-        self.phase = AgentPhase.FAILED
-
     # ---- time, and other nodes
-
-    def _deadline_passes(self, thread: Thread) -> None:
-        thread.late = True
 
     def _heartbeat_gets_due(self) -> None:
         def age(state: Any) -> None:
@@ -395,31 +362,17 @@ class TorchDeadlines:
         self.backend.written(lambda state: setattr(state, "closed", True))
 
     def _cache_ends(self) -> None:
-        """`ask_store` and `serve_from_cache` say which it is."""
-
-    def _corrupt(self) -> None:
-        self.backend.stored = Stored.CORRUPT
-
-    def _write_foreign(self) -> None:
-        self.backend.stored = Stored.FOREIGN
-
-    def _restore(self) -> None:
-        self.backend.stored = Stored.STATE
+        """Does nothing: the next step, `ask_store` or `serve_from_cache`, shows it."""
 
     # ---- what can be seen
 
-    def observe(self) -> Mapping[str, int]:
+    def seen(self) -> Mapping[str, Any]:
         stored, copy = self.backend.state(), self.holder.state
-        out = {
-            "stored": ordinal(self.backend.stored), "phase": ordinal(self.phase), "timer": ordinal(self.beats.state),
+        return {
             "closed": stored.closed, "member": self.own in stored.participants,
             "due": self._is_due(stored), "copy_closed": copy.closed, "copy_member": self.own in copy.participants,
             "copy_due": self._is_due(copy), "lock": self.lock.taken, **self._seen_of_copy(),
         }  # fmt: skip
-        for k, thread in enumerate(self.threads):
-            out |= {f"call[{k}]": ordinal(thread.call), f"at[{k}]": ordinal(thread.at)}
-            out |= {f"error[{k}]": ordinal(thread.error), f"late[{k}]": thread.late}
-        return {name: int(value) for name, value in out.items()}
 
     def _is_due(self, state: Any) -> bool:
         """The node's heartbeat is older than the interval."""

@@ -1,9 +1,9 @@
 """Steps of the model `EtcdRendezvous`, performed by torch's `EtcdRendezvous` over keys in memory.
 
 The code that creates, joins, confirms, waits and closes is torch's, unmodified, and each barrier runs in a greenlet.
-Replaced are the client of etcd by `Client`, torch's clock, and the threads that renew leases: a key's time passes when
-the model says so, and only if it has one. A barrier stops before each request and at the head of its loop; where it
-stands is read from its frames.
+The client of etcd is replaced by `Client`; torch's clock and the threads that renew leases are replaced too. A key
+expires at a step of the model, and only if the key has a limit. A barrier stops before each request and at the head of
+its loop; its place is read from its frames.
 """
 
 from __future__ import annotations
@@ -29,55 +29,33 @@ from trystate.model.rendezvous.vocabulary import EtcdNode, EtcdRound
 from ...harness.subjects import Disagreement, Refused
 from . import simulation as sim
 
-N, R = EtcdNode, EtcdRound
 LAST_CALL_S, TIMEOUT_S = 30.0, 1e6
-RESUMES_MAX = 30  # of a barrier, until it is where a step ends
+RESUMES_MAX = 30  # limit of the resumes of a barrier in one step
 PREFIX, RUN = "/p", "job"
 ACTIVE = f"{PREFIX}/run_{RUN}/rdzv/active_version"
 
-# Where a barrier stands: the innermost of these functions.
+# The place of a barrier: the innermost of these functions.
 STANDS = {
-    "rendezvous_barrier": N.ENTERING, "init_phase": N.ENTERING, "try_create_rendezvous": N.CREATING,
-    "join_rendezvous": N.JOINING, "handle_join_last_call": N.LAST_CALL, "wait_for_peers": N.JOINED,
-    "confirm_membership": N.CONFIRMING, "wait_for_final": N.CONFIRMED, "announce_self_waiting": N.ANNOUNCING,
-    "wait_for_rendezvous_to_free": N.WATCHING,
+    "rendezvous_barrier": EtcdNode.ENTERING, "init_phase": EtcdNode.ENTERING,
+    "try_create_rendezvous": EtcdNode.CREATING, "join_rendezvous": EtcdNode.JOINING,
+    "handle_join_last_call": EtcdNode.LAST_CALL, "wait_for_peers": EtcdNode.JOINED,
+    "confirm_membership": EtcdNode.CONFIRMING, "wait_for_final": EtcdNode.CONFIRMED,
+    "announce_self_waiting": EtcdNode.ANNOUNCING, "wait_for_rendezvous_to_free": EtcdNode.WATCHING,
 }  # fmt: skip
-RANKED = (N.LAST_CALL, N.JOINED, N.CONFIRMING, N.CONFIRMED)
+RANKED = (EtcdNode.LAST_CALL, EtcdNode.JOINED, EtcdNode.CONFIRMING, EtcdNode.CONFIRMED)
 
 
 class EtcdError(Exception):
-    """As python-etcd's EtcdException."""
+    """Like python-etcd's EtcdException."""
 
 
-class AlreadyExists(EtcdError):
-    """The key is there."""
-
-
-class CompareFailed(EtcdError):
-    """The key is another one, or has another value."""
-
-
-class KeyNotFound(EtcdError):
-    """The key is not there."""
-
-
-class WatchTimedOut(EtcdError):
-    """Nothing has happened in time."""
-
-
-class EventIndexCleared(EtcdError):
-    """The server has forgotten that index: here it forgets none."""
-
-
-ETCD = SimpleNamespace(
-    EtcdAlreadyExist=AlreadyExists, EtcdCompareFailed=CompareFailed, EtcdKeyNotFound=KeyNotFound,
-    EtcdWatchTimedOut=WatchTimedOut, EtcdEventIndexCleared=EventIndexCleared, EtcdException=EtcdError,
-)  # fmt: skip
+ERRORS = ("EtcdAlreadyExist", "EtcdCompareFailed", "EtcdKeyNotFound", "EtcdWatchTimedOut", "EtcdEventIndexCleared")
+ETCD = SimpleNamespace(EtcdException=EtcdError, **{name: type(name, (EtcdError,), {}) for name in ERRORS})
 
 
 @dataclass(slots=True)
 class Result:
-    """As python-etcd's EtcdResult."""
+    """Like python-etcd's EtcdResult."""
 
     key: str
     value: Any
@@ -122,13 +100,13 @@ class Client:
         sim.stop("write")
         key = key.rstrip("/")
         if prevExist is False and key in self.keys:
-            raise AlreadyExists(key)
+            raise ETCD.EtcdAlreadyExist(key)
         return self._put(key, value, ttl)
 
     def get(self, key: str) -> Result:
         sim.stop("get")
         if key not in self.keys:
-            raise KeyNotFound(key)
+            raise ETCD.EtcdKeyNotFound(key)
         found = self._result(key)
         found.children = [self._result(each) for each in self.keys if each.startswith(f"{key}/")]
         return found
@@ -140,7 +118,7 @@ class Client:
     def update(self, result: Result) -> Result:
         sim.stop("update")
         if result.key not in self.keys or self.keys[result.key].modified != result.modified:
-            raise CompareFailed(result.key)
+            raise ETCD.EtcdCompareFailed(result.key)
         return self._put(result.key, result.value, None)
 
     def test_and_set(self, key: str, value: Any, prev_value: Any, ttl: int | None = None) -> Result:
@@ -156,15 +134,15 @@ class Client:
 
     def _compare(self, key: str, value: Any) -> None:
         if key not in self.keys:
-            raise KeyNotFound(key)
+            raise ETCD.EtcdKeyNotFound(key)
         if self.keys[key].value != value:
-            raise CompareFailed(key)
+            raise ETCD.EtcdCompareFailed(key)
 
     def watch(self, key: str, index: int, timeout: float | None = None, recursive: bool = False) -> None:
         if not self.has_event(key, index, recursive):
             sim.stop("watch")
         if not self.has_event(key, index, recursive):
-            raise WatchTimedOut(key)
+            raise ETCD.EtcdWatchTimedOut(key)
 
     def has_event(self, key: str, index: int, recursive: bool = False) -> bool:
         return any(
@@ -173,23 +151,23 @@ class Client:
 
     def refresh(self, key: str, ttl: int) -> None:
         if key not in self.keys:
-            raise KeyNotFound(key)
+            raise ETCD.EtcdKeyNotFound(key)
 
     def expire(self, key: str) -> None:
-        """The key's time passes.
+        """The key expires.
 
         Raises:
-            Disagreement: it has none.
+            Disagreement: the key does not exist, or has no limit.
         """
         if key not in self.keys or self.keys[key].ttl is None:
-            raise Disagreement(f"{key} is not there, or stays for ever")
+            raise Disagreement(f"{key} does not exist, or never expires")
         del self.keys[key]
         self._happens(key)
 
 
 @dataclass(slots=True)
 class Renewal:
-    """A thread that keeps a key alive, as torch starts it: it has not run."""
+    """Replaces the thread that keeps a key alive; it never runs."""
 
     target: Any
     args: tuple[Any, ...]
@@ -225,7 +203,7 @@ class Barrier(sim.Operation):
             Node.running = None
 
     def frames(self) -> Iterator[FrameType]:
-        """From the innermost."""
+        """The frames of the barrier, the innermost first."""
         frame: FrameType | None = self._greenlet.gr_frame
         while frame is not None:
             yield frame
@@ -233,7 +211,7 @@ class Barrier(sim.Operation):
 
     @property
     def waits(self) -> bool:
-        """It is in a watch, and nothing has happened."""
+        """Whether the barrier is in a watch that has no event yet."""
         if self.over or self.at != "watch":
             return False
         local = next(f for f in self.frames() if f.f_code.co_name == "watch").f_locals
@@ -241,16 +219,15 @@ class Barrier(sim.Operation):
 
 
 class Node:
-    """One process: torch's rendezvous, the barrier that it is in, and what its agent is doing."""
+    """One process: torch's rendezvous, its barrier, and the phase of its agent."""
 
-    running: Node | None = None  # the one whose barrier runs
+    running: Node | None = None  # the node whose barrier runs
 
     def __init__(self, client: Client, min_nodes: int, max_nodes: int) -> None:
         self.seconds = 0.0
         self.renewals: list[Renewal] = []
         self.lease_key = ""
-        self.barrier: Barrier | None = None
-        self.elsewhere: EtcdNode | None = None  # where it is, outside of the barrier
+        self.elsewhere: EtcdNode | None = None  # its phase outside the barrier
         self._build = lambda: er.EtcdRendezvous(client, PREFIX, RUN, min_nodes, max_nodes, TIMEOUT_S, LAST_CALL_S)  # type: ignore[no-untyped-call]
         self.begins()
 
@@ -259,64 +236,59 @@ class Node:
         self.enters()
 
     def enters(self) -> None:
-        """It calls the barrier, and stands at the head of its loop."""
+        """Call the barrier, which stops at the head of its loop."""
         self.elsewhere = None
         self.barrier = Barrier(self)
-        self.barrier.resume()  # to where the deadline is set
+        self.barrier.resume()  # to the place where the deadline is set
         self.barrier.resume()
 
-    def ends(self, phase: EtcdNode) -> None:
-        self.elsewhere = phase
-
     def dies(self) -> None:
-        if self.barrier is not None:
-            self.barrier.abandon()
+        self.barrier.abandon()
         self.renewals.clear()
-        self.ends(N.DEAD)
+        self.elsewhere = EtcdNode.DEAD
 
     @property
     def phase(self) -> EtcdNode:
         if self.elsewhere is not None:
             return self.elsewhere
-        assert self.barrier is not None
         if self.barrier.over:
             error = self.barrier.error
             if error is None:
-                return N.RUNNING
-            ends: dict[type[Exception], EtcdNode] = {RendezvousClosedError: N.LEFT, RendezvousTimeoutError: N.FAILED}
+                return EtcdNode.RUNNING
+            ends: dict[type[Exception], EtcdNode] = {
+                RendezvousClosedError: EtcdNode.LEFT,
+                RendezvousTimeoutError: EtcdNode.FAILED,
+            }
             return ends[type(error)]
         if self.barrier.at == "top":
-            return N.ENTERING
+            return EtcdNode.ENTERING
         return next(STANDS[f.f_code.co_name] for f in self.barrier.frames() if f.f_code.co_name in STANDS)
 
     @property
     def rank(self) -> int:
         """The value of `this_rank` in torch's frame."""
-        assert self.barrier is not None
-        if self.phase is N.RUNNING:
+        if self.phase is EtcdNode.RUNNING:
             assert self.barrier.result is not None
             return self.barrier.result[1]
         return int(next(f for f in self.barrier.frames() if f.f_code.co_name == "join_phase").f_locals["this_rank"])
 
     def goes_to(self, *phases: EtcdNode) -> None:
-        """Let the barrier run until it stands there.
+        """Let the barrier run until it is in one of these phases.
 
         Raises:
-            Disagreement: it does not come there.
+            Disagreement: it does not reach one.
         """
-        assert self.barrier is not None
         for _ in range(RESUMES_MAX):
             if self.barrier.over or self.barrier.waits:
                 break
             self.barrier.resume()
-            if self.phase in phases and (self.phase is not N.ENTERING or self.barrier.at == "top"):
+            if self.phase in phases and (self.phase is not EtcdNode.ENTERING or self.barrier.at == "top"):
                 return
         if self.phase not in phases:
             raise Disagreement(f"the barrier stays {self.phase.name}, at {self.barrier.at!r}")
 
     def looks(self) -> None:
-        """Let the barrier run until it waits for news."""
-        assert self.barrier is not None
+        """Let the barrier run until it waits for a change."""
         for _ in range(RESUMES_MAX):
             if self.barrier.waits:
                 return
@@ -324,14 +296,20 @@ class Node:
         raise Disagreement(f"the barrier does not wait: it is {self.phase.name}, at {self.barrier.at!r}")
 
     def polls(self) -> None:
-        """The time of a watch passes: the barrier looks, and waits again."""
-        assert self.barrier is not None
+        """The time of a watch passes: the barrier reads the key, and waits again."""
         self.barrier.resume()
         self.looks()
 
 
+GOES = {  # step of the barrier alone -> the place of the barrier after it
+    "publish": EtcdNode.JOINING, "find_final": EtcdNode.ANNOUNCING, "go_back": EtcdNode.ENTERING,
+    "see_closed": EtcdNode.LEFT,
+}  # fmt: skip
+ACTS = {"crash": Node.dies, "restart": Node.begins, "worker_fails": Node.enters}
+
+
 class Clock:
-    """torch's `time`: each node has its own; a barrier stops where it looks at its deadline."""
+    """Replaces torch's `time`: each node has its own time, and a barrier stops when it checks its deadline."""
 
     def time(self) -> float:
         if sys._getframe(1).f_code.co_name == "rendezvous_barrier":
@@ -339,13 +317,7 @@ class Clock:
         return Node.running.seconds if Node.running is not None else 0.0
 
     def sleep(self, seconds: float) -> None:
-        """The nodes' clocks stand still."""
-
-
-def _quiet() -> logging.Logger:
-    logger = logging.Logger("quiet")
-    logger.disabled = True
-    return logger
+        """Does nothing: the nodes' clocks are stopped."""
 
 
 class TorchEtcd:
@@ -359,7 +331,14 @@ class TorchEtcd:
     def __enter__(self) -> TorchEtcd:
         threads = SimpleNamespace(Thread=Renewal, Event=threading.Event)
         self._stack.enter_context(
-            mock.patch.multiple(er, etcd=ETCD, time=Clock(), threading=threads, cas_delay=lambda: None, logger=_quiet())
+            mock.patch.multiple(
+                er,
+                etcd=ETCD,
+                time=Clock(),
+                threading=threads,
+                cas_delay=lambda: None,
+                logger=logging.Logger("quiet", logging.CRITICAL + 1),
+            )
         )
         self.reset()
         return self
@@ -370,8 +349,7 @@ class TorchEtcd:
 
     def _abandon(self) -> None:
         for node in self.nodes:
-            if node.barrier is not None:
-                node.barrier.abandon()
+            node.barrier.abandon()
 
     def reset(self) -> None:
         self._abandon()
@@ -383,22 +361,22 @@ class TorchEtcd:
     # ---- what can be seen
 
     def state(self) -> Mapping[str, Any]:
-        """The value of the key; empty if there is none."""
+        """The value of the key; empty if the key does not exist."""
         found = self.client.keys.get(ACTIVE)
         return json.loads(found.value) if found is not None else {}
 
     def observe(self) -> Mapping[str, int]:
         state = self.state()
-        status = R[state.get("status", "none").upper()]
+        status = EtcdRound[state.get("status", "none").upper()]
         out = {"status": ordinal(status), "close_lost": int(self.lost)}
-        open_ = status in (R.JOINABLE, R.FROZEN, R.FINAL)
+        open_ = status in (EtcdRound.JOINABLE, EtcdRound.FROZEN, EtcdRound.FINAL)
         out["joined"] = len(state["participants"]) if open_ else 0
-        out["waiting"] = min(state["num_workers_waiting"], len(self.nodes)) if status is R.FINAL else 0
+        out["waiting"] = min(state["num_workers_waiting"], len(self.nodes)) if status is EtcdRound.FINAL else 0
         for k, node in enumerate(self.nodes):
             phase = node.phase
             out[f"phase[{k}]"] = ordinal(phase)
-            out[f"rank[{k}]"] = node.rank if phase in (*RANKED, N.RUNNING) else 0
-            result = node.barrier.result if node.barrier is not None and phase is N.RUNNING else None
+            out[f"rank[{k}]"] = node.rank if phase in (*RANKED, EtcdNode.RUNNING) else 0
+            result = node.barrier.result if phase is EtcdNode.RUNNING else None
             out[f"world[{k}]"] = result[2] if result is not None else 0
             listed = open_ and node.lease_key in state.get("keep_alives", ())
             out[f"confirmed[{k}]"] = int(listed)
@@ -411,73 +389,71 @@ class TorchEtcd:
     # ---- steps
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        getattr(self, f"_{step}")(*(self.nodes[k] for k in indices))
+        nodes = [self.nodes[k] for k in indices]
+        if step in GOES:
+            nodes[0].goes_to(GOES[step])
+        elif step in ACTS:
+            ACTS[step](nodes[0])
+        else:
+            getattr(self, f"_{step}")(*nodes)
 
     def _is(self, node: Node, phase: EtcdNode) -> None:
         if node.phase is not phase:
             raise Refused(f"it is {node.phase.name}")
 
     def _create(self, node: Node) -> None:
-        node.goes_to(N.CREATING)
-        while node.barrier is not None and node.barrier.at != "test_and_set":
+        node.goes_to(EtcdNode.CREATING)
+        while node.barrier.at != "test_and_set":
             node.barrier.resume()
-
-    def _publish(self, node: Node) -> None:
-        node.goes_to(N.JOINING)
 
     def _see_joinable(self, node: Node) -> None:
-        self._is(node, N.ENTERING)
+        self._is(node, EtcdNode.ENTERING)
         status = self.state().get("status")
-        if status in ("setup", "frozen"):  # it waits for news, and begins anew
+        if status in ("setup", "frozen"):  # the barrier waits for a change, and begins again
             node.looks()
-            assert node.barrier is not None
             node.barrier.resume()
-            node.goes_to(N.ENTERING)
+            node.goes_to(EtcdNode.ENTERING)
             raise Refused("there is nothing to join")
         if status != "joinable":
             raise Refused("left out: it has another step")
-        node.goes_to(N.JOINING)
+        node.goes_to(EtcdNode.JOINING)
 
     def _join(self, node: Node) -> None:
-        node.goes_to(N.JOINED, N.LAST_CALL)
+        node.goes_to(EtcdNode.JOINED, EtcdNode.LAST_CALL)
         if self.state()["status"] == "joinable":
             node.looks()
 
     def _end_last_call(self, node: Node) -> None:
         node.seconds += LAST_CALL_S + 1
-        assert node.barrier is not None
         node.barrier.resume()
-        node.goes_to(N.JOINED)
+        node.goes_to(EtcdNode.JOINED)
 
     def _see_frozen(self, node: Node) -> None:
-        if node.phase not in (N.JOINED, N.LAST_CALL):
+        if node.phase not in (EtcdNode.JOINED, EtcdNode.LAST_CALL):
             raise Refused(f"it is {node.phase.name}")
-        if node.barrier is not None and node.barrier.waits:
+        if node.barrier.waits:
             node.polls()
             raise Refused("the round is joinable")
         self._must_be(node, "frozen")
-        node.goes_to(N.CONFIRMING)
+        node.goes_to(EtcdNode.CONFIRMING)
 
     def _confirm(self, node: Node) -> None:
         version = self.state()["version"]
         node.lease_key = f"{PREFIX}/run_{RUN}/rdzv/v_{version}/rank_{node.rank}"
-        node.goes_to(N.CONFIRMED)
+        node.goes_to(EtcdNode.CONFIRMED)
         if self.state()["status"] == "frozen":
             node.looks()
 
     def _see_final(self, node: Node) -> None:
-        self._is(node, N.CONFIRMED)
-        if node.barrier is not None and node.barrier.waits:
+        self._is(node, EtcdNode.CONFIRMED)
+        if node.barrier.waits:
             node.polls()
             raise Refused("the round is not final")
         self._must_be(node, "final")
-        node.goes_to(N.RUNNING)
-
-    def _find_final(self, node: Node) -> None:
-        node.goes_to(N.ANNOUNCING)
+        node.goes_to(EtcdNode.RUNNING)
 
     def _announce(self, node: Node) -> None:
-        node.goes_to(N.WATCHING)
+        node.goes_to(EtcdNode.WATCHING)
         if not self._a_lease_is_over():
             node.looks()
 
@@ -485,29 +461,22 @@ class TorchEtcd:
         return any(key not in self.client.keys for key in self.state()["keep_alives"])
 
     def _destroy(self, node: Node) -> None:
-        self._is(node, N.WATCHING)
+        self._is(node, EtcdNode.WATCHING)
         self._must_be(node, "final")
         if not self._a_lease_is_over():
             node.polls()
             raise Refused("each lease is there")
-        node.goes_to(N.ENTERING)
+        node.goes_to(EtcdNode.ENTERING)
         if self.state():
             raise Disagreement("the key is still there")
 
     def _must_be(self, node: Node, status: str) -> None:
         """The key has this status, and the version that the node has."""
-        assert node.barrier is not None
         frames = (f.f_locals for f in node.barrier.frames())
         version = next(local["expected_version"] for local in frames if "expected_version" in local)
         state = self.state()
         if state.get("status") != status or state["version"] != version:
             raise Refused("left out: it goes back")
-
-    def _go_back(self, node: Node) -> None:
-        node.goes_to(N.ENTERING)
-
-    def _see_closed(self, node: Node) -> None:
-        node.goes_to(N.LEFT)
 
     def _close(self, node: Node) -> None:
         had_key = bool(self.state())
@@ -515,15 +484,12 @@ class TorchEtcd:
         if closed is not had_key:
             raise Disagreement(f"shutdown() returned {closed}")
         self.lost |= not closed
-        node.ends(N.LEFT)
+        node.elsewhere = EtcdNode.LEFT
 
     def _restart_workers(self, node: Node) -> None:
-        self._is(node, N.RUNNING)
+        self._is(node, EtcdNode.RUNNING)
         if not er.EtcdRendezvousHandler(node.torchs, None).num_nodes_waiting():  # type: ignore[no-untyped-call]
             raise Refused("no node waits")
-        node.enters()
-
-    def _worker_fails(self, node: Node) -> None:
         node.enters()
 
     # ---- time, and faults
@@ -534,8 +500,8 @@ class TorchEtcd:
     _joinable_expires = _frozen_expires = _key_expires_early = _setup_expires
 
     def _lease_expires(self, node: Node) -> None:
-        # At the head of its loop it is about to stop the thread; otherwise its process ends.
-        about_to_stop = node.phase in (N.ENTERING, N.DONE, N.FAILED, N.LEFT)
+        # A node at the head of its loop is about to stop the thread. In the other three phases the process ends.
+        about_to_stop = node.phase in (EtcdNode.ENTERING, EtcdNode.DONE, EtcdNode.FAILED, EtcdNode.LEFT)
         if not about_to_stop and any(r.is_on and r.args[1] == node.lease_key for r in node.renewals):
             raise Disagreement("a thread keeps the lease alive")
         self._lease_expires_early(node)
@@ -544,18 +510,11 @@ class TorchEtcd:
         self.client.expire(node.lease_key)
         node.renewals = [r for r in node.renewals if r.args[1] != node.lease_key]
 
-    def _crash(self, node: Node) -> None:
-        node.dies()
-
-    def _restart(self, node: Node) -> None:
-        node.begins()
-
     def _join_deadline_passes(self, node: Node) -> None:
         node.seconds += 2 * TIMEOUT_S
-        assert node.barrier is not None
         node.barrier.resume()
-        if node.phase is not N.FAILED:
+        if node.phase is not EtcdNode.FAILED:
             raise Disagreement(f"the barrier does not raise: it is {node.phase.name}")
 
     def _job_ends(self, node: Node) -> None:
-        node.ends(N.DONE)
+        node.elsewhere = EtcdNode.DONE

@@ -13,13 +13,7 @@ from trystate.model.rendezvous.vocabulary import JoinDeadline
 
 from ..holders import HoldersSubject, Process
 from . import simulation as sim
-
-OPERATORS: dict[str, type[Any]] = {
-    "exit": dr._RendezvousExitOp,
-    "join": dr._RendezvousJoinOp,
-    "keep-alive": dr._RendezvousKeepAliveOp,
-    "close": dr._RendezvousCloseOp,
-}
+from .contexts import TORCH_OPERATORS
 
 
 class Node(Process):
@@ -50,13 +44,13 @@ class Node(Process):
         self.holder._last_sync_time = self.clock.seconds
 
     def _watched_sync(self) -> Any:
-        """torch's sync; a write stops here and not in the backend, since sync pickles first, and bytes do not age."""
+        """torch's sync. A write stops here: in the backend the state is pickled, and its heartbeats could not age."""
         if self.holder._dirty:
             sim.stop("set")
         return self.watch(self._sync)
 
     def run(self, operator: str) -> None:
-        asked = OPERATORS[operator]()
+        asked = TORCH_OPERATORS[operator]
 
         def decide(context: Any, deadline: float) -> Any:
             sim.stop("decide")
@@ -92,7 +86,7 @@ class TorchHolders(HoldersSubject):
         return backend, [Node(k, self.model, backend, self.clock) for k in range(self.model.sizes["node"])]
 
     def _recorded(self, **event: Any) -> None:
-        """torch logs an action as the first thing that it does about it: here the model's step ends."""
+        """torch logs an action before it performs the action: the model's step ends here."""
         for node in self.nodes:
             if node.about_to_act and node.operation is not None and node.operation.running:
                 node.about_to_act = False

@@ -1,7 +1,7 @@
 """Steps of the model `SharedEndpoints`, performed by processes that meet at one endpoint: torch's backend, or ours.
 
-The node of each job is a process of its own, since torch's stores of one process share a server. A node performs the
-step that it is sent, and shows whether its connection is open.
+The node of each job is a separate process, since torch's stores of one process share a server. A node performs the
+step that it receives, and reports whether its connection is open.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
@@ -22,38 +23,55 @@ from trystate.model.rendezvous.hosting import SharedEndpoints, Tenant
 from trystate.model.rendezvous.vocabulary import Edition
 
 from ...harness.checks import Outcome
-from ...harness.paths import replay_every_edge
+from ...harness.paths import replay_systems
 from ...harness.subjects import Disagreement, Refused
 from ..torch_store.isolated import Child, silence
 from ..torch_store.server import HOST, free_port
 
-STEP_SECONDS = 60.0  # for one step of a node, on a busy machine
-BEAT = "beat"  # sent by a node that waits while time passes, and to the nodes whose heartbeats are due then
+STEP_SECONDS = 60.0  # limit for one step of a node, on a busy machine
+BEAT = "beat"  # a serving node sends it when time passes; then the other nodes receive it, and write a heartbeat
 OVER = {Tenant.SUCCEEDED, Tenant.FAILED, Tenant.KILLED}
 
 
+class TorchNode:
+    """A node of torch."""
+
+    def __init__(self, job: int, port: int) -> None:
+        parameters = RendezvousParameters("c10d", f"{HOST}:{port}", f"job{job}", 1, 1, read_timeout=10)
+        self._held = create_backend(parameters)  # a backend and its store
+
+    def is_connected(self) -> bool:
+        return is_connected(self._held[0].get_state)
+
+    def end(self, step: str) -> str:
+        """Ends the node like torchrun."""
+        del self._held
+        gc.collect()
+        return "SUCCEEDED"
+
+
 def torch_node(line: Connection, job: int, port: int) -> None:
-    """A node of torch's: answers each step with its next phase."""
+    play(line, lambda: TorchNode(job, port))
+
+
+def play(line: Connection, begin: Callable[[], Any]) -> None:
+    """A node answers each step with its next phase."""
     silence()
-    store: Any = None
-    backend: Any = None
+    node: Any = None
     while True:
         step = line.recv()
         if step == "begin":
-            parameters = RendezvousParameters("c10d", f"{HOST}:{port}", f"job{job}", 1, 1, read_timeout=10)
-            backend, store = create_backend(parameters)
+            node = begin()
             line.send("RUNNING")
         elif step == "look":
-            line.send(is_connected(backend.get_state))
+            line.send(node.is_connected())
+        elif step == BEAT:
+            node.beat()
+            line.send(True)
         elif step == "lose_store":
-            line.send("FAILED" if not is_connected(backend.get_state) else "RUNNING")
-        elif step == "succeed":
-            del store, backend  # as the end of torchrun does
-            gc.collect()
-            line.send("SUCCEEDED")
-            return
+            line.send("RUNNING" if node.is_connected() else "FAILED")
         else:
-            raise ValueError(f"torch's node has no step {step!r}")
+            line.send(node.end(step))
 
 
 def is_connected(request: Callable[[], object]) -> bool:
@@ -85,7 +103,7 @@ class Tenants:
         self._children: dict[int, Child] = {}
         self._phases = [Tenant.AWAY for _ in self._jobs]
         self._port = free_port()
-        self._server: int | None = None  # the job whose node began while no other served
+        self._server: int | None = None  # the job whose node serves
 
     def can_refuse(self, step: str) -> bool:
         return False
@@ -106,7 +124,7 @@ class Tenants:
                 self._await_end_of_server()
 
     def _await_end_of_server(self) -> None:
-        """The server may be a process of its own, which ends soon after its node."""
+        """The server may be a separate process, which ends soon after its node."""
         ends = time.monotonic() + STEP_SECONDS
         while time.monotonic() < ends:
             with socket.socket() as tried:
@@ -121,7 +139,7 @@ class Tenants:
         return seen | {f"connected[{job}]": int(self.is_connected(job)) for job in running}
 
     def is_connected(self, job: int) -> bool:
-        """Whether the node of a job that runs has a store that answers."""
+        """Whether the node of a running job has a store that answers."""
         return self._ask(job, "look") is True
 
     def _ask(self, job: int, step: str) -> Any:
@@ -141,11 +159,8 @@ def compare(
     system: SharedEndpoints, node: Callable[[Connection, int, int], None], report: Callable[[str], None],
     stop_after: int = 5,
 ) -> Outcome:  # fmt: skip
-    """Replay every step of a system on such nodes, until that many disagreements are found."""
-    started = time.perf_counter()
-    with Tenants(system, node) as subject:
-        seen = replay_every_edge(system, subject, refusals=False, repeats=False, stop_after=stop_after, report=report)
-    return Outcome(seen.edges, "edges", seen.disagreements, time.perf_counter() - started, seen.edges_of_all)
+    """Replay every step of a system on these nodes, up to `stop_after` disagreements."""
+    return replay_systems([system], partial(Tenants, node=node), report, refusals=False, stop_after=stop_after)
 
 
 def every_edge(report: Callable[[str], None]) -> Outcome:

@@ -1,8 +1,8 @@
 """torch's own executor and state holder, run step by step in one thread on a simulated clock and backend.
 
-The code that decides, acts, sanitises, pickles and loops is torch's, unmodified. Replaced are the sources of time
-(`datetime.now`, `time.monotonic`, `_delay`), the event log, and the backend. Each operation runs in a greenlet that
-stops where the model has a step: before a get or set, before the operator decides, before the copy is changed.
+The code that decides, acts, sanitises, pickles and loops is torch's, unmodified. The sources of time (`datetime.now`,
+`time.monotonic`, `_delay`), the event log and the backend are replaced. Each operation runs in a greenlet that stops
+where the model has a step: before a get or set, before the operator decides, before the copy is changed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ticks = itertools.count()
 
 
 class StillDate(datetime):
-    """The wall clock all but stands still: heartbeats age by being written back in time.
+    """The wall clock hardly moves: a heartbeat ages when its time stamp is set back.
 
-    Two readings differ by a microsecond, so that no two time stamps are the same by chance. All are within a second,
+    Two readings differ by a microsecond, so no two time stamps are the same by chance. All are within a second,
     less than any age, however many readings a process has made.
     """
 
@@ -51,7 +51,7 @@ def age_of(stamp: datetime) -> str:
 
 
 class Clock:
-    """`time.monotonic`: moves only when told to."""
+    """Both clocks of a node: `time.monotonic` moves only when it is set."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
@@ -59,9 +59,13 @@ class Clock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def now(self) -> datetime:
+        """The wall clock, for a program that is given one."""
+        return StillDate.now()  # type: ignore[no-any-return]
+
 
 class Backend(dr.RendezvousBackend):
-    """A shared state in memory, with a version as token. Like c10d's, it calls a set won if the bytes are the same."""
+    """A shared state in memory; its version is the token. As in c10d's backend, a write of equal bytes is won."""
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self.bits: bytes | None = None
@@ -85,13 +89,13 @@ class Backend(dr.RendezvousBackend):
         return self.bits, self.version, state == self.bits
 
     def state(self) -> Any:
-        """The stored state, to be looked at only."""
+        """The stored state, which its caller does not change."""
         if self._seen[0] != self.bits:
             self._seen = (self.bits, pickle.loads(self.bits or b""))
         return self._seen[1]
 
     def rewrite(self, change: Callable[[Any], None]) -> None:
-        """Change the stored state as time does: its version stays."""
+        """Change the stored state as time does, without a new version."""
         if self.bits is not None:
             state = pickle.loads(self.bits)
             change(state)
@@ -121,9 +125,9 @@ def simulated(clock: Clock, record: Callable[..., None]) -> Iterator[None]:
 
 
 class Operation:
-    """One run of the executor in a greenlet; `at` says where it has stopped: get, set, decide or act.
+    """One run of the executor in a greenlet; `at` is the place where it has stopped: get, set, decide or act.
 
-    `error` is what it raised, once it is over.
+    `error` is the exception that ended it.
     """
 
     def __init__(self, run: Callable[[], None]) -> None:
@@ -144,7 +148,7 @@ class Operation:
         self.at = "" if self._greenlet.dead else stopped
 
     def interrupt(self, error: Exception) -> None:
-        """Raise it at the stop; then run to the next stop, or to the end."""
+        """Raise the error at the stop; then run to the next stop, or to the end."""
         stopped = self._greenlet.throw(error)
         self.at = "" if self._greenlet.dead else stopped
 
@@ -157,13 +161,13 @@ class Operation:
         return self._greenlet is greenlet.getcurrent()
 
     def abandon(self) -> None:
-        """The process is gone: unwind the greenlet."""
+        """The process has ended: unwind the greenlet."""
         if not self._greenlet.dead:
             self._greenlet.throw(greenlet.GreenletExit)
 
 
 def stop(where: str) -> None:
-    """Stop the operation that runs, if one does; outside of one, go on."""
+    """Stop the operation that runs, if one does; outside an operation, continue."""
     parent = greenlet.getcurrent().parent
     if parent is not None:
         parent.switch(where)

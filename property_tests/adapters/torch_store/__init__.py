@@ -1,1 +1,1 @@
-"""torch's TCPStore under test: real servers in processes of their own, and peers that speak its protocol by hand."""
+"""torch's TCPStore under test: real servers in separate processes."""

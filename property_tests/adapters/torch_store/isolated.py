@@ -1,6 +1,6 @@
-"""A child process for what may crash, hang or freeze the interpreter that does it.
+"""A child process for code that may crash, hang or freeze its interpreter.
 
-Rule: the child is forked from a process that has torch loaded already, and is killed when the test is done with it.
+Rule: the child is forked from a process that has already imported torch. The end of the `with` block kills it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-LOAD_S = 60.0  # for the first child: torch is imported, on a busy machine
+LOAD_S = 60.0  # limit for the first child: torch is imported, on a busy machine
 _PRELOADED: list[str] = []
 
 
 def preload(*modules: str) -> None:
-    """The process from which children are forked is to import these first, if it has not begun yet."""
+    """Let the process from which children are forked import these modules, if it has not started yet."""
     _PRELOADED.extend(module for module in modules if module not in _PRELOADED)
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
 
@@ -30,23 +29,23 @@ preload("torch.distributed", "trystate.impl.store.file.store", "trystate.impl.st
 
 
 class Silence(enum.Enum):
-    """The state of a child that says nothing."""
+    """The state of a child that sends nothing."""
 
     LATE = enum.auto()
-    ENDED = enum.auto()  # crashed, if it had something to say
+    ENDED = enum.auto()  # if it still had to send something, it has crashed
 
 
-class Child(AbstractContextManager["Child"]):
-    """Runs `function(connection, *arguments)`, a module's, in a process of its own.
+class Child:
+    """Runs `function(connection, *arguments)`, a module's function, in a separate process.
 
-    A child that is to begin with other variables than its siblings is not forked: its `method` is "spawn".
+    A child that needs other environment variables is not forked: its `method` is "spawn".
     """
 
     def __init__(self, function: Callable[..., object], *arguments: object, method: str = "forkserver") -> None:
         context: Any = multiprocessing.get_context(method)
         self._line, theirs = context.Pipe()
         self._process = context.Process(target=_run, args=(theirs, function, arguments), daemon=True)
-        with _importable(function):
+        with importable(function):
             self._process.start()
         theirs.close()
         if self.hear(LOAD_S) is not True:
@@ -57,12 +56,12 @@ class Child(AbstractContextManager["Child"]):
         return int(self._process.pid)
 
     def kill(self) -> None:
-        """End it at once; returns when the kernel has closed what it held."""
+        """Kill it; returns when the kernel has closed its files and sockets."""
         self._process.kill()
         self._process.join()
 
     def hear(self, seconds: float) -> Any:
-        """The next thing that it sends."""
+        """The next object that it sends."""
         if not self._line.poll(seconds):
             return Silence.LATE
         try:
@@ -73,16 +72,19 @@ class Child(AbstractContextManager["Child"]):
     def tell(self, word: object) -> None:
         self._line.send(word)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.close()
         self._line.close()
 
 
 @contextmanager
-def _importable(function: Callable[..., object]) -> Iterator[None]:
-    """The child, which is told this process's path, finds the module: pytest imports a test without a path to it."""
-    name = function.__module__
+def importable(function: Callable[..., object]) -> Iterator[None]:
+    """Let the child, which inherits `sys.path`, import the function's module, even if it is a test's module."""
+    name = getattr(function, "func", function).__module__  # a `partial` has its function in `func`
     place = Path(str(sys.modules[name].__file__))
     sys.path.append(str(place.parents[name.count(".")]))
     try:
@@ -97,7 +99,7 @@ def _run(line: Connection, function: Callable[..., object], arguments: tuple[obj
 
 
 def silence() -> None:
-    """In a child: what it writes to stderr from here on goes nowhere, torch's C++ included."""
+    """In a child: from now on, drop the output to stderr, including the output of torch's C++."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     os.close(nowhere)

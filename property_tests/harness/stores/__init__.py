@@ -1,1 +1,1 @@
-"""The conformance suite for any store, and the known deviations of torch's."""
+"""The conformance suite for any store, and the known deviations of torch's stores."""

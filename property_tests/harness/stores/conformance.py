@@ -1,10 +1,10 @@
-"""The conformance suite of a store. Derive from it, say how to make your store, and let pytest collect that:
+"""The conformance suite of a store. Derive a class that makes your store, and let pytest collect the class:
 
     class TestMyStore(StoreConformance):
         def make_store(self):
             return MyStore()
 
-Rule: a test here says what every store must do; what a known store does instead is one of the `deviations`.
+Rule: a test states what every store must do. A different behaviour of a known store is one of the `deviations`.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ from .watching import WatchConformance
 class StoreConformance(
     SequenceConformance, WakingConformance, TimeoutConformance, BarrierConformance, CrowdConformance, WatchConformance
 ):
-    """Everything that the suite knows to ask of a store; `Suite` has the hooks."""
+    """All tests of the suite; `Suite` has the hooks."""

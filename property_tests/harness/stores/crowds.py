@@ -1,6 +1,6 @@
-"""Many threads at once, each with a handle of its own: nothing is lost, made up, or seen half-way.
+"""Many threads at once, each with its own handle: no value is lost, invented, or seen in part.
 
-Rule: a race may turn out well, so a deviation that is one is tolerated, and not asked for.
+Rule: a race need not show. So the suite tolerates a deviation that is a race, and does not require it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from .deviations import Deviation as D
+from .deviations import Deviation
 from .handles import QueueEmptyError, is_timeout
 from .suite import Suite, all_at_once
 
 ROUNDS = 40
-SECONDS = 0.15  # of a race that cannot be counted in rounds
+SECONDS = 0.15  # duration of a race that has no number of rounds
 
 
 def each(function: Callable[[Any], Any], stores: list[Any]) -> list[Any]:
@@ -24,7 +24,7 @@ def each(function: Callable[[Any], Any], stores: list[Any]) -> list[Any]:
 
 
 class CrowdConformance(Suite):
-    """The claims that hold however the threads are interleaved."""
+    """The claims that hold for every interleaving of the threads."""
 
     def test_no_add_is_lost_and_each_sum_is_returned_once(self) -> None:
         self.needs_threads()
@@ -45,7 +45,7 @@ class CrowdConformance(Suite):
 
     @staticmethod
     def _count_up(store: Any, mark: bytes) -> list[int]:
-        """Replace n by n + 1, marked as one's own, until that was done often enough; the numbers replaced."""
+        """Replace n by n + 1 with this thread's mark, `ROUNDS // 4` times; returns the replaced numbers."""
         won: list[int] = []
         seen = store.get("n")
         while len(won) < ROUNDS // 4:
@@ -66,7 +66,7 @@ class CrowdConformance(Suite):
                 try:
                     got.append(store.queue_pop("q", True))
                 except QueueEmptyError:
-                    if D.POP_RACES_WITH_POP not in self.deviations:
+                    if Deviation.POP_RACES_WITH_POP not in self.deviations:
                         raise
             return got
 
@@ -76,7 +76,7 @@ class CrowdConformance(Suite):
             *popped, _ = all_at_once([*calls, lambda: [mine.queue_push("q", value) for value in pushed]])
             got = [value for own in popped for value in own]
             self.claim(sorted(got) == sorted(pushed), "each value is popped once")
-            self.claim(all(own == sorted(own) for own in popped), "nobody pops a value before an earlier one")
+            self.claim(all(own == sorted(own) for own in popped), "no client pops a value before an earlier one")
 
     def test_get_never_returns_what_nobody_set(self) -> None:
         self.needs_threads()
@@ -102,7 +102,7 @@ class CrowdConformance(Suite):
         with self.opened(2) as (mine, other):
             seen, _ = all_at_once([lambda: read(other), lambda: write(mine)])
             text = f"get returns what was set, or times out (seen: {sorted(map(repr, seen))})"
-            self.claim_race(seen <= {b"v"}, text, D.GET_RACES_WITH_DELETE)
+            self.claim_race(seen <= {b"v"}, text, Deviation.GET_RACES_WITH_DELETE)
 
     def test_a_multi_set_is_seen_as_one(self) -> None:
         self.needs_threads()
@@ -124,4 +124,6 @@ class CrowdConformance(Suite):
         with self.opened(2) as (mine, other):
             self.write(mine, "multi_set", keys, [b"0"] * len(keys))
             torn, _ = all_at_once([lambda: read(other), lambda: write(mine)])
-            self.claim_race(not torn, "multi_get sees all of a multi_set, or nothing of it", D.MULTI_SET_IN_PIECES)
+            self.claim_race(
+                not torn, "multi_get sees all of a multi_set, or nothing of it", Deviation.MULTI_SET_IN_PIECES
+            )

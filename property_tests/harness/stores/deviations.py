@@ -1,8 +1,8 @@
-"""How known stores differ from the reference: each difference named, small, and explained.
+"""The differences between known stores and the reference: each has a name and a reason.
 
-A difference that shows when operations come one after the other is rows that are tried before those of the
-operation's table (`trystate.model.store.operations`): in this case, do that instead. The others say which claim of
-the suite does not hold. Rule: the suite fails for a difference that is not listed, and for a listed claim that holds.
+A difference in operations that follow one another is a list of rows, which are tried before the rows of the operation's
+table (`trystate.model.store.operations`). Any other difference names a claim of the suite that does not hold. Rule: the
+suite fails for a difference that is not listed, and for a listed difference that does not show.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trystate.model.store.operations import Add, Count, Delete, Gather, Pop, Rea
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The deviation of a store: why, in words; the rows of a table; the operations that it does not have."""
+    """A deviation of a store: a sentence, the rows of a table, and the operations that the store lacks."""
 
     doc: str
     table: str = ""
@@ -38,11 +38,11 @@ class Deviation(enum.Enum):
         "add", (row(Add.SUM, leading=True, whole=False, in_range=True, fits=True),),
     )  # fmt: skip
     ADD_CLOSES_THE_CONNECTION = Difference(
-        "add to a value that is no number ends in the server's exception, which closes the connection",
+        "add to a value that is not a number raises in the server, which closes the connection",
         "add", (row(Add.CLOSE, present=True, leading=False), row(Add.CLOSE, leading=True, in_range=False)),
     )  # fmt: skip
     ADD_TO_A_LARGE_NUMBER_CLOSES = Difference(
-        "add to a number of more than 64 bits closes the connection, and our client cannot tell why",
+        "add to a number of more than 64 bits closes the connection, and our client cannot find out why",
         "add", (row(Add.CLOSE, leading=True, in_range=False),),
     )  # fmt: skip
     ADD_IS_REFUSED_BY_CLOSING = Difference(
@@ -61,11 +61,11 @@ class Deviation(enum.Enum):
         "add", (row(Add.OUT_OF_RANGE, leading=True, in_range=False),),
     )  # fmt: skip
     APPEND_DROPS_THE_SAME_VALUE = Difference(
-        "append of just what the key holds does nothing: Store::append takes it for its own first compare_set",
+        "append of exactly the key's value does nothing: Store::append takes it for its own first compare_set",
         "append", (row(Write.SKIP, present=True, same=True),),
     )  # fmt: skip
     GET_OF_A_QUEUE_IS_EMPTY = Difference(
-        "get waits for the key, then asks for the value: a queue ends the wait, and the value it does not have is b''",
+        "get waits for the key, then requests the value: a queue ends the wait, and its missing value is b''",
         "get", (row(Read.BLANKS, ready=True, values=False),),
     )  # fmt: skip
     POP_TAKES_A_VALUE_FOR_AN_ITEM = Difference(
@@ -73,23 +73,23 @@ class Deviation(enum.Enum):
         "queue_pop", (row(Pop.EMPTY, queued=False, blocking=True, present=True),),
     )  # fmt: skip
     DELETE_PRETENDS = Difference(
-        "delete_key of what is not there says True", "delete_key", (row(Delete.PRETEND, present=False),)
+        "delete_key of a missing key returns True", "delete_key", (row(Delete.PRETEND, present=False),)
     )
     MULTI_SET_IGNORES_SURPLUS = Difference(
         "multi_set never compares the lengths of its lists (and reads out of bounds if there are fewer values)",
         "multi_set", (row(Several.TRUNCATE, matched=False),),
     )  # fmt: skip
     COUNTS_WHAT_LIES_BESIDE = Difference(
-        "num_keys counts keys that the user of this store never set: the store's own, or those of other prefixes",
+        "num_keys counts keys that the user never set: the store's own keys, or keys of other prefixes",
         "num_keys", (row(Count.ALL),),
     )  # fmt: skip
     LISTS_WHAT_LIES_BESIDE = Difference(
-        "list_keys lists keys that the user of this store never set, with their first characters cut off",
+        "list_keys lists keys that the user never set, without their first characters",
         "list_keys", (row(Count.ALL),),
     )  # fmt: skip
     BARRIER_COUNTS_IN_THE_KEY = Difference(
-        "a barrier is a counter in the key of its name, which is never taken back: a second try after a timeout "
-        "counts twice, a used barrier lets everybody through, and whatever sets the key releases who waits there",
+        "a barrier is a counter in the key of its name, which is never decreased: a second try after a timeout "
+        "counts twice, a used barrier releases every client, and a write of the key releases the waiting clients",
         "barrier", (
             row(Gather.CLOSE, present=True, in_range=False),
             row(Gather.COUNT_AND_RELEASE, enough=True),
@@ -97,7 +97,7 @@ class Deviation(enum.Enum):
         ),
     )  # fmt: skip
     BARRIER_COUNTS_IN_TWO_KEYS = Difference(
-        "a barrier is a counter in key/num_members and a key/last_member; neither is ever taken back",
+        "a barrier is a counter in key/num_members and a key/last_member; neither is ever reset",
         "barrier", (row(Gather.COUNT_ASIDE_AND_RELEASE, enough_aside=True), row(Gather.COUNT_ASIDE_AND_TIME_OUT)),
     )  # fmt: skip
     LACKS_QUEUES = Difference("there are no queues", lacks=("queue_push", "queue_pop", "queue_len"))
@@ -105,43 +105,43 @@ class Deviation(enum.Enum):
     LACKS_WATCH_KEY = Difference("watch_key is refused", lacks=("watch_key",))
     LACKS_LIST_KEYS = Difference("list_keys is not implemented", lacks=("list_keys",))
     LACKS_BARRIER = Difference("there is no barrier", lacks=("barrier",))
-    UNKNOWN_REQUESTS_CLOSE = Difference("a server that lacks an operation may close the connection that asks for it")
+    UNKNOWN_REQUESTS_CLOSE = Difference("a server that lacks an operation may close the connection that requests it")
 
     # Time.
     ZERO_WAITS_FOR_EVER = Difference("a timeout of 0 means none")
     ZERO_DOES_NOT_LOOK = Difference("a timeout of 0 expires before the answer can arrive, even if the key is there")
     NEGATIVE_WAITS_FOR_EVER = Difference("a negative timeout means none")
-    NEGATIVE_TIMES_OUT = Difference("a negative timeout is taken for one that is over")
+    NEGATIVE_TIMES_OUT = Difference("a negative timeout counts as expired")
     TIMEOUTS_ARE_WHOLE_SECONDS = Difference("timeouts are rounded up to the next whole second, and may take another")
     TIMEOUT_IS_A_RUNTIME_ERROR = Difference("a timeout raises RuntimeError, which a handler of DistStoreError misses")
     CLONE_SHARES_THE_TIMEOUT = Difference("set_timeout on a clone changes the timeout of the original")
     CLONE_FORGETS_THE_TIMEOUT = Difference("a clone begins with the default timeout of five minutes")
 
-    EMPTY_VALUES_ARE_SLOW = Difference("reading an empty value takes 0.2 s; the suite does so only now and then")
+    EMPTY_VALUES_ARE_SLOW = Difference("reading an empty value takes 0.2 s; the suite seldom does so")
 
     # Waking.
-    COMPARE_SET_WAKES_NOBODY = Difference("a key that compare_set creates wakes nobody who waits for it")
+    COMPARE_SET_WAKES_NOBODY = Difference("compare_set creates a key and does not wake the clients that wait for it")
     FAILING_COMPARE_SET_WAKES = Difference("a compare_set that stores nothing ends a get of the key, with b''")
-    ADD_WAKES_NOBODY = Difference("add wakes nobody: who waits sleeps until its timeout, then finds the key")
-    WAIT_COUNTS_KEYS = Difference("a wait counts the keys that appear, and not the ones that are deleted meanwhile")
+    ADD_WAKES_NOBODY = Difference("add wakes no client: a waiting client sleeps until its timeout, then finds the key")
+    WAIT_COUNTS_KEYS = Difference("a wait counts the keys that appear, even if they are deleted meanwhile")
     WAIT_FORGETS_QUEUES = Difference("a wait for a queue that is not empty and for a missing key never ends")
-    PUSH_WAKES_ONE = Difference("queue_push wakes one waiter, even if that one waits for something else")
+    PUSH_WAKES_ONE = Difference("queue_push wakes one waiting client, even if it waits for another key")
 
     # Many at once.
     ONE_CALL_AT_A_TIME = Difference("a wait in one thread holds up every other thread that uses the same object")
     GET_RACES_WITH_DELETE = Difference(
         "get is two requests: between them a delete makes the value b'', or closes the connection"
     )
-    MULTI_SET_IN_PIECES = Difference("multi_set is one set after the other, and others see half of it")
+    MULTI_SET_IN_PIECES = Difference("multi_set is one set after the other, and other clients see half of it")
     WAIT_HOLDS_AN_ITEM = Difference(
         "a wait for just a queue may be the first half of torch's queue_pop: the server holds the first item back for "
         "that client, until its next request or for a second; the suite makes one"
     )
     POP_RACES_WITH_POP = Difference("a blocking queue_pop is two requests: between them another pop makes it raise")
     WRITES_ARE_NOT_ACKNOWLEDGED = Difference(
-        "set, append, multi_set and queue_push return before the server has seen them; the suite asks for num_keys then"
+        "set, append, multi_set and queue_push return before the server has done them; the suite then requests num_keys"
     )
-    LOST_FOR_GOOD = Difference("an object whose connection was closed is of no use any more; the suite makes another")
+    LOST_FOR_GOOD = Difference("an object whose connection was closed cannot be used any more; the suite makes another")
 
     @property
     def doc(self) -> str:
@@ -149,7 +149,7 @@ class Deviation(enum.Enum):
 
 
 def rows_above(deviations: Iterable[Deviation]) -> Mapping[str, tuple[Row, ...]]:
-    """For `reference.apply`: name of a table -> the rows that are tried before its own."""
+    """The argument of `reference.apply`: the name of a table -> the rows that are tried before its own rows."""
     above: dict[str, tuple[Row, ...]] = {}
     for one in sorted(deviations, key=lambda d: d.name):
         if one.value.table:
@@ -162,67 +162,72 @@ def lacking(deviations: Iterable[Deviation]) -> frozenset[str]:
     return frozenset(name for one in deviations for name in one.value.lacks)
 
 
-D = Deviation
-
-_READS_WITH_STOLL = frozenset({D.ADD_WRAPS, D.ADD_READS_A_LEADING_NUMBER})
+_READS_WITH_STOLL = frozenset({Deviation.ADD_WRAPS, Deviation.ADD_READS_A_LEADING_NUMBER})
 _WIRE_CLIENT = frozenset({
-    D.ADD_CLOSES_THE_CONNECTION, D.LOST_FOR_GOOD, D.BARRIER_COUNTS_IN_THE_KEY, D.ZERO_DOES_NOT_LOOK,
-    D.NEGATIVE_WAITS_FOR_EVER, D.WAIT_COUNTS_KEYS, D.ONE_CALL_AT_A_TIME, D.GET_RACES_WITH_DELETE,
-    D.WRITES_ARE_NOT_ACKNOWLEDGED,
+    Deviation.ADD_CLOSES_THE_CONNECTION, Deviation.LOST_FOR_GOOD, Deviation.BARRIER_COUNTS_IN_THE_KEY,
+    Deviation.ZERO_DOES_NOT_LOOK, Deviation.NEGATIVE_WAITS_FOR_EVER, Deviation.WAIT_COUNTS_KEYS,
+    Deviation.ONE_CALL_AT_A_TIME, Deviation.GET_RACES_WITH_DELETE, Deviation.WRITES_ARE_NOT_ACKNOWLEDGED,
 })  # fmt: skip
 
 TORCH_LIBUV = _READS_WITH_STOLL | _WIRE_CLIENT | {
-    D.GET_OF_A_QUEUE_IS_EMPTY, D.POP_TAKES_A_VALUE_FOR_AN_ITEM, D.FAILING_COMPARE_SET_WAKES, D.WAIT_FORGETS_QUEUES,
-    D.POP_RACES_WITH_POP,
+    Deviation.GET_OF_A_QUEUE_IS_EMPTY, Deviation.POP_TAKES_A_VALUE_FOR_AN_ITEM, Deviation.FAILING_COMPARE_SET_WAKES,
+    Deviation.WAIT_FORGETS_QUEUES, Deviation.POP_RACES_WITH_POP,
 }  # fmt: skip
 """torch.distributed.TCPStore on its own server, libuv (the default)."""
 
-TORCH_LEGACY = _READS_WITH_STOLL | _WIRE_CLIENT | {D.LACKS_QUEUES, D.COMPARE_SET_WAKES_NOBODY, D.EMPTY_VALUES_ARE_SLOW}
+TORCH_LEGACY = (
+    _READS_WITH_STOLL
+    | _WIRE_CLIENT
+    | {Deviation.LACKS_QUEUES, Deviation.COMPARE_SET_WAKES_NOBODY, Deviation.EMPTY_VALUES_ARE_SLOW}
+)
 """torch.distributed.TCPStore on its own server, use_libuv=False."""
 
 _IN_PROCESS = _READS_WITH_STOLL | {
-    D.ADD_RESTARTS_AT_AN_EMPTY_VALUE, D.ADD_RAISES_INDEX_ERROR, D.MULTI_SET_IGNORES_SURPLUS,
-    D.BARRIER_COUNTS_IN_TWO_KEYS, D.ZERO_WAITS_FOR_EVER, D.NEGATIVE_TIMES_OUT,
+    Deviation.ADD_RESTARTS_AT_AN_EMPTY_VALUE, Deviation.ADD_RAISES_INDEX_ERROR, Deviation.MULTI_SET_IGNORES_SURPLUS,
+    Deviation.BARRIER_COUNTS_IN_TWO_KEYS, Deviation.ZERO_WAITS_FOR_EVER, Deviation.NEGATIVE_TIMES_OUT,
 }  # fmt: skip
 
 TORCH_HASH = _IN_PROCESS | {
-    D.POP_TAKES_A_VALUE_FOR_AN_ITEM, D.ADD_WAKES_NOBODY, D.PUSH_WAKES_ONE, D.CLONE_SHARES_THE_TIMEOUT,
+    Deviation.POP_TAKES_A_VALUE_FOR_AN_ITEM, Deviation.ADD_WAKES_NOBODY, Deviation.PUSH_WAKES_ONE,
+    Deviation.CLONE_SHARES_THE_TIMEOUT,
 }  # fmt: skip
 """torch.distributed.HashStore."""
 
 TORCH_FILE = _IN_PROCESS | {
-    D.LACKS_QUEUES, D.DELETE_PRETENDS, D.COUNTS_WHAT_LIES_BESIDE, D.LISTS_WHAT_LIES_BESIDE,
-    D.TIMEOUTS_ARE_WHOLE_SECONDS, D.TIMEOUT_IS_A_RUNTIME_ERROR, D.APPEND_DROPS_THE_SAME_VALUE,
-    D.CLONE_FORGETS_THE_TIMEOUT, D.MULTI_SET_IN_PIECES,
+    Deviation.LACKS_QUEUES, Deviation.DELETE_PRETENDS, Deviation.COUNTS_WHAT_LIES_BESIDE,
+    Deviation.LISTS_WHAT_LIES_BESIDE, Deviation.TIMEOUTS_ARE_WHOLE_SECONDS, Deviation.TIMEOUT_IS_A_RUNTIME_ERROR,
+    Deviation.APPEND_DROPS_THE_SAME_VALUE, Deviation.CLONE_FORGETS_THE_TIMEOUT, Deviation.MULTI_SET_IN_PIECES,
 }  # fmt: skip
 """torch.distributed.FileStore."""
 
-_PREFIX = frozenset({D.BARRIER_COUNTS_IN_TWO_KEYS, D.COUNTS_WHAT_LIES_BESIDE, D.LISTS_WHAT_LIES_BESIDE})
+_PREFIX = frozenset(
+    {Deviation.BARRIER_COUNTS_IN_TWO_KEYS, Deviation.COUNTS_WHAT_LIES_BESIDE, Deviation.LISTS_WHAT_LIES_BESIDE}
+)
 
 
 _THEIR_SERVER = frozenset({
-    D.ADD_TO_A_LARGE_NUMBER_CLOSES, D.BARRIER_COUNTS_IN_THE_KEY, D.GET_RACES_WITH_DELETE, D.LACKS_TAKE,
-    D.LACKS_WATCH_KEY,
+    Deviation.ADD_TO_A_LARGE_NUMBER_CLOSES, Deviation.BARRIER_COUNTS_IN_THE_KEY, Deviation.GET_RACES_WITH_DELETE,
+    Deviation.LACKS_TAKE, Deviation.LACKS_WATCH_KEY,
 })  # fmt: skip
 
 OURS_ON_LIBUV = _READS_WITH_STOLL | _THEIR_SERVER | {
-    D.GET_OF_A_QUEUE_IS_EMPTY, D.WAIT_FORGETS_QUEUES,
+    Deviation.GET_OF_A_QUEUE_IS_EMPTY, Deviation.WAIT_FORGETS_QUEUES,
 }  # fmt: skip
 """trystate.store.TCPStore on torch's server, libuv."""
 
 OURS_ON_LEGACY = _READS_WITH_STOLL | _THEIR_SERVER | {
-    D.LACKS_QUEUES, D.COMPARE_SET_WAKES_NOBODY, D.EMPTY_VALUES_ARE_SLOW,
+    Deviation.LACKS_QUEUES, Deviation.COMPARE_SET_WAKES_NOBODY, Deviation.EMPTY_VALUES_ARE_SLOW,
 }  # fmt: skip
 """trystate.store.TCPStore on torch's server, use_libuv=False."""
 
 TORCHS_ON_OURS = frozenset({
-    D.ADD_IS_REFUSED_BY_CLOSING, D.LOST_FOR_GOOD, D.GET_OF_A_QUEUE_IS_EMPTY, D.POP_TAKES_A_VALUE_FOR_AN_ITEM,
-    D.ZERO_DOES_NOT_LOOK, D.NEGATIVE_WAITS_FOR_EVER, D.ONE_CALL_AT_A_TIME, D.WRITES_ARE_NOT_ACKNOWLEDGED,
-    D.WAIT_HOLDS_AN_ITEM,
+    Deviation.ADD_IS_REFUSED_BY_CLOSING, Deviation.LOST_FOR_GOOD, Deviation.GET_OF_A_QUEUE_IS_EMPTY,
+    Deviation.POP_TAKES_A_VALUE_FOR_AN_ITEM, Deviation.ZERO_DOES_NOT_LOOK, Deviation.NEGATIVE_WAITS_FOR_EVER,
+    Deviation.ONE_CALL_AT_A_TIME, Deviation.WRITES_ARE_NOT_ACKNOWLEDGED, Deviation.WAIT_HOLDS_AN_ITEM,
 })  # fmt: skip
 """torch.distributed.TCPStore on our server: the deviations of its client and of its protocol."""
 
 
 def torch_prefix(under: frozenset[Deviation]) -> frozenset[Deviation]:
     """torch.distributed.PrefixStore over a store with these deviations."""
-    return (under - {D.BARRIER_COUNTS_IN_THE_KEY}) | _PREFIX
+    return (under - {Deviation.BARRIER_COUNTS_IN_THE_KEY}) | _PREFIX

@@ -1,6 +1,6 @@
-"""A real store, asked to do an operation of the reference, and what it says in the reference's words.
+"""A real store that does operations of the reference, and returns results in the reference's terms.
 
-Rule: a call that may block runs on a thread of its own, so that the suite sees one that never returns.
+Rule: a call that may block runs on its own thread, so the suite notices a call that never returns.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import astuple
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -25,14 +26,14 @@ c10d: Any = dist
 QueueEmptyError = queue_empty_error()
 T = TypeVar("T")
 
-PROMPT_SECONDS = 6.0  # within this, what must happen has happened, even on a busy machine
-PAUSE_SECONDS = 0.03  # for what must not happen; a slow machine can only hide a fault, not make one up
-AMPLE = timedelta(seconds=30)  # a timeout that is not to expire
+PROMPT_SECONDS = 6.0  # limit for an event that must happen, on a busy machine
+PAUSE_SECONDS = 0.03  # time for an event that must not happen; a slow machine can hide a fault, but not cause one
+AMPLE = timedelta(seconds=30)  # a timeout that does not expire
 MAY_BLOCK = (ref.Get, ref.MultiGet, ref.QueuePop, ref.Wait, ref.Barrier)
 
 
 class Call(Generic[T]):
-    """A function that runs on a thread of its own; `elapsed` is how many seconds it took."""
+    """A function that runs on its own thread; `elapsed` is how many seconds it took."""
 
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
         self._over = threading.Event()
@@ -53,7 +54,7 @@ class Call(Generic[T]):
         self._over.set()
 
     def blocked(self, seconds: float = PAUSE_SECONDS) -> bool:
-        """Whether it is still running after so long."""
+        """Whether it still runs after `seconds`."""
         return not self._over.wait(seconds)
 
     def result(self, seconds: float = PROMPT_SECONDS) -> T:
@@ -70,18 +71,18 @@ class Call(Generic[T]):
 
 
 class Handle:
-    """One object of a store. `deviations` say how to use it, not what to expect of it."""
+    """One object of a store. Its use depends on `deviations`; the expected results do not."""
 
     def __init__(self, store: Store, deviations: frozenset[Deviation]) -> None:
         self.store = store
-        self._settled: tuple[type[Operation], ...] = ()  # after these the server is asked for something else
+        self._settled: tuple[type[Operation], ...] = ()  # after these operations another request is sent
         if Deviation.WRITES_ARE_NOT_ACKNOWLEDGED in deviations:
             self._settled += (ref.Set, ref.Append, ref.MultiSet, ref.QueuePush)
         if Deviation.WAIT_HOLDS_AN_ITEM in deviations:
             self._settled += (ref.Wait,)
 
     def perform(self, operation: Operation, timeout: timedelta = AMPLE) -> Result | str:
-        """Do it; text stands for an exception that no reference foresees."""
+        """Do the operation; the result is a text if the store raises an exception that the reference does not have."""
         try:
             result = self.call(operation, timeout)
             if isinstance(operation, self._settled):
@@ -91,53 +92,31 @@ class Handle:
             return refusal(operation, error)
 
     def call(self, operation: Operation, timeout: timedelta = AMPLE) -> Result:
-        """The same, with the exception of the store where it raises."""
-        store: Any = self.store
-        store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) else AMPLE)  # a brief look's time is its own
-        match operation:
-            case ref.Get(key):
-                return _bytes(store.get(key))
-            case ref.MultiGet(keys):
-                return tuple(_bytes(v) for v in store.multi_get(list(keys)))
-            case ref.QueuePop(key, block):
-                return _bytes(store.queue_pop(key, block))
-            case ref.Wait(keys):
-                store.wait(list(keys), timeout)
-                return None
-            case ref.Barrier(key, world_size):
-                store.barrier(key, world_size, timeout)
-                return None
-        return self._write_or_look(operation)
+        """Do the operation. Raises the store's exception. `timeout` applies to operations that block."""
+        self.store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) else AMPLE)
+        return asked(self.store, operation, timeout)
 
-    def _write_or_look(self, operation: Operation) -> Result:
-        store: Any = self.store
-        match operation:
-            case ref.Set(key, value):
-                store.set(key, value)
-            case ref.Append(key, value):
-                store.append(key, value)
-            case ref.MultiSet(keys, values):
-                store.multi_set(list(keys), list(values))
-            case ref.QueuePush(key, value):
-                store.queue_push(key, value)
-            case ref.AddTo(key, amount):
-                return int(store.add(key, amount))
-            case ref.CompareAndSet(key, expected, desired):
-                return _bytes(store.compare_set(key, expected, desired))
-            case ref.DeleteKey(key):
-                return bool(store.delete_key(key))
-            case ref.Take(key):
-                taken = store.take(key)
-                return None if taken is None else _bytes(taken)
-            case ref.Check(keys):
-                return bool(store.check(list(keys)))
-            case ref.NumKeys():
-                return int(store.num_keys())
-            case ref.ListKeys():
-                return tuple(sorted(store.list_keys()))
-            case ref.QueueLen(key):
-                return int(store.queue_len(key))
-        return None
+
+def asked(store: Store, operation: Operation, timeout: timedelta) -> Result:
+    """Call the store's method; returns the result in the reference's types. `timeout` is for `wait` and `barrier`."""
+    given: list[Any] = [[*each] if isinstance(each, tuple) else each for each in astuple(operation)]  # type: ignore[call-overload]
+    if isinstance(operation, ref.Wait | ref.Barrier):
+        given.append(timeout)
+    said = getattr(store, "multi_get" if isinstance(operation, ref.MultiGet) else operation.table)(*given)
+    match operation:
+        case ref.Get() | ref.QueuePop() | ref.CompareAndSet():
+            return _bytes(said)
+        case ref.MultiGet():
+            return tuple(map(_bytes, said))
+        case ref.Take():
+            return None if said is None else _bytes(said)
+        case ref.AddTo() | ref.NumKeys() | ref.QueueLen():
+            return int(said)
+        case ref.DeleteKey() | ref.Check():
+            return bool(said)
+        case ref.ListKeys():
+            return tuple(sorted(said))
+    return None
 
 
 def _bytes(value: Any) -> bytes:
@@ -147,7 +126,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def refusal(operation: Operation, error: Exception) -> Refusal | str:
-    """An exception in the reference's words; as text, if it has none."""
+    """The refusal of the reference that an exception means; otherwise the exception as text."""
     if isinstance(error, QueueEmptyError):
         return Refusal.EMPTY
     if isinstance(error, NotImplementedError) or is_no_method(error):
@@ -156,7 +135,7 @@ def refusal(operation: Operation, error: Exception) -> Refusal | str:
         return Refusal.CLOSED
     if is_timeout(error):
         return Refusal.TIMED_OUT
-    is_refused = isinstance(error, ValueError | c10d.DistStoreError) or "must be of same size" in str(error)  # to 2.7
+    is_refused = isinstance(error, ValueError | c10d.DistStoreError) or "must be of same size" in str(error)
     if isinstance(operation, ref.MultiSet) and is_refused:
         return Refusal.ARGUMENT
     if isinstance(operation, ref.AddTo):
@@ -174,12 +153,12 @@ _OF_ADD: tuple[tuple[type[Exception], Refusal], ...] = (
 
 
 def is_no_method(error: Exception) -> bool:
-    """Whether a store has no method of the name that it was asked for, as torch's before some release."""
+    """Whether the store lacks the called method, as torch's stores do before some release."""
     return isinstance(error, AttributeError) and isinstance(error.obj, c10d.Store)
 
 
 def is_timeout(error: BaseException | None) -> bool:
-    """TimeoutError, or an exception of torch's (which has no class for it) whose text speaks of a timeout."""
+    """Whether it is a TimeoutError, or an error of torch whose text names a timeout (torch has no class for it)."""
     if isinstance(error, TimeoutError):
         return True
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in ("timeout", "timed out"))

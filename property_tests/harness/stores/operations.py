@@ -1,6 +1,6 @@
-"""Hypothesis strategies for the operations of a store: few keys, so that they meet, and values that have broken stores.
+"""Hypothesis strategies for the operations of a store: few keys, so they collide, and values that have broken stores.
 
-Rule: the simplest argument stands first in every strategy, for hypothesis shrinks towards it.
+Rule: the simplest argument comes first in every strategy, since hypothesis shrinks towards it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ VALUES = (
 )  # fmt: skip
 AMOUNTS = (1, 0, -1, 10, INT64_MAX, INT64_MIN)
 
-keys = st.sampled_from(("a", "a", *KEYS))  # more often the same: what an operation finds makes its case
+keys = st.sampled_from(("a", "a", *KEYS))  # one key is frequent, so operations often find what others have left
 values = st.one_of(st.sampled_from(VALUES), st.binary(max_size=2))
 amounts = st.one_of(st.sampled_from(AMOUNTS), st.integers(INT64_MIN, INT64_MAX))
 several_keys = st.lists(keys, max_size=3).map(tuple)
 
 
 def pairs(surplus: int) -> st.SearchStrategy[tuple[tuple[str, ...], tuple[bytes, ...]]]:
-    """Keys, and as many values; or up to `surplus` more. Never fewer: that has crashed whole processes."""
+    """Keys, and as many values or up to `surplus` more. Never fewer values: these have crashed processes."""
 
     def cut(drawn: tuple[list[tuple[str, bytes]], list[bytes]]) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
         both, more = drawn
@@ -56,7 +56,7 @@ def pairs(surplus: int) -> st.SearchStrategy[tuple[tuple[str, ...], tuple[bytes,
     return st.tuples(st.lists(st.tuples(keys, values), max_size=3), st.lists(values, max_size=surplus)).map(cut)
 
 
-# The operations for a store: the name of the method -> the class of the operation, and its arguments.
+# The name of a store's method -> the class of the operation, and the strategies of its arguments.
 ARGUMENTS: Mapping[str, tuple[type[Operation], Mapping[str, st.SearchStrategy[Any]]]] = {
     "set": (Set, {"key": keys, "value": values}),
     "get": (Get, {"key": keys}),
@@ -76,11 +76,11 @@ ARGUMENTS: Mapping[str, tuple[type[Operation], Mapping[str, st.SearchStrategy[An
     "queue_len": (QueueLen, {"key": keys}),
     "barrier": (Barrier, {"key": keys, "world_size": st.integers(1, 2)}),
 }
-BLOCKING = ("get", "multi_get", "wait", "queue_pop", "barrier")  # these take a timeout as well
+BLOCKING = ("get", "multi_get", "wait", "queue_pop", "barrier")  # operations that take a timeout
 
 
 def operation(name: str, arguments: Mapping[str, Any]) -> Operation:
-    """The operation that a rule of this name drew; `pairs` are the two lists of multi_set."""
+    """The operation of a rule with this name; `pairs` are the two lists of multi_set."""
     made, _ = ARGUMENTS[name]
     if name == "multi_set":
         return MultiSet(*arguments["pairs"])

@@ -1,12 +1,11 @@
 """Random operations, one after the other, on a store and on the reference: a hypothesis state machine.
 
-After each operation the result, all that the store holds, and what watchers were told are compared. Rule: the
-reference says first what is to happen, so that only a call that is to time out gets a short timeout.
+After each operation the result, the contents of the store, and the events of watchers are compared. Rule: the reference
+computes the result first, so only a call that must time out gets a short timeout.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -23,14 +22,15 @@ from .deviations import Deviation, lacking, rows_above
 from .handles import AMPLE, MAY_BLOCK, PROMPT_SECONDS, Call, Handle
 from .operations import ARGUMENTS, BLOCKING, KEYS, keys, operation
 from .suite import Suite
+from .watching import Diary
 
-STEPS = 20  # of a run: enough for contents to build up; more runs find more than longer ones
+STEPS = 20  # steps of a run; more runs find more defects than longer runs
 TIMEOUTS_MS = (0, 5)
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # to explain is to run the shortest case again
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # `explain` runs the shortest case again
 
 
 def machine_settings() -> settings:
-    """The profile that is loaded, for runs of a store."""
+    """The settings of the loaded profile, for runs of a store."""
     return settings(
         stateful_step_count=STEPS, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -44,9 +44,9 @@ class SequenceConformance(Suite):
 
 
 def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str]]:
-    """The first defect that a suite finds in its store, in words, and the shortest steps that show it; empty if none.
+    """The first defect that a suite finds in its store, as text, and the shortest steps that show it; empty if none.
 
-    Each time the same, if the store does the same each time.
+    If the store is deterministic, each call returns the same.
     """
     fixed = settings(
         machine_settings(), max_examples=examples, derandomize=True, database=None, report_multiple_bugs=False
@@ -56,13 +56,13 @@ def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str
     except Disagreement as found:
         program = "\n".join(found.__notes__).split("\n")
         steps = [line.strip().removeprefix("state.") for line in program if line.strip().startswith("state.")]
-        return str(found), steps[:-1]  # the last one is teardown()
+        return str(found), steps[:-1]  # the last step is teardown()
     return "", []
 
 
 def store_machine(suite: Suite) -> type[RuleBasedStateMachine]:
     """The state machine for one suite; its rules are the methods of a store."""
-    # A rule with a precondition would be drawn again wherever that does not hold, and shrinks badly.
+    # No rule has a precondition: hypothesis draws again where it does not hold, and such runs shrink badly.
     missing = lacking(suite.deviations)
     offered = _offered(suite)
     unfit = suite.deviations & {Deviation.ZERO_WAITS_FOR_EVER, Deviation.ZERO_DOES_NOT_LOOK}
@@ -76,7 +76,7 @@ def store_machine(suite: Suite) -> type[RuleBasedStateMachine]:
 
 
 def _offered(suite: Suite) -> frozenset[str]:
-    """The operations that the store is asked for: none that torch's own stores lack."""
+    """The operations to try on the store; `take` and `watch_key` only if the store has these methods."""
     store = suite.make_store()
     try:
         extra = {name for name in ("take", "watch_key") if hasattr(store, name)}
@@ -98,30 +98,23 @@ def _rule(name: str, brief: Sequence[int], *, missing: bool = False) -> Any:
 
 
 class _Watched:
-    """A key that is being watched: what was told, and what is to be told."""
+    """A watched key: the events that have come, and the expected events."""
 
     def __init__(self, store: Any, key: str) -> None:
         self.expected: list[tuple[Any, ...]] = []
-        self.told: list[tuple[Any, ...]] = []
-        self._more = threading.Condition()
-        store.set_timeout(AMPLE)  # not that of the last brief look
-        self.watch = store.watch_key(key, self._tell)
-
-    def _tell(self, event: Any) -> None:
-        with self._more:
-            self.told.append((event.kind, event.key, event.old, event.new))
-            self._more.notify()
+        self._diary = Diary()
+        store.set_timeout(AMPLE)  # an earlier call may have set a short timeout
+        self.watch = store.watch_key(key, self._diary)
 
     def compare(self) -> None:
-        with self._more:
-            self._more.wait_for(lambda: len(self.told) >= len(self.expected), PROMPT_SECONDS)
-            if self.told != self.expected:
-                lost = ", and the watch is lost" if getattr(self.watch, "lost", False) else ""
-                raise Disagreement(f"a watcher is to be told {self.expected}, and was told {self.told}{lost}")
+        told = self._diary.told(len(self.expected))
+        if told != self.expected:
+            lost = ", and the watch is lost" if getattr(self.watch, "lost", False) else ""
+            raise Disagreement(f"a watcher must receive {self.expected}, and received {told}{lost}")
 
 
 class _StoreMachine(RuleBasedStateMachine):
-    """The reference's contents, two handles of a store, and the watches; its subclasses say of which store."""
+    """The reference's contents, two handles of a store, and the watches; its subclasses define the store."""
 
     _suite: ClassVar[Suite]
 
@@ -144,11 +137,11 @@ class _StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for watched in self._watched.values():
             watched.watch.cancel()
-        while self._handles:  # no reference is kept: that is what closes a connection of torch's client
+        while self._handles:  # torch's client closes its connection with the last reference
             self._suite.close_store(self._handles.pop().store)
 
     def watch_key(self, client: int, key: str) -> None:
-        """Begin to watch a key; if it is watched, end that."""
+        """Begin to watch a key, or end its watch."""
         watched = self._watched.pop(key, None)
         if watched is not None:
             watched.compare()
@@ -157,7 +150,7 @@ class _StoreMachine(RuleBasedStateMachine):
             self._watched[key] = _Watched(self._handles[client].store, key)
 
     def _at_first(self) -> Contents:
-        """Empty, but for what is known to lie there."""
+        """Empty, except for the keys that the new store lists and counts."""
         listed, counted = (self._handles[0].perform(one) for one in (ref.ListKeys(), ref.NumKeys()))
         return Contents(
             counted_besides=counted if isinstance(counted, int) else 0,
@@ -173,7 +166,7 @@ class _StoreMachine(RuleBasedStateMachine):
         after, outcome = ref.apply(self._contents, wanted, above=self._above)
         late = outcome.result is Refusal.TIMED_OUT
         if late and Deviation.TIMEOUTS_ARE_WHOLE_SECONDS in self._suite.deviations:
-            return None  # it would take the run as long as everything else together
+            return None  # a whole second is as long as the rest of the run
         self._compare(wanted, outcome.result, self._perform(client, wanted, timeout if late else AMPLE))
         if outcome.result is Refusal.CLOSED and Deviation.LOST_FOR_GOOD in self._suite.deviations:
             self._replace(client)
@@ -197,7 +190,7 @@ class _StoreMachine(RuleBasedStateMachine):
 
     @staticmethod
     def _release(wanted: Operation, other: Handle) -> None:
-        """End a call that does not end by itself, as far as that can be done."""
+        """End a call that does not end by itself, if another client can end it."""
         match wanted:
             case ref.Get(key) | ref.Barrier(key):
                 other.perform(ref.Set(key, b""))
@@ -208,7 +201,7 @@ class _StoreMachine(RuleBasedStateMachine):
 
     def _replace(self, client: int) -> None:
         lost, other = self._handles[client].store, self._handles[1 - client].store
-        other.set_timeout(AMPLE)  # a clone connects within it
+        other.set_timeout(AMPLE)  # the timeout of the clone's connection
         self._handles[client] = Handle(self._suite.clone(other), self._suite.deviations)
         self._suite.close_store(lost)
 

@@ -1,13 +1,13 @@
 """The base of the conformance suite of stores: the hooks, handles that are closed again, claims.
 
-Rule: a part of the suite touches the store only through handles that it got here.
+Rule: the tests use the store only through handles of this class.
 """
 
 from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from .handles import PAUSE_SECONDS, PROMPT_SECONDS, Call, Store
 
 
 class Suite:
-    """The hooks: `make_store` is yours to write, the others have defaults."""
+    """The hooks. Each store defines `make_store`; the others have defaults."""
 
     deviations: ClassVar[frozenset[Deviation]] = frozenset()
     """The known differences: the suite then asks for what the store does instead."""
@@ -26,7 +26,7 @@ class Suite:
     """How many threads use the store at once, each through a clone of its own; 0: none, blocking calls are left out."""
 
     def make_store(self) -> Store:
-        """A store that is empty, and that nobody else uses."""
+        """An empty store that has no other user."""
         raise NotImplementedError(f"{type(self).__name__}: define make_store(self), which returns an empty store")
 
     def clone(self, store: Store) -> Store:
@@ -40,11 +40,11 @@ class Suite:
         if close is not None:
             close()
 
-    # For the parts of the suite.
+    # Methods for the tests of the suite.
 
     @contextmanager
     def opened(self, count: int) -> Iterator[list[Any]]:
-        """So many handles of one store; they are closed at the end."""
+        """`count` handles of one store; they are closed at the end."""
         handles = [self.make_store()]
         try:
             while len(handles) < count:
@@ -56,25 +56,30 @@ class Suite:
             while handles:
                 self.close_store(handles.pop())
 
+    def _threaded(self, count: int) -> AbstractContextManager[list[Any]]:
+        """`opened` for this number of threads; skips the test if the number is too large for the store."""
+        self.needs_threads(count)
+        return self.opened(count)
+
     def needs(self, operation: str) -> None:
-        """Leave this test out if the store does not have the operation."""
+        """Skip the test if the store does not have the operation."""
         if operation in lacking(self.deviations):
             raise unittest.SkipTest(f"there is no {operation}")
 
     def watches(self, store: Store) -> bool:
-        """Whether the store has watch_key, which torch's own stores have not."""
+        """Whether the store has watch_key, which torch's own stores do not have."""
         return hasattr(store, "watch_key") and "watch_key" not in lacking(self.deviations)
 
     def needs_threads(self, count: int = 2) -> None:
-        """Leave this test out if the store is not to be used by so many threads."""
+        """Skip the test if the store must not be used by `count` threads."""
         if self.concurrency < count:
             raise unittest.SkipTest(f"concurrency is {self.concurrency}")
 
     def claim(self, holds: bool, text: str, *unless: Deviation) -> None:
-        """Fail unless the claim holds; where a deviation says that it does not, fail if it does.
+        """Fail if the claim does not hold. If a listed deviation contradicts the claim, fail if the claim holds.
 
         Raises:
-            Disagreement: with the text, and what to do.
+            Disagreement: has the text and the remedy.
         """
         listed = sorted(d.name for d in unless if d in self.deviations)
         if holds and listed:
@@ -84,16 +89,16 @@ class Suite:
             raise Disagreement(f"{text}: no{known}")
 
     def claim_race(self, holds: bool, text: str, *unless: Deviation) -> None:
-        """The same where a deviation need not show each time."""
+        """`claim`, for deviations that need not show each time."""
         if not self.deviations & set(unless):
             self.claim(holds, text, *unless)
 
     def ends(self, call: Call[Any], *unless: Deviation) -> bool:
-        """Whether a call ends soon; less patience where it is known not to."""
+        """Whether a call ends soon; the time limit is shorter if a deviation says that the call does not end."""
         return not call.blocked(PAUSE_SECONDS * 2 if self.deviations & set(unless) else PROMPT_SECONDS)
 
     def settle(self, handle: Any) -> None:
-        """After a write: wait until the server has seen it, if the store does not."""
+        """After a write, wait until the server has received it, if the store's method does not wait."""
         if Deviation.WRITES_ARE_NOT_ACKNOWLEDGED in self.deviations:
             handle.num_keys()
 
@@ -104,6 +109,6 @@ class Suite:
 
 
 def all_at_once(functions: Sequence[Callable[[], Any]], seconds: float = PROMPT_SECONDS * 4) -> list[Any]:
-    """Run each function on a thread of its own, and return what they return."""
+    """Run each function on its own thread, and return their results."""
     calls = [Call(function) for function in functions]
     return [call.result(seconds) for call in calls]

@@ -17,7 +17,7 @@ Told = tuple[Change, str, bytes | None, bytes | None]
 
 
 class Diary:
-    """A callback that writes down what it is told."""
+    """A callback that records its events."""
 
     def __init__(self) -> None:
         self._told: list[Told] = []
@@ -28,10 +28,16 @@ class Diary:
             self._told.append((event.kind, event.key, event.old, event.new))
             self._more.notify_all()
 
-    def after(self, count: int) -> list[Told]:
-        """The events, once there are so many; and a little later, for there are to be no more."""
+    def told(self, count: int) -> list[Told]:
+        """The events so far; waits until there are `count` of them, or for a time limit."""
         with self._more:
             self._more.wait_for(lambda: len(self._told) >= count, PROMPT_SECONDS)
+            return list(self._told)
+
+    def after(self, count: int) -> list[Told]:
+        """The events so far; waits for `count` of them, and then a short time for events that must not come."""
+        self.told(count)
+        with self._more:
             self._more.wait_for(lambda: len(self._told) > count, PAUSE_SECONDS)
             return list(self._told)
 
@@ -51,7 +57,7 @@ class WatchConformance(Suite):
 
     def _told(self, diary: Diary, *expected: Told) -> None:
         told = diary.after(len(expected))
-        self.claim(told == list(expected), f"a watcher is told {list(expected)} (seen: {told})")
+        self.claim(told == list(expected), f"a watcher receives {list(expected)} (seen: {told})")
 
     def test_each_change_is_told_once_in_order_with_old_and_new(self) -> None:
         with self.opened(2) as (mine, other):
@@ -73,7 +79,7 @@ class WatchConformance(Suite):
             )  # fmt: skip
             watch.cancel()
 
-    def test_what_was_before_watch_key_and_after_cancel_is_not_told(self) -> None:
+    def test_changes_before_watch_key_and_after_cancel_are_not_told(self) -> None:
         with self.opened(2) as (mine, other):
             other.set("k", b"before")
             diary, watch = self._watching(mine)("k")
@@ -112,5 +118,5 @@ class WatchConformance(Suite):
             all_at_once([partial(count, store) for store in others])
             values = [b"%d" % n for n in range(1, rounds * len(others) + 1)]
             told = [(old, new) for _, _, old, new in diary.after(len(values))]
-            self.claim(told == list(zip([None, *values], values, strict=False)), "each sum is told once, in order")
+            self.claim(told == list(zip([None, *values], values, strict=False)), "each sum is received once, in order")
             watch.cancel()

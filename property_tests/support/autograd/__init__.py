@@ -1,1 +1,1 @@
-"""Random distributed programs, and whom they are run on: plain autograd, torch.distributed.autograd, ours."""
+"""Random distributed programs, which run on plain autograd, on torch.distributed.autograd and on ours."""

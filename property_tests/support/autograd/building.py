@@ -1,8 +1,8 @@
-"""Random programs: drawn by hypothesis, or from a seed.
+"""Random programs, each drawn from a seed.
 
-A program is run while it is built, on plain autograd with all workers in one process, so that each step is one that
-works: shapes and dtypes fit, and what needs a gradient is known. Unless UNUSED is asked for, whatever is left over at
-the end of a block goes into its result, so that each call leads to a root.
+A program is run while it is built, on plain autograd with all workers in one process. So each step works: shapes and
+dtypes fit, and the builder can see which tensors need a gradient. Without UNUSED, all values that are left over at the
+end of a block go into its result: each call leads to a root.
 """
 
 from __future__ import annotations
@@ -10,53 +10,25 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import strategies as st
 from torch import Tensor
 
 from .operations import IN_PLACE, LAYOUTS, OPERATIONS, ROWS, SIDE, Feature, is_table
-from .programs import (
-    AfterHook,
-    Begin,
-    Block,
-    Call,
-    Change,
-    Do,
-    Finish,
-    Hook,
-    Leaf,
-    NodeHook,
-    Pass,
-    Program,
-    Raise,
-    Step,
-    Try,
-    Values,
-)
+from .programs import Block, Call, Do, Finish, Hook, Leaf, Pass, Program, Raise, Step, Try, Values
 from .running import Tensors
 
-Choose = Callable[[int], int]  # of n: 0 to n - 1
-NAMES = 3  # of parameters of a worker, for each kind
+NAMES = 3  # a worker has this many names of parameters of each kind
 SHAPES = ((SIDE, SIDE), (SIDE,), (SIDE, 1), (1, SIDE), ())
 IMAGE = (2, 3, 2, 2)
-CALLS_MAX = 24  # made by a program; blocks call blocks that call blocks
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of drawn programs; `counted` ones have whole numbers only, and their gradients count paths."""
-
-    workers: int = 3
-    features: frozenset[Feature] = frozenset()
-    depth: int = 2  # of calls within calls
-    steps: int = 6  # of a block
-    counted: bool = False
+CALLS_MAX = 24  # the most calls of a program
+DEPTH = 2  # nesting depth of calls
+STEPS = 6  # the most steps of a block
 
 
 class Drafts(Tensors):
-    """Runs blocks while others are written, and counts the calls."""
+    """Runs finished blocks while others are being written, and counts the calls."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(Program(workers, (), ()))
@@ -78,13 +50,12 @@ class Draft:
     """A block that is being written, and the values that it has when it is run."""
 
     worker: int
-    takes: int
-    depth: int  # of calls that it may still make
-    values: Values[Tensor]
+    depth: int  # nesting depth of the calls that it may still make
+    values: Values
     steps: list[Step] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # values that lead to another
     fresh: set[int] = field(default_factory=set)  # values that may be changed in place
-    begun: dict[int, Begin] = field(default_factory=dict)  # calls that can be finished, by their numbers
+    begun: dict[int, Call] = field(default_factory=dict)  # calls that can be finished, by their numbers
     finished: set[int] = field(default_factory=set)
 
     @property
@@ -97,13 +68,11 @@ class Draft:
 
 
 class Builder:
-    def __init__(self, choose: Choose, options: Options) -> None:
-        self._choose = choose
-        self._options = options
-        self._features = options.features
-        self._signatures: dict[int, list[tuple[object, ...]]] = {}  # of blocks that are finished
+    def __init__(self, rng: random.Random, workers: int, features: frozenset[Feature]) -> None:
+        self._choose, self._workers, self._features = rng.randrange, workers, features
+        self._signatures: dict[int, list[tuple[object, ...]]] = {}  # signatures of finished blocks
         self._leaves: dict[tuple[int, str], Leaf] = {}
-        self._machine = Drafts(options.workers)
+        self._machine = Drafts(workers)
         self._blocks = self._machine.blocks
 
     def _maybe(self, feature: Feature, one_in: int = 2) -> bool:
@@ -115,16 +84,15 @@ class Builder:
     # ---- a program
 
     def program(self) -> Program:
-        options = self._options
         self._blocks.append(None)
-        main = Draft(0, 0, options.depth, Values())
+        main = Draft(0, DEPTH, Values())
         passes = []
         self._leaf(main)
-        self._body(main, 2 * options.steps)
+        self._body(main, 2 * STEPS)
         if self._maybe(Feature.SEVERAL_PASSES):
             passes.append(self._pass(main, retain=True))
             if self._choose(2):
-                self._body(main, options.steps)
+                self._body(main, STEPS)
                 self._leaf(main)
         passes.append(self._pass(main))
         if self._maybe(Feature.SEVERAL_PASSES):
@@ -132,7 +100,7 @@ class Builder:
             passes.append(Pass(passes[-1].steps, passes[-1].roots[::-1]))
         self._blocks[0] = Block(0, tuple(main.steps), ())
         blocks = tuple(block for block in self._blocks if block is not None)
-        return Program(options.workers, blocks, tuple(passes), frozenset(f.name for f in self._features))
+        return Program(self._workers, blocks, tuple(passes), frozenset(f.name for f in self._features))
 
     def _pass(self, main: Draft, retain: bool = False) -> Pass:
         self._finish_all(main)
@@ -143,12 +111,12 @@ class Builder:
         several = min(len(left), 1 + (self._choose(3) if Feature.SEVERAL_ROOTS in self._features else 0))
         roots = []
         for group in range(several):
-            self._do(main, "total" if self._options.counted else "root", left[group::several])
+            self._do(main, "root", left[group::several])
             roots.append(len(main.values) - 1)
         return Pass(len(main.steps), tuple(roots), retain)
 
     def _kept(self, draft: Draft) -> list[int]:
-        """The values left over, without those that are to be unused."""
+        """The values that are left over, except some that stay unused."""
         return [k for k in draft.left_over if not self._maybe(Feature.UNUSED, 3)]
 
     # ---- a block
@@ -157,8 +125,8 @@ class Builder:
         number = len(self._blocks)
         self._blocks.append(None)
         signature = _signature(taken)
-        draft = Draft(worker, len(taken), depth, Values(taken))
-        self._body(draft, self._options.steps)
+        draft = Draft(worker, depth, Values(taken))
+        self._body(draft, STEPS)
         self._finish_all(draft)
         if raises:
             self._blocks[number] = Block(worker, (*draft.steps, Raise()), ())
@@ -166,7 +134,7 @@ class Builder:
         left = self._kept(draft)
         first = left.pop() if left else self._pick(range(len(draft.values)))
         if left:
-            self._do(draft, "total" if self._options.counted else "mix", [first, *left])
+            self._do(draft, "mix", [first, *left])
             first = len(draft.values) - 1
         gives = [first]
         if self._maybe(Feature.SEVERAL_RESULTS):
@@ -203,8 +171,6 @@ class Builder:
         self._take(draft, self._leaves[key])
 
     def _shape(self, kind: str) -> tuple[int, ...]:
-        if self._options.counted:
-            return ()
         if kind == "table" and self._features & {Feature.EMBEDDING, Feature.SPARSE}:
             return (ROWS, SIDE)
         if kind == "other" and Feature.STRIDES in self._features and not self._choose(2):
@@ -233,8 +199,7 @@ class Builder:
             draft.fresh.add(len(draft.values) - 1)
 
     def _do_something(self, draft: Draft) -> None:
-        names = ["add"] if self._options.counted else list(OPERATIONS)
-        names = [n for n in names if OPERATIONS[n].feature in {None, *self._features}]
+        names = [n for n in OPERATIONS if OPERATIONS[n].feature in {None, *self._features}]
         special = [n for n in names if OPERATIONS[n].feature is not None]
         if special and self._choose(2):
             names = special
@@ -245,17 +210,24 @@ class Builder:
         if possible:
             self._do(draft, operation, possible[self._choose(len(possible))])
 
-    def _call(self, draft: Draft) -> None:
+    def _call(self, draft: Draft, hows: Sequence[str] = ()) -> None:
         callee = self._callee(draft)
-        if callee is not None:
-            block, operands = callee
-            before = len(draft.values)
-            self._take(draft, Call(block, operands))
-            draft.use(*operands)
-            self._returned(draft, block, before)
+        if callee is None:
+            return
+        before, call = len(draft.values), Call(*callee, hows[self._choose(len(hows))] if hows else "call")
+        self._take(draft, call)
+        draft.use(*call.operands)
+        if call.how == "call":
+            self._returned(draft, call.block, before)
+        else:
+            draft.begun[len(draft.values.pending) - 1] = call
+
+    def _begin(self, draft: Draft) -> None:
+        kinds = {Feature.ASYNC: "begin", Feature.REMOTE: "stay"}
+        self._call(draft, [how for feature, how in kinds.items() if feature in self._features])
 
     def _callee(self, draft: Draft) -> tuple[int, tuple[int, ...]] | None:
-        """A block to be called, and with what; None if there is nothing to call it with, or there are calls enough."""
+        """A block to call and its operands; None if the draft has no values, or the limit of calls is reached."""
         if self._machine.calls >= CALLS_MAX or not draft.values:
             return None
         known = [(block, found) for block in self._signatures if (found := self._fitting(draft, block))]
@@ -266,30 +238,20 @@ class Builder:
         return self._block(to, self._taken(draft, to, operands), draft.depth - 1), operands
 
     def _far(self, draft: Draft) -> tuple[int, tuple[int, ...]]:
-        """A worker to be called, and with what."""
-        to = self._pick([w for w in range(self._options.workers) if self._reaches(draft.worker, w)])
+        """A worker to call, and the operands."""
+        to = self._pick([w for w in range(self._workers) if self._reaches(draft.worker, w)])
         return to, tuple(self._pick(range(len(draft.values))) for _ in range(1 + self._choose(3)))
 
     def _taken(self, draft: Draft, to: int, operands: Sequence[int]) -> list[Tensor]:
         return self._machine.sent(draft.worker, to, [draft.values[k] for k in operands])
 
     def _returned(self, draft: Draft, block: int, before: int) -> None:
-        """The values from that one on are a call's results; not all of several have to be used."""
+        """The values from `before` on are the results of a call. If there are several, some may stay unused."""
         made = range(before, len(draft.values))
         draft.used.update(k for k in made if k > before and draft.values[before].requires_grad and self._choose(2))
-        times = Counter(id(draft.values[k]) for k in made)  # the user of its other place saves a value
+        times = Counter(id(draft.values[k]) for k in made)  # the user of a value's other place may save it
         if self._worker_of(block) != draft.worker:
             draft.fresh.update(k for k in made if times[id(draft.values[k])] == 1)
-
-    def _begin(self, draft: Draft) -> None:
-        callee = self._callee(draft)
-        if callee is not None:
-            block, operands = callee
-            kinds = [feature for feature in (Feature.ASYNC, Feature.REMOTE) if feature in self._features]
-            begin = Begin(block, operands, kinds[self._choose(len(kinds))] is Feature.REMOTE)
-            self._take(draft, begin)
-            draft.use(*operands)
-            draft.begun[len(draft.values.pending) - 1] = begin
 
     def _finish(self, draft: Draft) -> None:
         if draft.begun:
@@ -299,7 +261,7 @@ class Builder:
         begin, before = draft.begun[pending], len(draft.values)
         self._take(draft, Finish(pending))
         draft.finished.add(pending)
-        if not begin.stays:
+        if begin.how != "stay":
             del draft.begun[pending]
         self._returned(draft, begin.block, before)
 
@@ -321,7 +283,7 @@ class Builder:
         return self._machine.block(block).worker
 
     def _fitting(self, draft: Draft, block: int) -> list[list[int]]:
-        """For each thing that a finished block takes the values that would do; nothing if it cannot be called."""
+        """For each operand of a finished block, the values that fit; empty if the block cannot be called."""
         if not self._reaches(draft.worker, self._worker_of(block)):
             return []
         signatures = [_signature([value])[0] for value in draft.values]
@@ -334,9 +296,9 @@ class Builder:
             value = self._pick(candidates)
             operand = self._pick([k for k in range(len(draft.values)) if k != value])
             name = list(IN_PLACE)[self._choose(len(IN_PLACE))]
-            self._take(draft, Change(name, value, operand))
+            self._take(draft, Do(name, (value, operand)))
             draft.use(value, operand)
-            draft.used.discard(value)  # the value now has the operand in it
+            draft.used.discard(value)  # the operand is now a part of the value
 
     def _hook(self, draft: Draft) -> None:
         kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]
@@ -344,8 +306,7 @@ class Builder:
         if kind in ("after", "node"):
             names = [step.name for step in draft.steps if isinstance(step, Leaf)]
             if names:
-                name = names[self._choose(len(names))]
-                self._take(draft, AfterHook(name) if kind == "after" else NodeHook(name))
+                self._take(draft, Hook(kind, names[self._choose(len(names))]))
             return
         candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v, kind)]
         if candidates:
@@ -354,7 +315,7 @@ class Builder:
             draft.fresh.discard(value)
 
     def _can_be_hooked(self, value: Tensor, kind: str) -> bool:
-        """Neither complex numbers nor sparse gradients can be clamped; nor what blocks that run at once may hook."""
+        """Complex numbers and sparse gradients cannot be clamped. Blocks that run at once may hook no leaf."""
         if kind == "clamp" and value.is_leaf and self._features & {Feature.ASYNC, Feature.REMOTE}:
             return False
         return not value.is_complex() and not (Feature.SPARSE in self._features and is_table(value))
@@ -372,18 +333,11 @@ def _signature(values: Sequence[Tensor]) -> list[tuple[object, ...]]:
     return [(tuple(v.shape), v.dtype, v.requires_grad) for v in values]
 
 
-def random_program(seed: int, options: Options) -> Program:
+def random_program(seed: int, workers: int = 3, features: frozenset[Feature] = frozenset()) -> Program:
     """The program of a seed: the same on every machine."""
-    rng = random.Random(seed)
-    return Builder(rng.randrange, options).program()
-
-
-@st.composite
-def programs(draw: st.DrawFn, options: Options) -> Program:
-    """Programs for hypothesis, which shrink to short ones."""
-    return Builder(lambda n: draw(st.integers(0, n - 1)), options).program()
+    return Builder(random.Random(seed), workers, features).program()
 
 
 def random_features(rng: random.Random, among: Sequence[Feature]) -> frozenset[Feature]:
-    """Some of them, few more often than many: a program that has everything has little of each."""
+    """Draw some features, seldom many: a program with all features has little of each."""
     return frozenset(rng.sample(list(among), rng.choice([0, 1, 1, 2, 2, 3, 4, len(among)]) if among else 0))

@@ -1,6 +1,6 @@
 """The parts of programs: operations on small tensors, each with its operands, and hooks.
 
-Rule: values stay small (nothing grows faster than by a product of two), so that sums in another order stay close.
+Rule: values stay small, since an operation multiplies two values at most. So sums in another order are close.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ..nightly import NIGHTLY
 
-SIDE = 4  # of a square
-INDICES = (1, 2, 2, 3)  # of rows that an embedding looks up
-ROWS = 6  # of an embedding
+SIDE = 4  # side of a square
+SQUARE = (SIDE, SIDE)
+INDICES = (1, 2, 2, 3)  # the rows that an embedding looks up
+ROWS = 6  # rows of an embedding
 
 
 Gradient = Callable[[Tensor], Tensor | None]  # the gradient of the gradient that came
@@ -74,7 +75,7 @@ class Cube(torch.autograd.Function):
 
 
 class Fork(torch.autograd.Function):
-    """Two results; sees which of them got no gradient."""
+    """Two results. Its backward is run even if one of them gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +89,7 @@ class Fork(torch.autograd.Function):
 
 
 class Gives(torch.autograd.Function):
-    """The identity, whose gradient is what a function makes of the one that came; of zeros if that is not defined."""
+    """The identity. A function changes the gradient that arrives; an undefined one is zeros for the function."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Gradient) -> Tensor:
@@ -101,7 +102,7 @@ class Gives(torch.autograd.Function):
 
 
 class Nothing(torch.autograd.Function):
-    """Gives its first operand no gradient."""
+    """The sum of its operands. The first operand gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, *operands: Tensor) -> Tensor:
@@ -118,17 +119,17 @@ def hold(gradient: Tensor) -> Tensor:
     return gradient
 
 
-KEPT: deque[Tensor] = deque(maxlen=64)  # more than the programs that run at once keep
+KEPT: deque[Tensor] = deque(maxlen=64)  # more than programs that run at once can keep
 
 
 def turned(x: Tensor) -> Tensor:
-    """The same, the first dimension innermost."""
+    """The same tensor, with the first dimension innermost in memory."""
     reversed_ = tuple(reversed(range(x.ndim)))
     return x.permute(reversed_).contiguous().permute(reversed_)
 
 
 def spread(x: Tensor) -> Tensor:
-    """Its mean, in each place."""
+    """The mean of the tensor in each place."""
     return x.mean().expand(x.shape)
 
 
@@ -159,7 +160,7 @@ def applied(function: type[torch.autograd.Function], *arguments: object) -> Any:
 
 
 def gives(x: Tensor, function: Gradient) -> Tensor:
-    """The same, with another gradient."""
+    """The same tensor; `function` changes its gradient."""
     return applied(Gives, x, function)  # type: ignore[no-any-return]
 
 
@@ -168,19 +169,14 @@ def real(x: Tensor) -> Tensor:
 
 
 def mix(first: Tensor, *rest: Tensor) -> Tensor:
-    """The first, and a little of all others."""
+    """The sum of the first value and a small part of each other value."""
     return first + sum(real(x).mean().to(first.dtype) * (0.5 + k) for k, x in enumerate(rest)) / 8
 
 
 def root(*values: Tensor) -> Tensor:
-    """One number, in which each value has another share."""
+    """A weighted sum of the values; each has another weight."""
     total: Any = sum(real(x).mean() * (1 + 0.5 * k) for k, x in enumerate(values))
     return total  # type: ignore[no-any-return]
-
-
-def total(*values: Tensor) -> Tensor:
-    """The plain sum of numbers: its gradient is the number of paths."""
-    return sum(values[1:], values[0])
 
 
 def in_views(x: Tensor, y: Tensor) -> Tensor:
@@ -191,9 +187,9 @@ def in_views(x: Tensor, y: Tensor) -> Tensor:
 
 
 def again(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The values that the function saves for its backward are made again there: torch.utils.checkpoint in short.
+    """Compute the values that the function saves for its backward a second time there, as torch.utils.checkpoint does.
 
-    That itself is taken nightly only: to keep dynamo away it imports it, which takes each process seconds.
+    Only the nightly run uses torch.utils.checkpoint: it imports dynamo, which takes seconds in each process.
     """
     if NIGHTLY:
         return torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)  # type: ignore[no-any-return]
@@ -209,15 +205,11 @@ def again(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         return function(x)
 
 
-def recomputed(x: Tensor, w: Tensor) -> Tensor:
-    return again(lambda t: (t @ w).tanh(), x)
-
-
 def embedded(weight: Tensor, sparse: bool) -> Tensor:
     return torch.nn.functional.embedding(torch.tensor(INDICES), weight, sparse=sparse)
 
 
-# ---- what they take
+# ---- conditions on operands
 
 
 def any_number(x: Tensor) -> bool:
@@ -228,16 +220,12 @@ def of_real(x: Tensor) -> bool:
     return not x.is_complex()
 
 
-def of_float(x: Tensor) -> bool:
-    return x.dtype in (torch.float32, torch.float64)
-
-
 def of_matrix(x: Tensor) -> bool:
     return x.ndim == 2
 
 
 def fit(x: Tensor, y: Tensor) -> bool:
-    """They broadcast; products of bfloat16 and complex numbers are not defined everywhere."""
+    """Whether the shapes broadcast. Products of bfloat16 and complex numbers are not defined everywhere."""
     if {x.is_complex(), y.is_complex()} == {True, False} and torch.bfloat16 in (x.dtype, y.dtype):
         return False
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(x.shape), reversed(y.shape), strict=False))
@@ -248,23 +236,15 @@ def multiply(x: Tensor, y: Tensor) -> bool:
 
 
 def same_square(x: Tensor, y: Tensor) -> bool:
-    return of_real(x) and of_real(y) and x.shape == y.shape == (SIDE, SIDE)
-
-
-def is_square(x: Tensor) -> bool:
-    return x.shape == (SIDE, SIDE)
+    return of_real(x) and of_real(y) and x.shape == y.shape == SQUARE
 
 
 def alike(x: Tensor, y: Tensor) -> bool:
     return x.shape == y.shape and x.dtype == y.dtype
 
 
-def can_halve(x: Tensor) -> bool:
-    return x.ndim == 2 and x.shape[0] == SIDE
-
-
 def is_table(x: Tensor) -> bool:
-    """Of an embedding; a leaf, since the gradient of what is no leaf cannot be sparse everywhere."""
+    """Whether it is an embedding's table: a leaf, because the gradient of a non-leaf cannot be sparse everywhere."""
     return of_real(x) and x.shape == (ROWS, SIDE) and x.is_leaf
 
 
@@ -274,13 +254,13 @@ def are_tables(x: Tensor, y: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Operation:
-    """`do` takes `takes` tensors of which `accepts` is true."""
+    """`do` takes `takes` tensors, each accepted by `accepts`."""
 
     do: Callable[..., Any]
     takes: int
     accepts: Callable[..., bool]
     feature: Feature | None = None
-    fresh: bool = False  # the result is no view and is saved by nobody: it may be changed in place
+    fresh: bool = False  # the result is not a view, and no node saves it: it may be changed in place
 
     def __call__(self, *operands: Tensor) -> tuple[Tensor, ...]:
         found = self.do(*operands)
@@ -300,16 +280,18 @@ OPERATIONS: Mapping[str, Operation] = {
     "mul": Operation(torch.mul, 2, fit, fresh=True),
     "matmul": Operation(lambda x, y: x @ y / SIDE, 2, multiply, fresh=True),
     "both": Operation(lambda x: (x * 2, x.sin()), 1, any_number, Feature.SEVERAL_RESULTS),
-    "halves": Operation(lambda x: x.chunk(2), 1, can_halve, Feature.SEVERAL_RESULTS),
+    "halves": Operation(lambda x: x.chunk(2), 1, lambda x: x.ndim == 2 and x.shape[0] == SIDE, Feature.SEVERAL_RESULTS),
     "float64": Operation(torch.Tensor.double, 1, of_real, Feature.DTYPES),
     "float32": Operation(torch.Tensor.float, 1, of_real, Feature.DTYPES),
     "bfloat16": Operation(torch.Tensor.bfloat16, 1, of_real, Feature.DTYPES),
-    "complex": Operation(lambda x: x * (0.5 + 0.25j), 1, of_float, Feature.COMPLEX),
+    "complex": Operation(
+        lambda x: x * (0.5 + 0.25j), 1, lambda x: x.dtype in (torch.float32, torch.float64), Feature.COMPLEX
+    ),
     "parts": Operation(real, 1, torch.is_complex, Feature.COMPLEX),
     "in_views": Operation(in_views, 2, same_square, Feature.IN_PLACE),
     "cube": Operation(lambda x: applied(Cube, x, 2.0)[0], 1, of_real, Feature.CUSTOM),
     "fork": Operation(lambda x: applied(Fork, x), 1, any_number, Feature.CUSTOM),
-    "checkpoint": Operation(recomputed, 2, multiply, Feature.CHECKPOINT),
+    "checkpoint": Operation(lambda x, w: again(lambda t: (t @ w).tanh(), x), 2, multiply, Feature.CHECKPOINT),
     "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
     "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),
     "held": Operation(lambda w: embedded(gives(w, hold), True), 1, is_table, Feature.SPARSE),
@@ -318,7 +300,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "turned": Operation(turned, 1, any_number, Feature.STRIDES),
     "spread": Operation(spread, 1, any_number, Feature.STRIDES),
     "gaps": Operation(with_gaps, 1, any_number, Feature.STRIDES),
-    "windows": Operation(windows, 1, is_square, Feature.STRIDES),
+    "windows": Operation(windows, 1, lambda x: x.shape == SQUARE, Feature.STRIDES),
     "turns": Operation(lambda x: gives(x, turned), 1, any_number, Feature.STRIDES, fresh=True),
     "spreads": Operation(lambda x: gives(x, spread), 1, any_number, Feature.STRIDES, fresh=True),
     "flat": Operation(lambda x: x.reshape(-1), 1, any_number, Feature.KEPT),
@@ -330,7 +312,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "one": Operation(lambda x, y: applied(Nothing, x, y), 2, alike, Feature.UNDEFINED, fresh=True),
     "adds": Operation(lambda x: gives(x, lambda g: g + 0.125), 1, any_number, Feature.UNDEFINED, fresh=True),
 }
-FOLDS: Mapping[str, Callable[..., Tensor]] = {"mix": mix, "root": root, "total": total}  # of any number of values
+FOLDS: Mapping[str, Callable[..., Tensor]] = {"mix": mix, "root": root}  # functions of any number of values
 IN_PLACE: Mapping[str, Callable[[Tensor, Tensor], object]] = {
     "add_": lambda x, y: x.add_(real(y).mean().to(x.dtype)),
     "mul_": lambda x, y: x.mul_(real(y).mean().to(x.dtype)),

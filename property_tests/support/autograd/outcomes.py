@@ -1,4 +1,4 @@
-"""Outcomes of programs, and how two of these differ."""
+"""Outcomes of programs, and the differences between two outcomes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .operations import KEPT, Feature, real
 from .programs import Program
 
 Key = tuple[int, str]  # a parameter: its worker and its name
-Seen = tuple[str, float | None]  # by a hook: which one, and the mean of the gradient
+Seen = tuple[str, float | None]  # a hook, and the mean of the gradient that it got
 Layout = tuple[str, tuple[int, ...]]
-TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
-FLOOR = 0.1  # the largest entry counts as this at least: small sums are made of larger parts
-MARK = 7.0  # no gradient of a program is as large everywhere
+TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # relative to the largest entry; bfloat16 has 8 bits
+FLOOR = 0.1  # lower bound of the largest entry: a small sum may have larger parts
+MARK = 7.0  # larger than any gradient of a program
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Gradients (dense) of parameters that have one, the roots, how gradients lie in memory, what hooks have seen,
-    which gradients share memory with another or with what a program keeps, and what passes said that were refused."""
+    which gradients share memory with another or with what a program keeps, and the errors of refused passes."""
 
     gradients: Mapping[Key, Tensor]
     roots: tuple[Tensor, ...]
@@ -34,14 +34,14 @@ class Outcome:
 
     @classmethod
     def of(cls, found: Mapping[Key, Tensor], roots: Sequence[Tensor], seen: Mapping[Key, Sequence[Seen]]) -> Outcome:
-        """Looks at the very gradients, as they are."""
+        """The outcome of these gradients, whose memory is examined in place."""
         layouts = {key: layout(gradient) for key, gradient in found.items()}
         copies = {key: dense(gradient).clone() for key, gradient in found.items()}
         noted = {key: list(each) for key, each in seen.items()}
         return cls(copies, tuple(roots), layouts, noted, tuple(sharing(found)))
 
     def joined(self, other: Outcome) -> Outcome:
-        """With that of other workers."""
+        """This outcome, joined with the outcome of other workers."""
         return Outcome(
             {**self.gradients, **other.gradients},
             self.roots,
@@ -65,14 +65,14 @@ def mean(x: Tensor | None) -> float | None:
 
 
 def layout(x: Tensor) -> Layout:
-    """The strides that mean anything, in elements: a dimension of one element may have any."""
+    """The strides in elements. Dimensions of one element are left out: they may have any stride."""
     if x.is_sparse:
         return "sparse", ()
     return "dense", tuple(stride for stride, length in zip(x.stride(), x.shape, strict=True) if length > 1)
 
 
 def sharing(gradients: Mapping[Key, Tensor]) -> Iterator[str]:
-    """Writes to each gradient, and says what else has changed; then it is as it was."""
+    """Write to each gradient in turn, yield each other tensor that has changed, and restore the gradient."""
     memory = {str(key): values_of(each) for key, each in gradients.items()}
     others = memory | {f"what was kept, {number}": values_of(each) for number, each in enumerate(list(KEPT))}
     before = {name: each.clone() for name, each in others.items()}
@@ -86,9 +86,9 @@ def sharing(gradients: Mapping[Key, Tensor]) -> Iterator[str]:
 
 
 def differences(program: Program, expected: Outcome, found: Outcome, zeros_are_none: bool = False) -> list[str]:
-    """The differences of two outcomes; `zeros_are_none` lets a gradient of zeros be none."""
+    """The differences of two outcomes. With `zeros_are_none`, a gradient of zeros equals no gradient."""
     share = max((TOLERANCES.get(Feature[name], 0.0) for name in program.notes), default=0.0) or 1e-9
-    roots = enumerate(zip(expected.roots, found.roots, strict=True))  # sums depend on how a tensor lies in memory
+    roots = enumerate(zip(expected.roots, found.roots, strict=True))  # a sum depends on its tensor's layout
     wrong = [f"root {k}: {a} and {b}" for k, (a, b) in roots if not _close(a, b, share)]
     for key in sorted(expected.gradients.keys() | found.gradients.keys()):
         a, b = expected.gradients.get(key), found.gradients.get(key)

@@ -1,142 +1,81 @@
 """Distributed programs as values: blocks of steps that run on workers and call each other.
 
-Rule: a program says everything that happens; running it twice, or on another library, does the same. Block 0 is the
-main program, on worker 0, and runs its passes; another block runs where its `worker` says, whenever it is called.
-Values of a block are numbered: first what it takes, then what its steps make. So are calls that it does not wait for.
+Rule: a program determines everything that happens: a second run, or a run on another library, does the same. Block 0 is
+the main program, on worker 0, and runs its passes. Any other block runs on its `worker` whenever it is called. Values
+of a block are numbered: first what it takes, then what its steps make. So are calls that it does not wait for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-V = TypeVar("V")
-PLANTED = "planted"  # the text of what a block raises that is to raise
-Pending = Callable[[], Sequence[V]]  # the results of a call, when they are there
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .running import Tensors
+
+PLANTED = "planted"  # the text of the error that a block raises
+Pending = Callable[[], Sequence[Tensor]]  # waits for a call and returns its results
 
 
-class Values(list[V]):
+class Values(list[Tensor]):
     """The values of a block that runs, and the calls that it has not waited for."""
 
-    def __init__(self, values: Iterable[V] = ()) -> None:
+    def __init__(self, values: Sequence[Tensor] = ()) -> None:
         super().__init__(values)
-        self.pending: list[Pending[V]] = []
+        self.pending: list[Pending] = []
 
-
-class Machine(ABC, Generic[V]):
-    """The machine of a program's steps: tensors or nodes of a graph, of all workers in one process unless calls
-    differ."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @abstractmethod
-    def leaf(self, worker: int, leaf: Leaf) -> V:
-        """The parameter of that name, the same each time."""
-
-    @abstractmethod
-    def do(self, worker: int, operation: str, operands: Sequence[V]) -> Sequence[V]: ...
-
-    @abstractmethod
-    def change(self, worker: int, operation: str, value: V, operand: V) -> V:
-        """The value after an operation in place."""
-
-    @abstractmethod
-    def sent(self, here: int, there: int, values: Sequence[V]) -> Sequence[V]:
-        """The values that arrive there when these are sent here; a value that is there twice is so again."""
-
-    def block(self, number: int) -> Block:
-        return self.program.blocks[number]
-
-    def call(self, worker: int, block: int, operands: Sequence[V]) -> Sequence[V]:
-        there = self.block(block).worker
-        return self.sent(there, worker, self.run(worker, block, operands))
-
-    def run(self, worker: int, block: int, operands: Sequence[V]) -> list[V]:
-        """The block's results, where it runs."""
-        callee = self.block(block)
-        return callee.run(self.sent(worker, callee.worker, operands), self)
-
-    def begin(self, worker: int, block: int, operands: Sequence[V]) -> Pending[V]:
-        """A call that is not waited for; its results, once."""
-        found = self.call(worker, block, operands)
-        return lambda: found
-
-    def stay(self, worker: int, block: int, operands: Sequence[V]) -> Pending[V]:
-        """A call whose results stay there; a copy of them, as often as it is asked for."""
-        there, kept = self.block(block).worker, self.run(worker, block, operands)
-        return lambda: kept if there == worker else self.sent(there, worker, kept)
-
-    def hook(self, kind: str, value: V) -> None:
-        """From now on the gradient of the value passes through the hook."""
-
-    def after_hook(self, worker: int, name: str) -> None:
-        """From now on it is noted when the gradient of the parameter is accumulated, and what it is then."""
-
-    def node_hook(self, worker: int, name: str) -> None:
-        """The same of the gradient before and after that; before, a hook that is not linear changes it."""
+    def at(self, places: Sequence[int]) -> list[Tensor]:
+        return [self[k] for k in places]
 
 
 class Step(ABC):
     @abstractmethod
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        """Do it: what it makes is appended to `values`."""
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
+        """Take the step. Its results are appended to `values`."""
 
 
 @dataclass(frozen=True)
 class Leaf(Step):
-    """A parameter of the worker on which the block runs; blocks share those of the same name."""
+    """A parameter of the worker on which the block runs; blocks share parameters of the same name."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    layout: str = ""  # of `operations.LAYOUTS`
+    layout: str = ""  # a name in `operations.LAYOUTS`
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
         values.append(machine.leaf(worker, self))
 
 
 @dataclass(frozen=True)
 class Do(Step):
+    """An operation; one in place changes its first operand."""
+
     operation: str
     operands: tuple[int, ...]
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        values.extend(machine.do(worker, self.operation, [values[k] for k in self.operands]))
-
-
-@dataclass(frozen=True)
-class Change(Step):
-    operation: str
-    value: int
-    operand: int
-
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        values[self.value] = machine.change(worker, self.operation, values[self.value], values[self.operand])
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
+        values.extend(machine.do(worker, self.operation, values.at(self.operands)))
 
 
 @dataclass(frozen=True)
 class Call(Step):
-    block: int
-    operands: tuple[int, ...]
-
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        values.extend(machine.call(worker, self.block, [values[k] for k in self.operands]))
-
-
-@dataclass(frozen=True)
-class Begin(Step):
-    """A call that goes on while the block does; `stays`: its results are a reference."""
+    """`how`: "call" waits for the results; "begin" does not; "stay" does not, and its results are a reference."""
 
     block: int
     operands: tuple[int, ...]
-    stays: bool
+    how: str = "call"
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        begin = machine.stay if self.stays else machine.begin
-        values.pending.append(begin(worker, self.block, [values[k] for k in self.operands]))
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
+        made = getattr(machine, self.how)(worker, self.block, values.at(self.operands))
+        if self.how == "call":
+            values.extend(made)
+        else:
+            values.pending.append(made)
 
 
 @dataclass(frozen=True)
@@ -145,7 +84,7 @@ class Finish(Step):
 
     pending: int
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
         values.extend(values.pending[self.pending]())
 
 
@@ -153,20 +92,20 @@ class Finish(Step):
 class Raise(Step):
     """The end of a block that is called by Try."""
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
         raise ValueError(PLANTED)
 
 
 @dataclass(frozen=True)
 class Try(Step):
-    """A call that raises, which changes nothing but that its operands have been sent."""
+    """A call that raises. Its only effect is that its operands have been sent."""
 
     block: int
     operands: tuple[int, ...]
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
         try:
-            machine.call(worker, self.block, [values[k] for k in self.operands])
+            machine.call(worker, self.block, values.at(self.operands))
         except ValueError as error:
             if PLANTED not in str(error):
                 raise
@@ -176,27 +115,16 @@ class Try(Step):
 
 @dataclass(frozen=True)
 class Hook(Step):
+    """A hook on a value, or on the parameter of a name."""
+
     kind: str
-    value: int
+    on: int | str
 
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        machine.hook(self.kind, values[self.value])
-
-
-@dataclass(frozen=True)
-class AfterHook(Step):
-    name: str
-
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        machine.after_hook(worker, self.name)
-
-
-@dataclass(frozen=True)
-class NodeHook(Step):
-    name: str
-
-    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
-        machine.node_hook(worker, self.name)
+    def take(self, values: Values, worker: int, machine: Tensors) -> None:
+        if isinstance(self.on, int):
+            machine.hook(self.kind, values[self.on])
+        else:
+            machine.parameter_hook(self.kind, worker, self.on)
 
 
 @dataclass(frozen=True)
@@ -205,11 +133,11 @@ class Block:
     steps: tuple[Step, ...]
     gives: tuple[int, ...]  # values that are the results
 
-    def run(self, taken: Sequence[V], machine: Machine[V]) -> list[V]:
+    def run(self, taken: Sequence[Tensor], machine: Tensors) -> list[Tensor]:
         values = Values(taken)
         for step in self.steps:
             step.take(values, self.worker, machine)
-        return [values[k] for k in self.gives]
+        return values.at(self.gives)
 
 
 @dataclass(frozen=True)
@@ -228,15 +156,15 @@ class Program:
     passes: tuple[Pass, ...]
     notes: frozenset[str] = field(default=frozenset(), compare=False)  # names of the features that it has
 
-    def run(self, machine: Machine[V]) -> Iterator[tuple[list[V], bool]]:
+    def run(self, machine: Tensors) -> Iterator[tuple[list[Tensor], bool]]:
         """Run the main block; yields the roots of each pass, and whether to retain its graph, when it is due."""
-        values = Values[V]()
+        values = Values()
         done = 0
         for each in self.passes:
             for step in self.blocks[0].steps[done : each.steps]:
                 step.take(values, 0, machine)
             done = each.steps
-            yield [values[k] for k in each.roots], each.retain
+            yield values.at(each.roots), each.retain
 
     def __str__(self) -> str:
         lines = [f"{self.workers} workers"]

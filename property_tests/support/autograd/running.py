@@ -1,16 +1,15 @@
 """Runs programs: all workers in this process on plain autograd, or each in its own on a library for RPC.
 
-Rule: a call is the only thing that differs. Locally what is sent is copied, so that workers share nothing there either.
+Rule: only the calls differ. Values that are sent are also copied locally, so workers share no memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -20,64 +19,85 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from ...adapters.worlds import Failed, Task, World
 from ..rpc.worlds import eventually
 from .operations import FOLDS, HOOKS, IN_PLACE, LAYOUTS, OPERATIONS
 from .outcomes import Key, Outcome, Seen, mean
-from .programs import Leaf, Machine, Pending, Program
+from .programs import Block, Leaf, Pending, Program
 from .sides import SIDES, Side, worker
-from .worlds import Failed, Task, World
 
-SECONDS = 120.0  # for a batch of programs, on a busy machine
+SECONDS = 120.0  # limit for a batch of programs, on a busy machine
 PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # imported by worker processes
-_hooks = threading.Lock()  # of two that are registered at once torch may lose one
+_hooks = threading.Lock()  # torch may lose a hook if two are registered at once
 
 
-class Tensors(Machine[Tensor]):
-    """Does the steps of a program on plain autograd."""
+class Tensors:
+    """Does the steps of a program on plain autograd: of all workers in this process, unless calls differ."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program)
+        self.program = program
         self.parameters: dict[Key, Tensor] = {}
-        self.seen: dict[Key, list[Seen]] = {}  # by hooks of parameters
-        self._nodes: list[Any] = []  # those that have hooks: who has them keeps them alive
+        self.seen: dict[Key, list[Seen]] = {}  # the gradients that hooks of parameters have seen
+        self._nodes: list[Any] = []  # nodes with hooks: a reference keeps each alive
 
     def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors that arrive at worker `there`. A value that is sent twice arrives as one tensor."""
         copies = {id(each): each.clone() for each in values}
         return [copies[id(each)] for each in values]
 
+    def block(self, number: int) -> Block:
+        return self.program.blocks[number]
+
+    def call(self, worker: int, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self.sent(self.block(block).worker, worker, self.run(worker, block, operands))
+
+    def run(self, worker: int, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
+        """The results of a block, on the worker that runs it."""
+        callee = self.block(block)
+        return callee.run(self.sent(worker, callee.worker, operands), self)
+
+    def begin(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending:
+        """Begin a call. The returned function waits for its results."""
+        found = self.call(worker, block, operands)
+        return lambda: found
+
+    def stay(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending:
+        """A call whose results stay there; each use of the handle returns a copy of them."""
+        there, kept = self.block(block).worker, self.run(worker, block, operands)
+        return lambda: kept if there == worker else self.sent(there, worker, kept)
+
     def leaf(self, worker: int, leaf: Leaf) -> Tensor:
+        """The parameter of that name, the same each time."""
         key = worker, leaf.name
         found = self.parameters.get(key)
-        return self.parameters.setdefault(key, initial(key, leaf)) if found is None else found  # blocks run at once
+        return self.parameters.setdefault(key, initial(key, leaf)) if found is None else found  # atomic
 
     def do(self, worker: int, operation: str, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        if operation in FOLDS:
-            return [FOLDS[operation](*operands)]
-        return OPERATIONS[operation](*operands)
-
-    def change(self, worker: int, operation: str, value: Tensor, operand: Tensor) -> Tensor:
-        IN_PLACE[operation](value, operand)
-        return value
+        if operation in IN_PLACE:
+            IN_PLACE[operation](*operands)
+            return []
+        return [FOLDS[operation](*operands)] if operation in FOLDS else OPERATIONS[operation](*operands)
 
     def hook(self, kind: str, value: Tensor) -> None:
+        """From now on the gradient of the value passes through the hook."""
         with _hooks:
             value.register_hook(HOOKS[kind])  # type: ignore[no-untyped-call]
 
-    def after_hook(self, worker: int, name: str) -> None:
-        parameter, seen = self._hooked(worker, name)
-        with _hooks:
-            parameter.register_post_accumulate_grad_hook(lambda of: seen.append(("accumulated", mean(of.grad))))
+    def parameter_hook(self, kind: str, worker: int, name: str) -> None:
+        """Record each accumulation of the parameter's gradient, and the gradient at that time.
 
-    def node_hook(self, worker: int, name: str) -> None:
-        parameter, seen = self._hooked(worker, name)
+        "node": record the gradient before and after the accumulation; a hook that is not linear changes it before.
+        """
+        parameter: Any = self.parameters[worker, name]
+        seen = self.seen.setdefault((worker, name), [])
         with _hooks:
+            if kind == "after":
+                parameter.register_post_accumulate_grad_hook(lambda of: seen.append(("accumulated", mean(of.grad))))
+                return
             node: Any = get_gradient_edge(parameter).node
             self._nodes.append(node)
             node.register_prehook(partial(_before, seen))
             node.register_hook(lambda made, gradients: seen.append(("after", mean(gradients[0]))))
-
-    def _hooked(self, worker: int, name: str) -> tuple[Any, list[Seen]]:
-        return self.parameters[worker, name], self.seen.setdefault((worker, name), [])
 
 
 def _before(seen: list[Seen], gradients: tuple[Tensor | None]) -> tuple[Tensor | None]:
@@ -125,30 +145,29 @@ class Calls(Tensors):
         found: Sequence[Tensor] = self._asked(self._rpc.rpc_sync, block, operands)
         return found
 
-    def begin(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending[Tensor]:
-        wait: Pending[Tensor] = self._asked(self._rpc.rpc_async, block, operands).wait
+    def begin(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending:
+        wait: Pending = self._asked(self._rpc.rpc_async, block, operands).wait
         return wait
 
-    def stay(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending[Tensor]:
-        fetch: Pending[Tensor] = self._asked(self._rpc.remote, block, operands).to_here
+    def stay(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending:
+        fetch: Pending = self._asked(self._rpc.remote, block, operands).to_here
         return fetch
 
 
-machines: dict[int, Calls] = {}  # of this process, by the number of a run
+machines: dict[int, Calls] = {}  # the calls of this process, by the number of a run
 
 
 def execute(run: int, block: int, *operands: Tensor) -> list[Tensor]:
-    """A block of a program that this process has learnt."""
+    """Run a block of a program that this process has learnt."""
     machine = machines[run]
     return machine.block(block).run(list(operands), machine)
 
 
-def collected(run: int, context: int, side: str) -> tuple[Any, ...]:
+def collected(run: int, context: int, side: str) -> Outcome:
     """This worker's part of a program's outcome."""
     machine = machines[run]
     grads = SIDES[side].autograd.get_gradients(context)
-    found = Outcome.of({key: grads[p] for key, p in machine.parameters.items() if p in grads}, (), machine.seen)
-    return found.gradients, found.layouts, found.seen, found.shared
+    return Outcome.of({key: grads[p] for key, p in machine.parameters.items() if p in grads}, (), machine.seen)
 
 
 def join(rank: int, size: int, sides: Sequence[str], folder: str) -> None:
@@ -172,7 +191,7 @@ def leave(rank: int, sides: Sequence[str]) -> None:
 
 
 def learn(rank: int, programs: Mapping[int, Program], side: str) -> None:
-    """Know these programs, by the numbers of their runs, and forget all others."""
+    """Keep these programs, by the numbers of their runs, and forget all others."""
     machines.clear()
     machines.update({run: Calls(program, SIDES[side], run) for run, program in programs.items()})
 
@@ -180,7 +199,7 @@ def learn(rank: int, programs: Mapping[int, Program], side: str) -> None:
 def drive(
     rank: int, runs: Sequence[int], side: str, threads: int, options: Mapping[str, Any]
 ) -> list[Outcome | Failed]:
-    """Worker 0 runs its programs, that many at a time; `options` are of `backward`."""
+    """Worker 0 runs its programs, `threads` at a time; `options` are options of `backward`."""
     if rank:
         return []
     with ThreadPoolExecutor(threads) as pool:
@@ -199,15 +218,14 @@ def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Faile
                 refused += [text] if text else []
                 roots += (value.detach() for value in each)
             for rank in range(machine.program.workers):
-                grads, *rest = side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name))
-                found = found.joined(Outcome(grads, (), *rest))
+                found = found.joined(side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name)))
     except Exception as error:
         return Failed(type(error).__name__, str(error))
     return replace(found, roots=tuple(roots), refused=tuple(refused))
 
 
 def _backward(side: Side, context: int, roots: Sequence[Tensor], retain: bool, options: Mapping[str, Any]) -> str:
-    """A pass. If FAST says that a call is not used, what it says: then it is tried again, with SMART."""
+    """A pass. If FAST reports an unused call, the pass is run again with SMART, and the report is returned."""
     if options.get("mode") != "fast":
         side.autograd.backward(context, roots, retain_graph=retain, **options)
         return ""
@@ -220,7 +238,7 @@ def _backward(side: Side, context: int, roots: Sequence[Tensor], retain: bool, o
 
 
 def contexts_left(rank: int, side: str, seconds: float) -> int:
-    """How many contexts are here still, after so long that they should be gone."""
+    """The number of contexts that are still open after `seconds`, by which time all should be released."""
     eventually(lambda: not SIDES[side].contexts(), seconds)
     return SIDES[side].contexts()
 
@@ -228,7 +246,7 @@ def contexts_left(rank: int, side: str, seconds: float) -> int:
 class Runs:
     """A world that runs programs on the libraries that it has joined."""
 
-    patience = SECONDS  # until contexts are over everywhere
+    patience = SECONDS  # limit for the release of contexts on all workers
 
     def __init__(self, world: World, folder: str, sides: Sequence[str]) -> None:
         self._world = world
@@ -252,14 +270,3 @@ class Runs:
     def everywhere(self, task: Task, *arguments: object) -> list[Any]:
         """Each worker's answer to a task."""
         return self._world.do(task, *arguments, seconds=SECONDS)
-
-    def close(self) -> None:
-        self._world.do(leave, self._sides, seconds=SECONDS)
-
-
-@contextlib.contextmanager
-def in_processes(size: int, folder: str, sides: Sequence[str]) -> Iterator[Runs]:
-    with World(size, PRELOAD) as world:
-        runs = Runs(world, folder, sides)
-        yield runs
-        runs.close()

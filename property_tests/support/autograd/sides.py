@@ -1,4 +1,4 @@
-"""The two libraries that are compared, torch's and ours, under the same names: each process may use both at once."""
+"""The two libraries that are compared, torch's and ours, under the same names. A process may use both at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-RPC_SECONDS = 60.0  # of a request, on a busy machine
+RPC_SECONDS = 60.0  # timeout of a request, on a busy machine
 
 
 def worker(rank: int) -> str:
@@ -21,7 +21,7 @@ class Side:
     name: str
     rpc_name: str
     autograd_name: str
-    optimizer_name: str  # of the module that has DistributedOptimizer
+    optimizer_name: str  # the module that has DistributedOptimizer
 
     @property
     def rpc(self) -> Any:
@@ -33,8 +33,7 @@ class Side:
 
     @property
     def optimizer(self) -> type[Any]:
-        made: type[Any] = importlib.import_module(self.optimizer_name).DistributedOptimizer
-        return made
+        return importlib.import_module(self.optimizer_name).DistributedOptimizer  # type: ignore[no-any-return]
 
     @property
     def is_ours(self) -> bool:
@@ -42,22 +41,19 @@ class Side:
 
     def start(self, rank: int, size: int, folder: str) -> None:
         """Join a world of `size` workers that meet in `folder`, which is empty, or holds other worlds' files."""
-        self.rpc.init_rpc(worker(rank), rank=rank, world_size=size, **self._meeting(rank, folder))
-
-    def _meeting(self, rank: int, folder: str) -> dict[str, Any]:
-        method = f"file://{Path(folder) / self.name}"
+        method, rpc = f"file://{Path(folder) / self.name}", self.rpc
         if self.is_ours:
-            any_function = (self.rpc.FunctionSet.ANY,)  # as torch's
-            options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY, modules=any_function)
-            if rank % 2:  # every other worker sends whatever it sends in shared memory
+            options = rpc.Options(timeout=RPC_SECONDS, pickles=rpc.Pickles.ANY, modules=(rpc.FunctionSet.ANY,))
+            if rank % 2:  # every second worker sends each tensor in shared memory
                 options = replace(options, shared_tensor_bytes=1)
-            return {"init_method": method, "options": options}
-        return {
-            "rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)
-        }
+            meeting = {"init_method": method, "options": options}
+        else:
+            options = rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)
+            meeting = {"rpc_backend_options": options}
+        rpc.init_rpc(worker(rank), rank=rank, world_size=size, **meeting)
 
     def contexts(self) -> int:
-        """How many are open on this worker."""
+        """The number of contexts that are open on this worker."""
         if self.is_ours:
             return int(importlib.import_module("trystate.impl.autograd.api").debug_info()["num_autograd_contexts"])
         return int(self.autograd._get_debug_info()["num_autograd_contexts"])

@@ -9,7 +9,7 @@ from trystate.model.language import *
 
 
 class Hue(enum.Enum):
-    """Three values, so that two bits are not full."""
+    """Three values: two bits are not full."""
 
     RED = "red"
     GREEN = "green"
@@ -28,14 +28,14 @@ class Sample(System):
 
     @transition(each="node")
     def climb(self, s: SymbolicState, node: Expr) -> None:
-        """A node goes up that nobody is below."""
+        """A node goes up if no node is below it."""
         s.when(s.level[node] < 2)
         s.when(all_(s.level[node] <= s.level[j] for j in s.node))
         s.level[node] += 1
 
     @transition()
     def swap(self, s: SymbolicState) -> None:
-        """The numbers change places while the first is the lesser, and somebody is up."""
+        """The numbers change places while the first is the lesser and a node is up."""
         s.when((s.left < s.right) & any_(s.level[j] > 0 for j in s.node))
         s.left, s.right = s.right - 1, s.left + 1
 
@@ -47,7 +47,7 @@ class Sample(System):
 
     @transition(each="node")
     def meet(self, s: SymbolicState, node: Expr) -> None:
-        """A node that is up meets those at its level; the hue goes on to the last."""
+        """A node that is up meets the nodes at its level; the hue advances to the last."""
         s.when(s.level[node] > 0)
         for k in s.node:
             s.met[node, k] = s.met[node, k] | (s.level[k] == s.level[node])
@@ -55,7 +55,7 @@ class Sample(System):
 
     @transition(each="node")
     def jump(self, s: SymbolicState, node: Expr) -> None:
-        """The node of the highest number jumps to the top, once all have met."""
+        """The node with the highest number jumps to the top if it has met both nodes."""
         s.when(ord_(node) == len(s.node) - 1)
         s.when((count(s.met[node, j] for j in s.node) == 2) & (s.level[node] < 3))
         s.level[node] = 3
@@ -88,7 +88,7 @@ class Sample(System):
 
     @sometimes()
     def the_hue_goes_back(self, s: SymbolicState) -> Any:
-        """Never: everybody is up, and the hue the first again although all have met."""
+        """Never: all nodes are up, and the hue is the first again although all have met."""
         return (s.hue == Hue.RED) & any_(s.met[j, j] for j in s.node)
 
     @step(witness="somebody_is_at_the_top")
@@ -98,5 +98,5 @@ class Sample(System):
 
     @step(witness="somebody_is_at_the_top")
     def who_has_met_has_met(self, before: SymbolicState, after: SymbolicState) -> Any:
-        """Nobody forgets a meeting."""
+        """No node forgets a meeting."""
         return all_(after.met[j, k] | ~before.met[j, k] for j in before.node for k in before.node)

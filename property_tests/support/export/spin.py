@@ -1,7 +1,7 @@
 """Spin on an exported system: the states that it counts, and the assertions that fail, with the depth of the first.
 
-The search is breadth-first, so that the depth is that of the shortest run; nothing is reduced, so that counts compare;
-and a violation does not end it. `-o2` keeps Spin from leaving out variables that no step reads.
+The search is breadth-first: the depth is the length of the shortest run. Nothing is reduced: counts can be compared. A
+violation does not end it. `-o2` keeps Spin from leaving out variables that no step reads.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form, Kind
 
-SECONDS_MAX = 300  # of one program
-PROCESSES = 3  # of an exported system
-COUNTED_MAX = 3_000  # states of which the reference engine looks at each condition
-MEMORY_MIB = 3000  # of the verifier
+SECONDS_MAX = 300  # limit of one program
+PROCESSES = 3  # processes of an exported system
+COUNTED_MAX = 3_000  # states; the reference engine evaluates each condition in each
+MEMORY_MIB = 3000  # memory limit of the verifier
 GCC = ("gcc", "-O0", "-w", "-DSAFETY", "-DNOREDUCE", "-DBFS", f"-DMEMLIM={MEMORY_MIB}", "-o", "pan", "pan.c")
 REQUIRED = "TRYSTATE_SPIN"  # set: without Spin the tests fail
 
@@ -41,7 +41,7 @@ class Seen:
 
 
 def require_spin() -> None:
-    """Skip the test where Spin or a C compiler is missing; fail it where the environment says that they are there."""
+    """Skip the test if Spin or a C compiler is missing; fail it if the environment requires them."""
     missing = [name for name in ("spin", "gcc") if shutil.which(name) is None]
     if missing:
         why = f"{' and '.join(missing)} not found: apt-get install spin gcc"
@@ -60,7 +60,7 @@ def shown(model: str, folder: Path) -> list[str]:
     _compile(model, folder)
     _run(["./pan"], folder)
     said = _run(["spin", "-t", "-T", "model.pml"], folder)
-    run = said.partition("spin: model.pml")[0]  # then where it ends, and the values of all variables
+    run = said.partition("spin: model.pml")[0]  # the end of the run and the values of all variables follow
     # Spin warns at times that the model is newer than the run, which was made after it.
     labels = [word for line in run.splitlines() if not line.startswith("spin: warning") for word in line.split()]
     assert labels, said
@@ -116,7 +116,7 @@ def differences(report: Report, seen: Seen) -> list[str]:
         if prop.form is Form.LEADS_TO:
             continue
         assert verdict.status is not Status.NOT_DECIDED
-        # A step property is asked before its step is done, which Spin counts when it is.
+        # A step property is evaluated before its step is done; Spin counts the step when it is done.
         ours = len(run.path.steps) - (prop.form is Form.STEP) + before if run is not None else None
         spins = seen.failed.get(("never_" if prop.form is Form.SOMETIMES else "holds_") + prop.name)
         if ours != spins:

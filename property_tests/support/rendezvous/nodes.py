@@ -1,6 +1,6 @@
-"""Nodes of one process, each in a thread of its own, on any store; every wait has its end.
+"""Nodes of one process, each in its own thread, on any store; every wait has a limit.
 
-Rule: a backend of these tests is made by name, so that each claim is asked of all stores.
+Rule: a store or backend is made by its name, so each claim is checked on all of them.
 """
 
 from __future__ import annotations
@@ -16,49 +16,45 @@ import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from trystate.impl.rendezvous.backend import Backend
-from trystate.impl.rendezvous.engine import Joined
-from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.rendezvous.torch_backend import TorchBackend
 from trystate.store import FileStore, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
-TorchStores: Any = dist  # torch's stub knows none of them
+TorchStores: Any = dist  # torch's stub declares none of these classes
 SECONDS = 20.0
-# A thread that a busy machine stops for a second has lost its lease.
+# A thread that does not run for a second, on a busy machine, has lost its lease.
 QUICK: dict[str, Any] = {"last_call_timeout": 0.2, "keep_alive_interval": 0.4, "join_timeout": 10}
 
-STORES = (
-    "ours in memory", "ours in a file", "ours on a server", "ours below a prefix", "torch's in memory",
-    "torch's in a file", "torch's on its server", "torch's on our server", "torch's below a prefix",
-)  # fmt: skip
+Open = Callable[[contextlib.ExitStack, str], Any]
+
+
+def _port(stack: contextlib.ExitStack) -> int:
+    return stack.enter_context(TCPStoreServer()).port
+
+
+STORES: dict[str, Open] = {  # makes a store, with a path; its resources end with the stack
+    "ours in memory": lambda stack, path: stack.enter_context(HashStore()),
+    "ours in a file": lambda stack, path: stack.enter_context(FileStore(path, -1)),
+    "ours on a server": lambda stack, path: stack.enter_context(TCPStore("127.0.0.1", _port(stack))),
+    "ours below a prefix": lambda stack, path: stack.enter_context(PrefixStore("p", stack.enter_context(HashStore()))),
+    "torch's in memory": lambda stack, path: TorchStores.HashStore(),
+    "torch's in a file": lambda stack, path: TorchStores.FileStore(path, -1),
+    "torch's on its server": lambda stack, path: TorchStores.TCPStore("127.0.0.1", 0, is_master=True,
+                                                                      wait_for_workers=False),
+    "torch's on our server": lambda stack, path: TorchStores.TCPStore("127.0.0.1", _port(stack),
+                                                                      wait_for_workers=False),
+    "torch's below a prefix": lambda stack, path: TorchStores.PrefixStore("p", TorchStores.HashStore()),
+}  # fmt: skip
 BACKENDS = (*STORES, "torch's backend")
 
 
 @contextlib.contextmanager
 def store(kind: str, folder: Path) -> Iterator[Any]:
-    """A store of this kind; what it needs ends with it."""
+    """A store of this kind; its resources end with it."""
     with contextlib.ExitStack() as stack:
-        path = str(folder / "store")
-        if kind in ("ours on a server", "torch's on our server"):
-            server = stack.enter_context(TCPStoreServer())
-            if kind.startswith("ours"):
-                yield stack.enter_context(TCPStore("127.0.0.1", server.port))
-            else:
-                yield TorchStores.TCPStore("127.0.0.1", server.port, wait_for_workers=False)
-        elif kind == "ours below a prefix":
-            yield stack.enter_context(PrefixStore("p", stack.enter_context(HashStore())))
-        elif kind.startswith("ours"):
-            yield stack.enter_context(HashStore() if kind == "ours in memory" else FileStore(path, -1))
-        elif kind == "torch's in memory":
-            yield TorchStores.HashStore()
-        elif kind == "torch's in a file":
-            yield TorchStores.FileStore(path, -1)
-        elif kind == "torch's on its server":
-            yield TorchStores.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        else:
-            yield TorchStores.PrefixStore("p", TorchStores.HashStore())
+        yield STORES[kind](stack, str(folder / "store"))
 
 
 @contextlib.contextmanager
@@ -94,7 +90,7 @@ def together(calls: Sequence[Callable[[], Any]], seconds: float = SECONDS) -> li
 
 
 class Meanwhile:
-    """Calls that run at once beside the test; `join` gives the result of each, or its exception."""
+    """Calls that run at once in parallel to the test; `join` gives the result of each, or its exception."""
 
     def __init__(self, *calls: Callable[[], Any]) -> None:
         self._got: list[Any] = []
@@ -111,11 +107,20 @@ class Meanwhile:
 
 
 def until(what: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Wait for something that the test demands."""
+    """Wait until this holds."""
     ends = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < ends, f"it did not happen within {seconds:g} s"
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Assert that the block takes less time."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.2f} s"
 
 
 @contextlib.contextmanager
@@ -130,7 +135,7 @@ def handler(made: Any, least: int, most: int, **config: Any) -> DynamicRendezvou
 
 
 def agreed(infos: Sequence[Any], size: int) -> None:
-    """Each of these nodes is a member of one and the same round."""
+    """Assert that all these nodes are members of the same round."""
     assert [i for i in infos if isinstance(i, Exception)] == []
     assert sorted(i.rank for i in infos) == list(range(size))
     assert {i.world_size for i in infos} == {size}
@@ -150,13 +155,8 @@ def state(**more: Any) -> State:
     return State("a life", SETTINGS, **more)
 
 
-def joined(*names: str) -> Joined:
-    members = tuple(participant(name) for name in names)
-    return Joined(state(participants=members, complete=True), 0)
-
-
 def end(port: int, how: str) -> None:
-    """In a child: a node that is a member, and whose process ends, with or without having dropped its handler."""
+    """A child's program: a member whose process ends with its handler, without it, or with an error."""
     made = handler(TCPStore("127.0.0.1", port), 1, 2, keep_alive_interval=5)
     made.next_rendezvous()
     if how == "dropped":
@@ -165,51 +165,30 @@ def end(port: int, how: str) -> None:
         raise SystemExit(3)
 
 
-class Broken:
-    """A backend between a node and a real one, which fails, hangs or forgets when a test says so."""
+class Broken(StoreBackend):
+    """A backend that fails or hangs when a test chooses."""
 
-    name = "trystate"
-
-    def __init__(self, below: Backend, fault: Fault | None = None) -> None:
-        self.below, self.fault = below, fault or Fault()
+    def __init__(self, store: Any, run_id: str, fault: Fault | None = None) -> None:
+        super().__init__(store, run_id)
+        self.fault = fault or Fault()
 
     def read(self) -> bytes | None:
         self.fault.strike()
-        return self.below.read()
+        return super().read()
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
         self.fault.strike()
-        found = self.below.write(data, over)
-        if self.fault.answers_lost > 0:
-            self.fault.answers_lost -= 1
-            raise RendezvousConnectionError("the answer was lost")
-        return found
-
-    def wait(self, revision: int, seconds: float) -> None:
-        self.below.wait(revision, seconds)
-
-    def notify(self, revision: int) -> None:
-        self.below.notify(revision)
-
-    def interrupt(self) -> None:
-        self.below.interrupt()
-
-    def resume(self) -> None:
-        self.below.resume()
+        return super().write(data, over)
 
     def clone(self) -> Broken:
-        return Broken(self.below.clone(), self.fault)
-
-    def close(self) -> None:
-        self.below.close()
+        return Broken(self._origin, self._run_id, self.fault)
 
 
 class Fault:
-    """A fault of a store, for all of its users at once."""
+    """A fault of a store, for all its users at once."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        self.answers_lost = 0
         self.thawed = threading.Event()
         self.thawed.set()
         self.struck = 0

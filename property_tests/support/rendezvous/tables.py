@@ -1,4 +1,4 @@
-"""Decision tables with rows that are wrong, and whether what an implementation answered contradicts them."""
+"""Decision tables with one mistake, and whether the answers of an implementation contradict them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rows = tuple[Row, ...]
 
 
 def contradicted(seen: Observed, rows: Rows) -> bool:
-    """Whether an answer is none that these rows give, or they give none."""
+    """Whether an answer differs from the answer of these rows, or the rows have no answer."""
     for valuation, given in seen.answers.items():
         held = dict(zip(seen.atoms, valuation, strict=True))
         if set(given) != {next((row.then for row in rows if row.matches(held)), None)}:
@@ -21,7 +21,7 @@ def contradicted(seen: Observed, rows: Rows) -> bool:
 
 
 def wrong_rows(table: DecisionTable) -> Iterator[tuple[str, Rows]]:
-    """The mistake, and the rows with it: one deleted, one with another outcome, two swapped whose order matters."""
+    """Each mistake, and the rows with it: a row deleted, a row with another outcome, two rows swapped."""
     rows = table.rows
     for k, row in enumerate(rows):
         yield f"row {k + 1} deleted", rows[:k] + rows[k + 1 :]

@@ -1,1 +1,1 @@
-"""RPC under test: worlds of workers in this process and in others, and what they call on each other."""
+"""RPC under test: worlds of workers in this process and in others, and the functions that they call."""

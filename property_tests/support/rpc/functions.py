@@ -6,29 +6,30 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch.futures import Future
 
 from trystate import rpc
 
 from .worlds import PATIENCE_SECONDS, WORLD
 
-GATE = threading.Event()  # opened by the test
+GATE = threading.Event()
 LEFT_ON: list[torch.inference_mode] = []  # modes that are never left
 
 
 class OddError(Exception):
-    """With a constructor that nothing can be guessed of."""
+    """An error whose constructor has arguments that its text does not show."""
 
     def __init__(self, one: int, *, other: int) -> None:
         super().__init__(f"{one} and {other}")
 
 
 class OwnTextError(Exception):
-    """With a property of a name that errors of RPC have too."""
+    """An error with a property that has the name of an attribute of RPC's errors."""
 
     @property
     def text(self) -> str:
@@ -36,7 +37,7 @@ class OwnTextError(Exception):
 
 
 class FrozenError(Exception):
-    """That takes no attributes."""
+    """An error whose attributes cannot be set."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(name)
@@ -76,7 +77,7 @@ def scripted(one: Tensor, times: int) -> Tensor:
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript as a whole
+    warnings.simplefilter("ignore", DeprecationWarning)  # all of TorchScript is deprecated
     scripted = torch.jit.script(scripted)
 
 
@@ -108,6 +109,15 @@ def leave() -> NoReturn:
     raise SystemExit(3)
 
 
+@contextmanager
+def closed_gate() -> Iterator[None]:
+    GATE.clear()
+    try:
+        yield
+    finally:
+        GATE.set()
+
+
 def wait_for_gate() -> bool:
     return GATE.wait(PATIENCE_SECONDS)
 
@@ -123,7 +133,7 @@ def is_inference(tensor: Tensor) -> bool:
 
 
 def mode_before_one_is_left_on() -> str:
-    """Where this thread of the pool makes a tensor, or that it is one of inference."""
+    """The device on which this thread of the pool makes a tensor, or "inference"."""
     made = torch.empty(1)
     mode = torch.inference_mode()
     mode.__enter__()
@@ -134,13 +144,6 @@ def mode_before_one_is_left_on() -> str:
 
 def applied(function: Any, *args: Any) -> Any:
     return function(*args)
-
-
-def doubled_later(tensor: Tensor) -> Future[Tensor]:
-    """Answered by another thread."""
-    future: Future[Tensor] = Future()
-    threading.Timer(0.01, lambda: future.set_result(2 * tensor)).start()
-    return future
 
 
 def die() -> NoReturn:
@@ -156,16 +159,16 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-# In a world of this process: `me` says whose call it is.
+# Functions for a world of this process: `me` is the worker that is called.
 
 
 def bounce(me: int, other: int, depth: int) -> int:
-    """A to B to A to B ...; every one of them waits for the next."""
+    """A calls B, B calls A, and so on; each call waits for the next."""
     return 0 if not depth else 1 + WORLD[me].sync(other, bounce, (other, me, depth - 1), None, None)
 
 
 def relay(me: int, path: list[int], text: str) -> Any:
-    """On to the next of a path; the last one raises."""
+    """Call the next worker of a path; the last one raises."""
     if not path:
         raise ValueError(text)
     return WORLD[me].sync(path[0], relay, (path[0], path[1:], text), None, None)
@@ -180,12 +183,8 @@ def keep(me: int, rref: rpc.RRef[Any]) -> None:
 
 
 def keep_here(value: Any) -> None:
-    """Of a worker that is a process."""
+    """Keep a value, in a worker that is a process."""
     KEPT.setdefault(-1, []).append(value)
-
-
-def pass_on(me: int, to: int, rref: rpc.RRef[Any]) -> None:
-    WORLD[me].sync(to, keep, (to, rref), None, None)
 
 
 def given_back(value: Any) -> Any:
@@ -198,24 +197,3 @@ def given_back_at_gate(rref: rpc.RRef[Any]) -> rpc.RRef[Any]:
 
 
 KEPT: dict[int, list[rpc.RRef[Any]]] = {}
-
-
-# In processes of their own.
-
-
-def nested(names: list[str]) -> list[int]:
-    """The processes on a way through workers."""
-    me = os.getpid()
-    return [me] if not names else [me, *rpc.rpc_sync(names[0], nested, (names[1:],))]
-
-
-def shapes() -> list[Tensor]:
-    """One tensor of every kind that can be sent, small and large."""
-    torch.manual_seed(0)
-    real = torch.randn(6, 5)
-    return [
-        real, torch.tensor(2.5), torch.empty(0, 3), real.t(), real[::2, 1:3], real.to(torch.bfloat16),
-        torch.randn(3, dtype=torch.complex64).conj(), torch.tensor([True, False]), torch.arange(5, dtype=torch.uint8),
-        torch.eye(4).to_sparse(), torch.randn(300, 400), torch.randn(300, 400).t(),
-        torch.randn(40_000).to(torch.bfloat16),
-    ]  # fmt: skip

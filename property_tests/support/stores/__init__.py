@@ -1,1 +1,1 @@
-"""Stores under test: attacked, recorded, fuzzed, and in process groups; the judge of their histories."""
+"""Stores under test: attacked, recorded, fuzzed, and used by process groups; and the judge of their histories."""

@@ -1,18 +1,17 @@
-"""Clients of a store that write down what they do before they do it, so that it is known of those that are killed.
+"""Clients of a store that record each operation before they do it. The record of a killed client is readable.
 
-A client process appends two lines of JSON for each operation to a file of its own: what it begins, and how that ended.
-A begin without an end is an operation that may have happened, or may still happen. Times are of the system's monotonic
-clock, which all processes share.
+A client process appends two entries for each operation to its own file: its begin and its end. A begin without an end
+is an operation that may have happened, or may still happen. All processes share the monotonic clock of the entries.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -20,22 +19,31 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from trystate.model.checker.linearizability import Broken, Call, components, judge
+from trystate.model.store import reference as ref
+from trystate.model.store.reference import Operation, Refusal, Result
+from trystate.model.store.sequential import keys, specification
 from trystate.store import ConnectionLost, FileStore, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
 
-from .orders import NOTHING, Seen
+from ...harness.stores.handles import MAY_BLOCK, asked
 
-TIMEOUT = timedelta(seconds=2)  # of an operation; a server is stopped for less and for more
+Recorded = Call[Operation, Result]
+TIMEOUT = timedelta(seconds=2)  # timeout of an operation; a server is stopped for shorter and longer times
 CONNECT = timedelta(seconds=20)
-BRIEF = timedelta(milliseconds=60)  # of a blocking one: long enough to meet others
-READS = frozenset({"get", "check", "wait", "length"})
-KINDS: dict[str, Sequence[str]] = {  # the operations on each kind of key
-    "value": ("set", "set", "get", "get", "delete", "compare_set", "check", "wait"),
-    "counter": ("add", "add", "add", "get"),
-    "text": ("append", "get", "get"),
-    "queue": ("push", "push", "pop", "blocking_pop", "length"),
+BRIEF = timedelta(milliseconds=60)  # timeout of a blocking operation, long enough for other operations to happen
+READS = (ref.Get, ref.MultiGet, ref.Check, ref.Wait, ref.QueueLen)
+WRITES = (ref.Set, ref.Append, ref.MultiSet, ref.QueuePush)  # which torch's servers do not answer
+# The kinds of keys: the operations of each, and their weights.
+KINDS: Mapping[str, Mapping[str, int]] = {
+    "value": {"set": 2, "get": 2, "delete_key": 1, "compare_set": 1, "check": 1, "wait": 1},
+    "counter": {"add": 3, "get": 1},
+    "text": {"append": 1, "get": 2},
+    "election": {"compare_set": 4, "get": 4, "delete_key": 2},
+    "queue": {"queue_push": 2, "queue_pop": 2, "queue_len": 1},
+    "several": {"multi_set": 3, "multi_get": 4, "delete_key": 2},
 }
-KEYS = 3  # of each kind at a time
-KEY_SECONDS = 2.0  # then all take others: a text that grows for minutes is long to read, and to judge
+KEYS = 3  # number of keys of each kind at a time
+KEY_SECONDS = 2.0  # then all keys change: a long text takes long to read and to judge
 
 
 class Diary:
@@ -45,99 +53,94 @@ class Diary:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, *entry: Any) -> None:
-        line = json.dumps(entry, default=lambda value: value.decode("latin-1"))
-        os.write(self._file, line.encode() + b"\n")  # at once: the process may be killed
+        os.write(self._file, pickle.dumps(entry))  # without a buffer, because the process may be killed
 
 
-def read(paths: Sequence[Path]) -> list[Seen]:
-    """The history in some diaries, without operations that did not happen and reads that say nothing."""
-    found: list[Seen] = []
+def read(paths: Iterable[Path]) -> list[Recorded]:
+    """The history in some diaries. Left out are operations that did not happen, and reads without a result.
+
+    A client that continues after an operation of unknown outcome counts as another process.
+    """
+    found: list[Recorded] = []
     for path in paths:
-        begun: dict[tuple[str, int], Seen] = {}
-        for line in path.read_text().splitlines(keepends=True):
-            if not line.endswith("\n"):
-                break  # killed while it wrote
-            what, who, number, *entry = json.loads(line)
-            if what == "begin":
-                name, key, arguments, invoked = entry
-                begun[who, number] = Seen(f"{path.name} {who}", name, key, tuple(map(_bytes, arguments)), invoked)
-            elif what == "did not happen":
-                del begun[who, number]
-            else:
-                returned, outcome = entry
-                seen = begun.pop((who, number))
-                found.append(replace(seen, returned=returned, outcome=_bytes(outcome)))
-        found += [seen for seen in begun.values() if seen.name not in READS]
+        begun: dict[tuple[str, int], Recorded] = {}
+        lives: dict[str, int] = {}
+        with path.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):  # killed while writing
+            while True:
+                what, who, number, *entry = pickle.load(file)
+                if what == "begin":
+                    begun[who, number] = Call(f"{path.stem} {who} {lives.get(who, 0)}", *entry)
+                    continue
+                if what == "end":
+                    found.append(replace(begun[who, number], returned=entry[0], outcome=entry[1]))
+                if what == "unknown":
+                    lives[who] = number
+                else:
+                    del begun[who, number]
+        found += [call for call in begun.values() if not isinstance(call.operation, READS)]
     return found
 
 
-def _bytes(value: Any) -> Any:
-    return value.encode("latin-1") if isinstance(value, str) and value != NOTHING else value
+def unexplained(history: Iterable[Recorded]) -> list[Broken[Operation, Result]]:
+    """The verdicts of the keys whose operations no order explains."""
+    verdicts = [judge(part, specification()) for part in components(sorted(history, key=lambda c: c.invoked), keys)]
+    return [verdict for verdict in verdicts if isinstance(verdict, Broken)]
 
 
 def work(
     store: Callable[[], Any], diary: Diary, who: str, seed: int, run: str, until: Callable[[], bool], *,
-    acknowledged: bool = True, pause: float = 0.0,
+    acknowledged: bool = True, pause: float = 0.0, kinds: Sequence[str] = tuple(KINDS),
 ) -> None:  # fmt: skip
-    """Do random operations until told to stop; `store` makes a client, and a new one where the old one is lost.
+    """Do random operations until `until` is true. `store` makes a client, and another one if that is lost.
 
-    `acknowledged`: a write that returned has happened; else the client asks the server for something after it.
+    `acknowledged`: a write that returned has happened. Otherwise the client sends another request after each write.
+    `kinds`: the kinds of keys.
     """
     chance, client, number = random.Random(f"{seed} {who}"), None, 0
     while not until():
         if client is None:
-            with suppress(ConnectionLost, StoreTimeout, RuntimeError):  # torch raises a RuntimeError
+            with suppress(ConnectionLost, StoreTimeout, RuntimeError):  # torch's client raises RuntimeError
                 client = store()
             continue
         number += 1
-        name, key, arguments = _drawn(chance, run, f"{who}.{number}")
-        diary.write("begin", who, number, name, key, arguments, time.monotonic_ns())
+        operation = drawn(chance, chance.choice(kinds), run, f"{who}.{number}")
+        timeout = BRIEF if isinstance(operation, MAY_BLOCK) else TIMEOUT
+        diary.write("begin", who, number, operation, time.monotonic_ns())
         try:
-            outcome = _perform(client, name, key, arguments)
-            if not acknowledged and name in ("set", "append", "push"):
+            client.set_timeout(timeout)
+            outcome = asked(client, operation, timeout)
+            if not acknowledged and isinstance(operation, WRITES):
                 client.num_keys()
             diary.write("end", who, number, time.monotonic_ns(), outcome)
         except OutcomeUnknown:
-            pass  # it may still happen
-        except (ConnectionLost, StoreTimeout):  # the server may not have been reached: it says nothing of the key
+            diary.write("unknown", who, number)  # it may still happen
+        except (ConnectionLost, StoreTimeout):  # the operation was not sent, or was a read
             diary.write("did not happen", who, number)
         except QueueEmpty:
-            diary.write("end", who, number, time.monotonic_ns(), NOTHING)
-        except RuntimeError:  # of torch's client: nothing is known, and the connection is of no use any more
+            diary.write("end", who, number, time.monotonic_ns(), Refusal.EMPTY)
+        except RuntimeError:  # torch's client: the outcome is unknown, and the connection is broken
+            diary.write("unknown", who, number)
             client = None
         time.sleep(pause)
 
 
-def _drawn(chance: random.Random, run: str, mark: str) -> tuple[str, str, list[Any]]:
-    kind = chance.choice(list(KINDS))
-    name = chance.choice(KINDS[kind])
+def drawn(chance: random.Random, kind: str, run: str, mark: str) -> Operation:
+    """An operation on a key or two of a kind, with a value that identifies it."""
     key = f"{run} {kind} {chance.randrange(KEYS)} {time.monotonic() // KEY_SECONDS:.0f}"
-    value = f"<{mark}>".encode()
-    arguments: dict[str, list[Any]] = {
-        "set": [value], "append": [value], "push": [value], "add": [chance.choice((1, 1, 2, -1))],
-        "compare_set": [chance.choice((b"", f"<{mark[0]}.{chance.randrange(1, 99)}>".encode())), value],
+    value, both = f"<{mark}>".encode(), (key, f"{key} too")
+    operations: dict[str, Operation] = {
+        "set": ref.Set(key, value), "get": ref.Get(key), "delete_key": ref.DeleteKey(key), "wait": ref.Wait((key,)),
+        "check": ref.Check((key,)), "add": ref.AddTo(key, chance.choice((1, 1, 2, -1))),
+        "append": ref.Append(key, value), "queue_push": ref.QueuePush(key, value),
+        "compare_set": ref.CompareAndSet(key, chance.choice((b"", f"<{mark[:-1]}>".encode())), value),
+        "queue_pop": ref.QueuePop(key, block=chance.random() < 0.5), "queue_len": ref.QueueLen(key),
+        "multi_set": ref.MultiSet(both, (value, value)), "multi_get": ref.MultiGet(both),
     }  # fmt: skip
-    return name, key, arguments.get(name, [])
-
-
-def _perform(client: Any, name: str, key: str, arguments: list[Any]) -> Any:
-    client.set_timeout(BRIEF if name in ("get", "wait", "blocking_pop") else TIMEOUT)
-    match name:
-        case "delete":
-            return client.delete_key(key)
-        case "push":
-            return client.queue_push(key, *arguments)
-        case "pop" | "blocking_pop":
-            return client.queue_pop(key, name != "pop")
-        case "length":
-            return client.queue_len(key)
-        case "check" | "wait":
-            return getattr(client, name)([key])
-    return getattr(client, name)(key, *arguments)
+    return operations[chance.choices([*KINDS[kind]], [*KINDS[kind].values()])[0]]
 
 
 def process(line: Connection, make: str, where: str, path: str, seed: int, run: str, threads: int) -> None:
-    """In a child: clients on threads, until the line says so."""
+    """In a child: run clients on threads, until a message comes over the connection."""
     ended, diary = threading.Event(), Diary(Path(path))
 
     def store() -> Any:
@@ -166,8 +169,3 @@ def process(line: Connection, make: str, where: str, path: str, seed: int, run: 
     for client in clients:
         client.join(30)
     line.send("ended" if not any(client.is_alive() for client in clients) else "stuck")
-
-
-def diaries(folder: Path) -> Iterator[Path]:
-    """All that was written down."""
-    return folder.glob("*.diary")

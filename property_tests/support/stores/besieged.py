@@ -1,8 +1,8 @@
-"""A store's service among peers that send anything at all, and what must hold of it after every piece of that.
+"""A store's service among strangers that send any bytes, and the claims that must hold after every piece of them.
 
-Rule: whatever strangers do, the service does not raise, a peer that behaves is answered rightly, and every count that
-the service keeps is what is there. Bytes are a siege: steps, each of a head, a size, and as many bytes; so that any
-bytes mean something, and a fuzzer that learns the requests' shapes keeps what it has learned.
+Rule: for any bytes of strangers, the service does not raise, a peer that keeps the protocol gets right answers, and all
+counts of the service are correct. A siege is a sequence of bytes: each step has a head, a size, and data of that size.
+So any bytes are a siege.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from trystate.impl.store.server.service import Service
 from trystate.impl.store.server.session import Session
 from trystate.impl.store.server.unread import BULK_BYTES
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
-from trystate.model.store.vocabulary import Connection, Extension, Query
+from trystate.model.store.vocabulary import Connection, Query
 
+from ...adapters.our_store.lines import held
 from ...adapters.our_store.wire import VALIDATE as VALIDATE
 from ...adapters.our_store.wire import check, get, request, set_, wait
 
 STRANGERS = 3
 STEPS_MAX = 200
-DATA_MAX = 255  # bytes of a step
-PIECE = 100  # bytes that a transport takes at a time
-LIMITS = Limits(  # small, so that a few hundred bytes reach each of them
+DATA_MAX = 255  # limit of a step's data, in bytes
+PIECE = 100  # the bytes that a transport takes at a time
+LIMITS = Limits(  # small, so a few hundred bytes reach each limit
     key_bytes=48, value_bytes=128, keys_in_request=12, frame_bytes=1328, half_sent_bytes_total=1400, keys_total=8,
     bytes_total=1024, queue_items=8, connections=STRANGERS + 1, unsent_bytes=512, unsent_bytes_total=300,
     kept_bytes_total=128, watches_per_connection=4, waited_keys_total=8,
@@ -36,7 +37,7 @@ MINE = b"/the witness's own"
 
 @dataclass(frozen=True)
 class Step:
-    """A stranger sends some bytes; or it leaves and another comes; or time passes; or it reads nothing for a while."""
+    """A stranger sends bytes, is replaced by another, or begins or ends not to read; or time passes."""
 
     kind: int
     stranger: int
@@ -47,12 +48,12 @@ SEND, LEAVE, PASS, STALL = range(4)
 
 
 def encode(steps: Iterable[Step]) -> bytes:
-    """A siege as bytes."""
+    """The bytes of a siege."""
     return b"".join(bytes((step.kind << 2 | step.stranger, len(step.data))) + step.data for step in steps)
 
 
 def decode(siege: bytes) -> list[Step]:
-    """The steps that any bytes mean."""
+    """The steps of any bytes."""
     steps: list[Step] = []
     at = 0
     while at + 2 <= len(siege) and len(steps) < STEPS_MAX:
@@ -65,7 +66,7 @@ def decode(siege: bytes) -> list[Step]:
 
 
 class Siege:
-    """A service, its strangers, and a witness that behaves. Raises AssertionError when something does not hold."""
+    """A service, its strangers, and a witness that keeps the protocol. Raises AssertionError if a claim fails."""
 
     def __init__(
         self, secret: bytes | None = None, limits: Limits = LIMITS, kind: Callable[..., Service] = Service
@@ -112,9 +113,9 @@ class Siege:
         self.stalled.pop(session, None)
 
     def take(self, step: Step) -> None:
-        """Do a step, and look whether all is well."""
+        """Do a step and check the claims."""
         session = self.strangers[step.stranger]
-        if session not in self.replies and step.kind != LEAVE:  # it was closed, and tries again
+        if session not in self.replies and step.kind != LEAVE:  # closed by the service: connect again
             session = self.strangers[step.stranger] = self._come(VALIDATE)
         if step.kind == PASS:
             self._pass(0.5 * (1 + len(step.data)))
@@ -140,14 +141,14 @@ class Siege:
         self._drive()
 
     def ask(self, question: bytes, reply: bytes) -> None:
-        """The witness's request has this reply, and nothing else is sent to it."""
+        """Send the witness's request; the service must send exactly this reply."""
         heard = self.replies[self.witness]
         heard.clear()
         self.feed(self.witness, question)
         assert bytes(heard) == reply, f"the witness was answered {bytes(heard)!r} instead of {reply!r}"
 
     def question(self) -> None:
-        """The witness reads and writes its own key; what strangers fill or hold does not matter to it."""
+        """The witness reads and writes its own key, whatever limits the strangers have used up."""
         old, self.count = b"%06d" % self.count, self.count + 1
         new = b"%06d" % self.count
         self.ask(get(MINE), blob(old))
@@ -157,12 +158,12 @@ class Siege:
         assert not self.witness.closing, self.log[-1]
 
     def audit(self) -> None:
-        """Every count is what is there, every limit is kept, nobody waits for what is there."""
+        """Check that every count is correct, that every limit holds, and that no session waits for an existing key."""
         service, contents, limits = self.service, self.service.contents, self.limits
         assert not any("internal error" in line for line in self.log), self.log
         items = [len(queue) for queue in contents.queues.values()]
         assert all(items), "an empty queue is no queue"
-        assert contents.items_held == sum(items) <= limits.queue_items + STRANGERS  # reserved ones may come back
+        assert contents.items_held == sum(items) <= limits.queue_items + STRANGERS  # reserved elements may come back
         values = sum(len(key) + len(value) for key, value in contents.values.items())
         queued = sum(len(key) + sum(map(len, queue)) for key, queue in contents.queues.items())
         assert contents.bytes_held == values + queued, "bytes held"
@@ -209,15 +210,14 @@ class Siege:
             assert watchers and all(key in watcher.watches for watcher in sessions if watcher in watchers)
 
     def end(self) -> None:
-        """All leave, and nothing of them is left."""
+        """Disconnect all peers; all tables of the service must then be empty."""
         for session in list(self.replies):
             self._gone(session)
-        left = {table: size for table, size in self.service.tables().items() if size}
-        assert not left, f"left behind: {left}"
+        assert not held(self.service), f"left behind: {held(self.service)}"
 
 
 def besiege(siege: bytes, secret: bytes | None = None) -> Siege:
-    """Run a siege; a question of the witness after each step. Raises AssertionError."""
+    """Run a siege, with a request of the witness after each step. Raises AssertionError."""
     room = Siege(secret)
     for step in decode(siege):
         room.take(step)
@@ -227,7 +227,7 @@ def besiege(siege: bytes, secret: bytes | None = None) -> Siege:
     return room
 
 
-# ---- what to send: each request, whole
+# ---- each request, whole
 
 _KEYS = [b"/%c" % letter for letter in b"abcdefghijkl"]
 _LISTS = [_KEYS[:2], _KEYS[:1], _KEYS[1:2], [], _KEYS[:6], _KEYS, _KEYS]
@@ -254,20 +254,7 @@ def whole(operation: int, choose: Callable[[list[bytes]], bytes], pools: Pools =
 
 
 def sent(stranger: int, data: bytes, kind: int = SEND) -> list[Step]:
-    """The steps in which a stranger sends this."""
+    """The steps in which a stranger sends these bytes."""
     return [
         Step(SEND if at else kind, stranger, data[at : at + DATA_MAX]) for at in range(0, max(1, len(data)), DATA_MAX)
     ]
-
-
-def seeds() -> list[bytes]:
-    """Sieges of whole requests: each kind alone, in two pieces, and after each of some others of another stranger."""
-    kinds = sorted(BODIES)
-    variants = [lambda pool, k=k: pool[k % len(pool)] for k in (0, 2, 3)]  # keys of even places are /a
-    sieges = [sent(0, whole(kind, choose)) for kind in kinds for choose in variants]
-    sieges += [[Step(SEND, 0, each[:3]), *sent(0, each[3:])] for kind in kinds if (each := whole(kind, min))]
-    for first in (Query.WAIT, Extension.GET, Extension.QUEUE_POP, Query.BARRIER, Extension.WATCH, Query.SET):
-        for choose in variants:
-            before = sent(0, whole(first, choose))
-            sieges += [[*before, *sent(1, whole(kind, variants[0])), Step(PASS, 0), Step(LEAVE, 0)] for kind in kinds]
-    return [encode(steps) for steps in sieges]

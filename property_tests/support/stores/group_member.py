@@ -1,8 +1,8 @@
-"""A member of a real process group, as a program: what a training script does with the store that it is given.
+"""A program: a member of a real process group, which uses its store as a training script does.
 
     python -m trystate.property_tests.support.stores.group_member '{"url": "trystate-tcp://127.0.0.1:29500", ...}'
 
-Prints one line of JSON that begins with its rank. Rule: each claim about the group is checked here, where it is made.
+Prints one line of JSON that begins with its rank. Rule: the claims about the group are checked here.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ def main(told: str) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         collectives(rank, size)
         if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < job.get("failures", 0) and rank == size - 1:
-            sys.exit("as planned: the agents are to restart everybody")
+            sys.exit("as planned: the agents are to restart all workers")
         trained = train(rank, size)
         dist.monitored_barrier(timeout=PATIENCE)
-        # Rank 0 may host the store: nobody leaves while another may still ask it.
+        # Rank 0 may host the store, so no rank leaves before all have used it.
         dist.barrier()
         dist.destroy_process_group()
-    # One write: members share a pipe, and print() may write the end of the line on its own.
-    os.write(1, (json.dumps({"rank": rank, "size": size, **trained}) + "\n").encode())
+    # One write, because members share a pipe, and print() may write the end of the line separately.
+    said = {"rank": rank, "size": size, "master": os.environ.get("MASTER_ADDR"), **trained}
+    os.write(1, (json.dumps(said) + "\n").encode())
 
 
 def _meeting(job: dict[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def data() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 
 def train(rank: int, size: int) -> dict[str, list[float]]:
-    """A few steps on this rank's share of each batch; returns the last gradients and weights."""
+    """Train for a few steps on this rank's share of each batch; returns the last gradients and weights."""
     model, inputs, targets = data()
     parallel = DistributedDataParallel(model) if size > 1 else model
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)

@@ -1,8 +1,8 @@
-"""Records of a store in the tests: lines without files, and the store that they describe.
+"""Records of a store in the tests: lines without files, and the store that the lines describe.
 
-Every record that a test writes is judged as `trystate explain` judges it; `judged` has the answers that it calls wrong.
+The monitor judges every record that a test writes, as in `trystate explain`. `judged` returns the wrong answers.
 
-Rule: `Replayed` knows nothing of a store but the lines.
+Rule: `Replayed` uses only the lines of a record, and does not judge answers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trystate.monitor.histories import Histories, check
 Line = dict[str, Any]
 
 
-_wrong: list[str] = []  # in the records that were judged
-_judges: list[Histories] = []  # of the records that may not be over
+_wrong: list[str] = []  # wrong answers in the judged records
+_judges: list[Histories] = []  # judges of records that may continue
 JUDGES_MAX = 100
 
 
 def judged() -> list[str]:
-    """The answers that `explain` calls wrong, in all records since this was asked."""
+    """The wrong answers in all records since the last call."""
     while _judges:
         _finish(_judges.pop())
     wrong = [*_wrong]
@@ -45,7 +45,7 @@ def _finish(histories: Histories) -> None:
 
 
 class Lines:
-    """A sink that keeps all lines in memory, and judges them; `lost` and `files` are the tests'."""
+    """A sink that keeps all lines in memory and judges them. The tests set `lost`."""
 
     def __init__(self, **header: Any) -> None:
         self.lines: list[Line] = []
@@ -75,7 +75,7 @@ class Lines:
         return lost
 
     def take(self) -> list[Line]:
-        """The lines since this was asked."""
+        """The lines since the last call."""
         lines, self.lines = self.lines, []
         return lines
 
@@ -83,112 +83,57 @@ class Lines:
 def recorder(
     keys: Keys = Keys.ALL, values: bool = True, bytes_max: int = 1 << 30, by: str = "store serve"
 ) -> tuple[Lines, Recorder]:
-    """A recorder, and where its lines are; `by`: the command whose lines it writes."""
+    """A recorder and its sink. `by`: the command whose lines it writes."""
     sink = Lines(keys=keys.value, by=by)
     return sink, Recorder(sink, bytes_max, keys, values)
 
 
 class Replayed:
-    """The contents of a store, its connections and blocked requests, by its record."""
+    """The values, the connections and the blocked requests of a store, according to its record."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
         self.versions: dict[bytes, int] = {}
-        self.queues: dict[bytes, list[bytes]] = {}
-        self.reserved: dict[tuple[bytes, int], tuple[int, bytes]] = {}
-        self.returned: dict[bytes, list[int]] = {}
         self.open: set[int] = set()
-        self.blocked: dict[int, list[str]] = {}
+        self.blocked: set[int] = set()
 
     def take(self, line: Line) -> None:
-        """Follow one line. Raises AssertionError if it contradicts those before it."""
+        """Apply one line. Raises AssertionError if its version is not the next version."""
         if "error" in line:
             return
         c, op = line["c"], line["op"]
-        key = line.get("key", "").encode("latin-1")
-        value = (line.get("value") or "").encode("latin-1")
+        key, value = (str(line.get(name) or "").encode("latin-1") for name in ("key", "value"))
         match op:
             case "open":
                 self.open.add(c)
             case "close":
-                assert c not in self.blocked
                 self.open.remove(c)
-            case "write" if line.get("again"):
-                assert self.versions.get(key, 0) <= line["v"]
-                self.values[key], self.versions[key] = value, line["v"]
-            case "write":
-                assert line["from"] == self.versions.get(key, 0)
-                self._write(key, value, line["v"])
-            case "set":
-                self._write(key, value, line["v"])
-            case "append":
-                self._write(key, self.values.get(key, b"") + value, line["v"])
-            case "add":
-                assert int(self.values.get(key, b"0")) + line["amount"] == line["result"]
-                self._write(key, b"%d" % line["result"], line["v"])
-            case "compare_set" if line["won"]:
-                assert self.values.get(key, b"") == line["expected"].encode("latin-1")
-                self._write(key, value, line["v"])
-            case "compare_set" | "refused":
-                assert line["v"] == self.versions.get(key, 0)
+            case "wait":
+                self.blocked.add(c)
+            case "go" | "stop":
+                self.blocked.remove(c)
+            case "delete" | "take":
+                self.values.pop(key, None)
+                self.versions.pop(key, None)
             case "multi_set":
                 for name, each, v in zip(line["keys"], line["values"], line["vs"], strict=True):
                     self._write(name.encode("latin-1"), each.encode("latin-1"), v)
-            case "delete" | "take":
-                assert line["found"] == (key in self.values)
-                self.values.pop(key, None)
-                self.versions.pop(key, None)
-            case "queue_push":
-                self.queues.setdefault(key, []).append(value)
-                assert line["result"] == len(self.queues[key])
-            case "queue_pop" | "reserve" | "put_back":
-                self._queue(line, key, value)
-            case "wait":
-                assert c in self.open and c not in self.blocked and set(line["missing"]) <= set(names(line))
-                self.blocked[c] = names(line)
-            case "go" | "stop":
-                assert self.blocked.pop(c) == names(line)
-            case "check":
-                there = [each.encode("latin-1") for each in line["keys"]]
-                assert line["found"] == all(each in self.values or each in self.queues for each in there)
+            case "add":
+                self._write(key, b"%d" % line["result"], line["v"])
+            case "append":
+                self._write(key, self.values.get(key, b"") + value, line["v"])
+            case "compare_set" if not line["won"]:
+                pass
+            case "write" | "set" | "compare_set":
+                self._write(key, value, line["v"], bool(line.get("again")))
 
-    def _write(self, key: bytes, value: bytes, v: int) -> None:
-        assert v == self.versions.get(key, v - 1) + 1
-        self.values[key] = value
-        self.versions[key] = v
-
-    def _queue(self, line: Line, key: bytes, value: bytes) -> None:
-        queue, c = self.queues.setdefault(key, []), line["c"]
-        if line["op"] == "reserve":
-            self.reserved[key, c] = line["serial"], queue.pop(0)
-            if key in self.returned:
-                assert self.returned[key].pop(0) == line["serial"]
-        elif line["op"] == "put_back":
-            serial, element = self.reserved.pop((key, c))
-            assert serial == line["serial"]
-            serials = self.returned.setdefault(key, [])
-            place = sum(each < serial for each in serials)
-            serials.insert(place, serial)
-            queue.insert(place, element)
-        elif (key, c) in self.reserved:
-            assert self.reserved.pop((key, c))[1] == value and line["result"] == len(queue) + 1
-        elif line["result"]:
-            assert line["result"] == len(queue) and queue.pop(0) == value
-            if self.returned.get(key):
-                self.returned[key].pop(0)
-        if not queue:
-            del self.queues[key]
-        if not self.returned.get(key, True):
-            del self.returned[key]
-
-
-def names(line: Line) -> list[str]:
-    """The keys of a line."""
-    return list(line["keys"]) if "keys" in line else [line["key"]]
+    def _write(self, key: bytes, value: bytes, v: int, again: bool = False) -> None:
+        assert again or v == self.versions.get(key, v - 1) + 1
+        self.values[key], self.versions[key] = value, v
 
 
 def read(path: Path) -> list[Line]:
-    """The lines of a record in files, of which none is wrong; the last of a file may be cut off."""
+    """The lines of a record in files. No line may be wrong; the last line of a file may be cut off."""
     found = [*record.lines([path])]
     assert [each for each in found if isinstance(each, record.Flaw) and not each.cut] == []
     lines = [{**each.fields} for each in found if isinstance(each, record.Line)]
@@ -197,24 +142,17 @@ def read(path: Path) -> list[Line]:
 
 
 class Command:
-    """`trystate store ...` in a process, recorded to a file: its port, its record, and its end."""
+    """`trystate store ...` in a process: its first line of output, and its port."""
 
-    def __init__(self, record: Path, *options: str) -> None:
-        argv = [sys.executable, "-m", "trystate", "store", *options, "--port", "0", "--record", str(record)]
-        self.record = record
+    def __init__(self, *options: str) -> None:
+        argv = [sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        found = re.search(r"listening on \S+:(\d+)", self.process.stdout.readline())
+        self.line = self.process.stdout.readline()
+        found = re.search(r"listening on \S+:(\d+)", self.line)
         if found is None:
             raise AssertionError(self.process.communicate()[1])
         self.port = int(found[1])
-
-    def end(self) -> list[Line]:
-        """Stop it in order; its record."""
-        self.process.send_signal(signal.SIGTERM)
-        said = self.process.communicate(timeout=20)[1]
-        assert (self.process.returncode, said) == (0, "")
-        return read(self.record)
 
     def __enter__(self) -> Self:
         return self
@@ -222,3 +160,18 @@ class Command:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+class Recorded(Command):
+    """A command with a record in a file."""
+
+    def __init__(self, record: Path, *options: str) -> None:
+        self.record = record
+        super().__init__(*options, "--record", str(record))
+
+    def end(self) -> list[Line]:
+        """Stop the command in order; returns its record."""
+        self.process.send_signal(signal.SIGTERM)
+        said = self.process.communicate(timeout=20)[1]
+        assert (self.process.returncode, said) == (0, "")
+        return read(self.record)

@@ -1,6 +1,6 @@
-"""A store's server without sockets, its peers, and the requests that they send: what its tests are written in.
+"""A store's server without sockets, its peers, and their requests, for the tests of the server.
 
-Rule: bytes in, bytes out, at the time that the room's clock says.
+Rule: a peer sends bytes and receives bytes, at the time of the room's clock.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from itertools import count
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
-from trystate.impl.store.server.session import Session
 from trystate.impl.store.wire import I64, STOP_WAITING, TOKEN_BYTES, U64, WAIT_CANCELED, blob, blobs, counted
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
+from ...adapters.our_store.lines import InProcess
+from ...adapters.our_store.lines import held as held
 from ...adapters.our_store.wire import VALIDATE as VALIDATE
 from ...adapters.our_store.wire import add as add
 from ...adapters.our_store.wire import get as get
@@ -21,7 +22,7 @@ from ...adapters.our_store.wire import request
 from ...adapters.our_store.wire import set_ as set_
 from ...adapters.our_store.wire import wait as wait
 
-plain = extended = request  # a reader sees whose it is: torch's, or an extension
+plain = extended = request  # two names for one function: a request of torch's, or of ours
 KEY, OTHER = b"/key", b"/other"
 CANCEL = request(Query.CANCEL_WAIT)
 OK, TIMED_OUT = bytes((Status.OK,)), bytes((Status.TIMED_OUT,))
@@ -53,6 +54,10 @@ def barrier(key: bytes, world_size: int) -> bytes:
     return plain(Query.BARRIER, blob(key), i64(world_size))
 
 
+def compare(key: bytes, expected: bytes, desired: bytes) -> bytes:
+    return plain(Query.COMPARE_SET, blob(key), blob(expected), blob(desired))
+
+
 def multi_set(*pairs: bytes) -> bytes:
     return plain(Query.MULTI_SET, U64.pack(len(pairs) // 2), blobs(pairs))
 
@@ -70,7 +75,7 @@ def xpop(milliseconds: int, key: bytes) -> bytes:
 
 
 def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes = b"") -> bytes:
-    """Without a token: one that nobody else has."""
+    """A request of ours for a barrier; without `token`, the token is unique."""
     token = token or next(TOKENS).to_bytes(TOKEN_BYTES, "little")
     return extended(Extension.BARRIER, i64(milliseconds), blob(key), i64(world_size), blob(token))
 
@@ -85,68 +90,40 @@ def event(change: Change, key: bytes, old: bytes | None, new: bytes | None) -> b
 
 
 class Peer:
-    """A connection; `peer(request)` sends, and returns what has been answered since."""
+    """A connection. `peer(request)` sends a request and returns the bytes that have arrived since the last call."""
 
     def __init__(self, room: Room, validated: bool = True) -> None:
-        self.room = room
-        session = room.service.connected(f"peer{len(room.peers)}", room.now)
-        assert session is not None
-        self.session: Session = session
-        self.answers = b""
-        room.peers.append(self)
+        self.room, self.line = room, room.connect()
+        assert self.line.session is not None
+        self.session = self.line.session
         if validated:
             self(VALIDATE)
 
     def __call__(self, data: bytes = b"") -> bytes:
         if data:
-            self.room.service.received(self.session, data, self.room.now)
-        self.room.collect()
-        answers, self.answers = self.answers, b""
-        return answers
+            self.line.send(data)
+        self.room.deliver()
+        return self.line.read()
 
     def leave(self) -> None:
-        self.room.service.disconnected(self.session)
-        self.room.collect()
+        self.line.hang_up()
 
     @property
     def closed(self) -> bool:
         return self.session.closing
 
 
-class Room:
-    """A service, its clock, and a driver for its peers that sends everything at once."""
+class Room(InProcess):
+    """A service and its peers; each nonce is different."""
 
     def __init__(
         self, limits: Limits | None = None, secret: bytes | None = None, kind: Callable[..., Service] = Service
     ) -> None:
-        self.now = 1000.0
-        self.log: list[str] = []
-        self.peers: list[Peer] = []
-        nonces = iter(range(1, 256))
-        self.service = kind(
-            limits=limits, secret=secret, random_bytes=lambda n: bytes((next(nonces),)) * n, log=self.log.append
-        )
+        nonces = count(1)
+        super().__init__(limits, kind, 1000.0, secret=secret, random_bytes=lambda n: bytes((next(nonces),)) * n)
 
     def peer(self, validated: bool = True) -> Peer:
         return Peer(self, validated)
 
     def trio(self) -> tuple[Peer, Peer, Peer]:
         return self.peer(), self.peer(), self.peer()
-
-    def collect(self) -> None:
-        for session in self.service.take_pending():
-            for peer in self.peers:
-                if peer.session is session:
-                    while piece := session.take_outgoing():
-                        peer.answers += piece
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        deadline = self.service.alarm.at
-        if deadline is not None and deadline <= self.now:
-            self.service.tick(self.now)
-        self.collect()
-
-
-def held(service: Service) -> dict[str, int]:
-    return {name: size for name, size in service.tables().items() if size}

@@ -1,4 +1,4 @@
-"""Sieges of a store's server as Hypothesis draws them: requests whole, wrong, and cut off."""
+"""Strategies for sieges of a store's server: requests that are whole, wrong, or cut off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = settings(
     report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
-MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # they act on each other
+MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # affect each other
 
 strangers = st.integers(0, STRANGERS - 1)
 
@@ -35,13 +35,13 @@ KINDS = st.sampled_from(sorted(BODIES))
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """A request of any kind, with what is allowed in it and what is not."""
+    """A request of any kind, with allowed and forbidden fields."""
     return whole(draw(KINDS), lambda pool: draw(st.sampled_from(pool)))
 
 
 @st.composite
 def encounters(draw: st.DrawFn) -> list[Step]:
-    """A few strangers about the same two keys."""
+    """Requests of a few strangers, about the same two keys."""
     turns = draw(st.lists(st.tuples(strangers, st.sampled_from(MEETING) | KINDS), min_size=2, max_size=6))
     return [
         step for who, kind in turns for step in sent(who, whole(kind, lambda pool: draw(st.sampled_from(pool[:2]))))
@@ -58,7 +58,7 @@ def floods(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """One or two requests of which some bytes are others, or missing."""
+    """One or two requests with some bytes changed or missing."""
     data = bytearray(draw(requests()) + draw(st.just(b"") | requests()))
     for _ in range(draw(st.integers(0, 2))):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.sampled_from([0, 1, 2, 8, 48, 127, 255]))
@@ -80,7 +80,7 @@ def deeds(draw: st.DrawFn) -> list[Step]:
         return [Step(kind, who, bytes(draw(st.sampled_from([1, 70, 250]))))]
     if kind == LEAVE:
         return [Step(kind, who, draw(st.sampled_from([VALIDATE, b""])))]
-    if kind == STALL:  # it reads nothing, and asks
+    if kind == STALL:  # the stranger sends requests and reads nothing
         return sent(who, draw(requests()) * draw(st.integers(1, 9)), STALL)
     return sent(who, draw(requests() | requests() | mutated() | floods() | halves | st.binary(max_size=40)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 from trystate.model.language import *
 
@@ -35,39 +34,36 @@ class Lock(System):
     max_nodes = constant(2)
     at = choice(Where, per="node")
 
-    @machine(Where, each="node")
-    def whereabouts(self, s: S, node: Expr) -> Any:
-        """Where a node is."""
-        return s.at[node]
+    whereabouts = machine_of(at, "Where a node is.")
 
-    @transition(each="node", moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.BROKEN,))
+    @transition(moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.BROKEN,))
     def barge_in(self, s: S, node: Expr) -> None:
         """A node enters without looking."""
         s.when(s.at[node] == Where.OUTSIDE)
         s.at[node] = Where.INSIDE
 
-    @transition(each="node", moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.MENDED,))
+    @transition(moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.MENDED,))
     def enter(self, s: S, node: Expr) -> None:
         """A node enters an empty room."""
         s.when(s.at[node] == Where.OUTSIDE, all_(s.at[j] != Where.INSIDE for j in s.node))
         s.at[node] = Where.INSIDE
 
-    @transition(each="node", moves=[arc(Where.INSIDE, Where.GONE)])
+    @transition(moves=[arc(Where.INSIDE, Where.GONE)])
     def leave(self, s: S, node: Expr) -> None:
         """A node leaves."""
         s.when(s.at[node] == Where.INSIDE)
         s.at[node] = Where.GONE
 
-    @fault("relapse", each="node", moves=[arc(Where.GONE, Where.OUTSIDE)])
+    @fault("relapse", moves=[arc(Where.GONE, Where.OUTSIDE)])
     def come_again(self, s: S, node: Expr) -> None:
         """A node that left comes again."""
         s.when(s.at[node] == Where.GONE)
         s.at[node] = Where.OUTSIDE
 
     @terminal
-    def at_rest(self, s: S) -> Expr:
-        """All are gone."""
-        return all_(w == Where.GONE for w in s.at)
+    def at_rest(self, s: S) -> Condition:
+        """All nodes have left."""
+        return s.at.all(Where.GONE)
 
     @always(witness="somebody_enters")
     def one_at_a_time(self, s: S) -> Expr:
@@ -76,22 +72,22 @@ class Lock(System):
         return inside
 
     @sometimes()
-    def somebody_enters(self, s: S) -> Expr:
-        """Somebody is inside."""
-        return any_(w == Where.INSIDE for w in s.at)
+    def somebody_enters(self, s: S) -> Condition:
+        """A node is inside."""
+        return s.at.any(Where.INSIDE)
 
-    @leads_to(each="node")
+    @leads_to()
     def everybody_leaves(self, s: S, node: Expr) -> tuple[Expr, Expr]:
         """A node that enters leaves."""
         return s.at[node] == Where.INSIDE, s.at[node] == Where.GONE
 
 
 class Unclaimed(Lock):
-    """A lock with a step that moves a node where it does not claim to."""
+    """A lock with a step that makes a move that it does not claim."""
 
-    @transition(each="node")
+    @transition()
     def vanish(self, s: S, node: Expr) -> None:
-        """A node is gone."""
+        """A node vanishes."""
         s.at[node] = Where.GONE
 
 

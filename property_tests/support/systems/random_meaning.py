@@ -5,23 +5,18 @@ Rule: each line of a loop over an index assigns to all members at once, from the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import product
+import operator as op
+from itertools import islice, product
+from typing import Any
 
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import State, System
+from trystate.model.language.machines import apply_effects
 
-from .random_systems import Declaration, Plan, Step
+from .random_systems import COMPUTE, MEMBERS, Declaration, Plan, Step, system
 
 Cells = dict[tuple[str, tuple[int, ...]], int]
 Scope = tuple[int, ...]
-
-_COMPUTE: dict[str, Callable[..., int]] = {
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
-    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "implies": lambda a, b: (not a) or b,
-    "doubled": lambda a: a + a,
-}  # fmt: skip
 
 
 def cells_of(system: System, state: State) -> Cells:
@@ -36,27 +31,23 @@ def place(where: Plan, scope: Scope) -> tuple[str, tuple[int, ...]]:
 def meaning(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
     """The value of a condition (0 or 1) or number."""
     form, *args = plan
-    if form in ("flag", "read"):
-        return cells[place(args[0], scope)]
+    if form in ("flag", "read", "isin"):
+        value = cells[place(args[0], scope)]
+        return value in args[1] if form == "isin" else value
     if form == "const":
         return int(args[0])
     if form == "ord":
         return scope[args[0]]
     if form == "same":
         return scope[args[0]] == scope[args[1]]
-    if form == "isin":
-        return cells[place(args[0], scope)] in args[1]
     if form in ("any", "all", "count"):
         holding = sum(bool(meaning(args[0], cells, (*scope, j), members)) for j in range(members))
         return {"any": holding > 0, "all": holding == members, "count": holding}[form]
     parts = [meaning(x, cells, scope, members) for x in args]
-    if form == "not":
-        return not parts[0]
-    if form == "as_int":
-        return int(bool(parts[0]))
     if form == "ite":
         return parts[1] if parts[0] else parts[2]
-    return int(_COMPUTE[form](*parts))
+    made: Any = {"implies": lambda a, b: not a or b, "not": op.not_, "as_int": bool, **COMPUTE}
+    return int(made[form](*parts))
 
 
 def new_value(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
@@ -70,7 +61,7 @@ def new_value(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
 
 
 def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> Cells | None:
-    """The cells after a step; None where it is not enabled or changes nothing."""
+    """The cells after a step; None if it is not enabled or changes nothing."""
     if not meaning(step.guard, cells, scope, members):
         return None
     now = dict(cells)
@@ -86,7 +77,7 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> 
     return None if now == cells else now
 
 
-Values = tuple[int, ...]  # of the cells, in the order of `_keys`
+Values = tuple[int, ...]  # values of the cells, in the order of `_keys`
 Edges = dict[Values, list[tuple[tuple[int, Scope], Values]]]  # reachable state -> (step and members, state after)
 
 
@@ -116,13 +107,13 @@ def graph(d: Declaration, members: int) -> Edges:
 
 
 def size(d: Declaration, members: int) -> tuple[int, int]:
-    """How many states the declared system can reach, and by how many steps they lead to one another."""
+    """The number of states that the declared system can reach, and of the steps between them."""
     edges = graph(d, members)
     return len(edges), sum(map(len, edges.values()))
 
 
 def response_holds(d: Declaration, members: int) -> bool:
-    """For each member: after a state with the premise one with the goal follows, in each weakly fair run.
+    """Whether, for each member and in each weakly fair run, each state with the premise leads to one with the goal.
 
     A run without it ends in a set of states without the goal that all reach one another, or in one such state. It is
     weakly fair if each fair step is taken in the set, or is not possible in one of its states.
@@ -151,7 +142,7 @@ def response_holds(d: Declaration, members: int) -> bool:
 
 
 def _is_fair(d: Declaration, together: set[Values], ahead: Edges, edges: Edges) -> bool:
-    """May a run stay in these states for ever, which reach one another?"""
+    """Whether a run may stay for ever in these states, which reach one another."""
     taken = {step for state in together for step, to in ahead[state] if to in together}
     always = set.intersection(*({step for step, _ in edges[state]} for state in together))
     return not any(d.steps[k].fair and d.steps[k].kind != "fault" for k, _ in always - taken)
@@ -167,15 +158,37 @@ def _reached(begin: list[Values], edges: Edges) -> set[Values]:
     return found
 
 
-def assert_steps_do_what_their_plans_say(declared: Declaration, interpreter: Interpreter, states: list[State]) -> None:
-    members = interpreter.system.sizes["node"]
-    for state in states:
+def assert_trees_mean_what_their_plans_say(declared: Declaration) -> None:
+    """Conditions and the state after each step, traced, unrolled and foretold, in a part of all states."""
+    interpreter = Interpreter(system(declared))
+    kernel = interpreter.kernel
+    conditions = {
+        name: (interpreter.system.claim(name).exprs[0], getattr(declared, name)) for name in ("invariant", "witness")
+    }
+    foretold = {
+        (instance.number, name): apply_effects(tree, instance.transition, instance.transition.after)
+        for instance in kernel.instances
+        for name, (tree, _) in conditions.items()
+    }
+    constant = {k: (value,) for k, value in kernel.constant_cells.items()}  # the kernel's trees do not read these
+    ranges = (range(c.sort.low, c.sort.high + 1) for c in kernel.cells)
+    all_states = product(*(constant.get(k, values) for k, values in enumerate(ranges)))
+    for state in islice(all_states, 0, None, 11):
         cells = cells_of(interpreter.system, state)
-        for name in ("invariant", "witness"):
-            expected = bool(meaning(getattr(declared, name), cells, (), members))
-            assert interpreter.holds(interpreter.system.claim(name).exprs[0], state) is expected
-        for instance in interpreter.kernel.instances:
+        for tree, plan in conditions.values():
+            assert interpreter.holds(tree, state) is bool(meaning(plan, cells, (), MEMBERS))
+        for instance in kernel.instances:
             number = int(instance.transition.name.removeprefix("step"))
-            expected_cells = after(declared.steps[number], number, cells, instance.indices, members)
+            expected = after(declared.steps[number], number, cells, instance.indices, MEMBERS)
             found = interpreter.step(instance, state)
-            assert (None if found is None else cells_of(interpreter.system, found)) == expected_cells
+            assert (None if found is None else cells_of(interpreter.system, found)) == expected
+            taken = interpreter.holds(kernel.guard(instance), state) and interpreter.holds(
+                kernel.changes(instance), state
+            )
+            assert taken is (expected is not None)
+            if expected is not None:
+                unrolled = {k: interpreter.value(tree, state) for k, tree in kernel.effects(instance).items()}
+                assert {kernel.cells[k].key: v for k, v in unrolled.items()}.items() <= expected.items()
+                for name, (_, plan) in conditions.items():
+                    holds = bool(meaning(plan, expected, (), MEMBERS))
+                    assert interpreter.holds(foretold[instance.number, name], state, instance.binding) is holds

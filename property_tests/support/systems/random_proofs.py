@@ -31,11 +31,11 @@ from trystate.model.language import System
 from trystate.model.prover.induction import Prover, Status
 from trystate.model.prover.sizes import any_size
 
-EFFORT = 150_000  # of one question: small systems need a tenth, or no effort helps
+EFFORT = 150_000  # effort for one question: small systems need a tenth, or no effort helps
 SIZES = (1, 2, 3, 4)
 LARGE = 1_000_001
 CONSTANTS = ((0, 1, 2), (0, 1, 3), (2, LARGE, LARGE + 1))  # the values that are searched: of low, high, limit
-SEARCHES = 8  # of one system
+SEARCHES = 8  # searches of one system
 LIMITS = Limits(states=200, seconds=20.0)
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
@@ -190,7 +190,7 @@ class Source:
 
 @dataclass(slots=True)
 class Judged:
-    """The result for one seed: what was proved, and which of it a search refutes.
+    """The result for one seed: the proved properties, and those that a search refutes.
 
     refuted: the property, and the sizes at which it is violated. refused: why the prover or the language refuses it.
     """
@@ -204,7 +204,7 @@ class Judged:
 
 
 def drawn(seed: int) -> tuple[str, type[System]]:
-    """The text of a seed, and the class that it declares; messages name its lines as those of `<drawn SEED>`."""
+    """The text of a seed, and the class that it declares; messages name its lines as lines of `<drawn SEED>`."""
     text = Source(Random(seed)).text()
     name = f"<drawn {seed}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
@@ -215,7 +215,7 @@ def drawn(seed: int) -> tuple[str, type[System]]:
 
 
 def judged(seed: int) -> Judged:
-    """Prove the system of a seed, and search what is proved."""
+    """Prove the system of a seed, and search for violations of the proved properties."""
     text, cls = drawn(seed)
     out = Judged(seed, text)
     try:
@@ -236,8 +236,8 @@ def judged(seed: int) -> Judged:
 def _searched(cls: type[System], seed: int, is_open: bool) -> Iterator[tuple[str, set[str]]]:
     """The sizes that are searched, and the properties that are violated there.
 
-    is_open: a bound of a number is a size, of which a proof says nothing. Where a number leaves other bounds, the proof
-    is wrong for each property; and where no size can be built, too.
+    is_open: a bound of a number is a size, which a proof does not cover. If a number leaves other bounds, the proof is
+    wrong for each property; also if no size can be built.
     """
     sizes = [(n, *c) for n in SIZES for c in product(*CONSTANTS)]
     Random(seed).shuffle(sizes)
@@ -255,7 +255,7 @@ def _searched(cls: type[System], seed: int, is_open: bool) -> Iterator[tuple[str
         searched += 1
         try:
             verdicts = check(system, engine="interpret", limits=LIMITS).verdicts
-        except DeclarationError:  # a number leaves its range: a proof says nothing of a bound that is a size
+        except DeclarationError:  # a number leaves its range: a proof does not cover a bound that is a size
             if not is_open:
                 yield system.label, {*cls.declarations()}
             continue

@@ -1,12 +1,13 @@
 """Random small systems: a strategy that draws declarations as plain data, and the system that one declares.
 
-Rule: what is drawn is nested tuples, so that a failing example shrinks and prints; only when the
-system is built do they become expression trees, through the public operators.
+Rule: examples are nested tuples: a failing example shrinks and prints. They become expression trees only when the
+system is built, through the public operators.
 """
 
 from __future__ import annotations
 
 import enum
+import operator as op
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from trystate.model.language import *
 
-STATES_MAX = 10_000  # of which few are reachable, as a rule
+STATES_MAX = 10_000  # few of them are reachable as a rule
 MEMBERS = 2
 
 
@@ -31,6 +32,7 @@ class Hue(enum.Enum):
 HUES = tuple(Hue)
 Plan = tuple[Any, ...]
 ALWAYS: Plan = ("==", ("const", 0), ("const", 0))
+COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A whole system to declare, with three kinds of condition asked of it in each form."""
+    """A whole system to declare, with three kinds of condition in each form of property."""
 
     variables: tuple[Variable, ...]
     steps: tuple[Step, ...]
@@ -102,7 +104,7 @@ def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Draws plans over the given variables; `depth` may still be nested, `scope` indices are at hand."""
+    """Draws plans over the given variables, with at most `depth` nested plans and with `scope` indices."""
 
     draw: st.DrawFn
     variables: tuple[Variable, ...]
@@ -115,55 +117,41 @@ class Drawing:
         return (variable.name, *(self.draw(st.integers(0, scope - 1)) for _ in range(variable.dims)))
 
     def condition(self, depth: int, scope: int) -> Plan:
-        leaves = ["number"] + (["flag"] if self.of_kind("flag", scope) else [])
-        leaves += ["hue"] if self.of_kind("hue", scope) else []
-        leaves += ["same"] if scope > 1 else []
-        forms = leaves if depth == 0 else [*leaves, "not", "and", "or", "implies", "any", "all"]
-        form = self.draw(st.sampled_from(forms))
+        flags, hues = self.of_kind("flag", scope), self.of_kind("hue", scope)
+        leaves = ["number", *["flag"] * bool(flags), *["hue"] * bool(hues), *["same"] * (scope > 1)]
+        form = self.draw(st.sampled_from([*leaves, *["not", "and", "or", "implies", "any", "all"] * (depth > 0)]))
         if form == "number":
-            op = self.draw(st.sampled_from(("==", "!=", "<", "<=", ">", ">=")))
-            return (op, self.number(max(0, depth - 1), scope), self.number(max(0, depth - 1), scope))
+            compare = self.draw(st.sampled_from(COMPARE))
+            return (compare, self.number(max(0, depth - 1), scope), self.number(max(0, depth - 1), scope))
         if form == "flag":
-            return ("flag", self.read(self.draw(st.sampled_from(self.of_kind("flag", scope))), scope))
+            return ("flag", self.read(self.draw(st.sampled_from(flags)), scope))
         if form == "hue":
-            where = self.read(self.draw(st.sampled_from(self.of_kind("hue", scope))), scope)
+            where = self.read(self.draw(st.sampled_from(hues)), scope)
             return ("isin", where, tuple(self.draw(st.lists(st.integers(0, 2), min_size=1, max_size=2))))
         if form == "same":
             return ("same", *(self.draw(st.integers(0, scope - 1)) for _ in range(2)))
-        if form == "not":
-            return ("not", self.condition(depth - 1, scope))
-        if form in ("any", "all"):
-            return (form, self.condition(depth - 1, scope + 1))
-        return (form, self.condition(depth - 1, scope), self.condition(depth - 1, scope))
+        inner = scope + (form in ("any", "all"))
+        return (form, *(self.condition(depth - 1, inner) for _ in range(2 if form in ("and", "or", "implies") else 1)))
 
     def number(self, depth: int, scope: int) -> Plan:
-        leaves = ["const"] + (["read"] * 2 if self.of_kind("int", scope) else [])
-        leaves += ["ord"] if scope and self.numbered else []
-        forms = leaves if depth == 0 else [*leaves, "+", "-", "count", "ite", "as_int"]
-        form = self.draw(st.sampled_from(forms))
+        numbers = self.of_kind("int", scope)
+        leaves = ["const", *["read"] * 2 * bool(numbers), *["ord"] * (scope > 0 and self.numbered)]
+        form = self.draw(st.sampled_from([*leaves, *["+", "-", "count", "ite", "as_int"] * (depth > 0)]))
         if form == "const":
             return ("const", self.draw(st.integers(-2, 4)))
         if form == "read":
-            return ("read", self.read(self.draw(st.sampled_from(self.of_kind("int", scope))), scope))
+            return ("read", self.read(self.draw(st.sampled_from(numbers)), scope))
         if form == "ord":
             return ("ord", self.draw(st.integers(0, scope - 1)))
-        if form == "count":
-            return ("count", self.condition(depth - 1, scope + 1))
-        if form == "as_int":
-            return ("as_int", self.condition(depth - 1, scope))
-        if form == "ite":
-            return (
-                "ite",
-                self.condition(depth - 1, scope),
-                *(self.number(depth - 1, scope) for _ in range(2)),
-            )
-        return (form, self.number(depth - 1, scope), self.number(depth - 1, scope))
+        inner = scope + (form == "count")
+        conditions = [self.condition(depth - 1, inner) for _ in range(form in ("count", "as_int", "ite"))]
+        return (form, *conditions, *(self.number(depth - 1, scope) for _ in range(2 * (form in ("+", "-", "ite")))))
 
     def effects(self, params: int) -> tuple[Plan, ...]:
         return tuple(self.effect(params) for _ in range(self.draw(st.integers(1, 3))))
 
     def effect(self, params: int) -> Plan:
-        """("set", loops, (where, what), ...): without parameters every index of the field is looped over."""
+        """("set", loops, (where, value), ...): without parameters the loops are over every index of the field."""
         variable = self.draw(st.sampled_from(self.variables))
         loops = variable.dims if params == 0 else self.draw(st.integers(0, variable.dims))
         scope = params + loops
@@ -185,7 +173,7 @@ class Nesting(Drawing):
     """Draws quantifiers inside of quantifiers, and reads of diagonals on which some of these fold away."""
 
     def condition(self, depth: int, scope: int) -> Plan:
-        """So many quantifiers, each inside of the one before, with other conditions between them."""
+        """`depth` quantifiers, each inside the one before, with other conditions between them."""
         if depth == 0:
             return self.leaf(scope)
         return self.quantified(self.joined(self.leaf(scope + 1), self.condition(depth - 1, scope + 1)))
@@ -237,7 +225,7 @@ NESTED = (
 
 @st.composite
 def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = False) -> Declaration:
-    """Any small system; if `symmetric`, one whose members cannot be told apart; if `nested`, with deep quantifiers."""
+    """Any small system; if `symmetric`, with indistinguishable members; if `nested`, with deep quantifiers."""
     drawn = NESTED if nested else draw(variables(pairs=not symmetric))
     if symmetric and not any(v.dims for v in drawn):
         drawn += (Variable("f9", "hue", 1, 0, 2, (0,)),)
@@ -249,57 +237,40 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
         effects = plans.effects(params)
         guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
         steps.append(Step(kind, params, draw(st.booleans()), guard, effects))
-    asked = [plans.condition(2, 0) for _ in range(2)]
-    each = [plans.condition(2, 1) for _ in range(2)]
-    return Declaration(
-        drawn,
-        tuple(steps),
-        asked[0],
-        asked[1],
-        plans.condition(2, 0),
-        each[0],
-        each[1],
-        plans.condition(1, 0),
-    )
+    depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
+    return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes))
 
 
 # ---- building
 
-_COMPARE: dict[str, Callable[..., Any]] = {
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "implies": implies, "doubled": lambda a: a + a,
+COMPUTE: dict[str, Callable[..., Any]] = {  # the functions for trees and for plain values
+    "==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge, "+": op.add, "-": op.sub,
+    "and": op.and_, "or": op.or_, "doubled": lambda a: a + a,
 }  # fmt: skip
 
 
 def build(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
     """The expression that a plan describes, over a symbolic state, with these indices in scope."""
     form, *args = plan
-    if form in ("flag", "read"):
-        return read(s, args[0], scope)
+    if form in ("flag", "read", "isin"):
+        field = read(s, args[0], scope)
+        return field.isin([HUES[k] for k in args[1]]) if form == "isin" else field
     if form == "const":
         return args[0]
     if form == "ord":
         return ord_(scope[args[0]])
     if form == "same":
         return scope[args[0]] == scope[args[1]]
-    if form == "isin":
-        return read(s, args[0], scope).isin([HUES[k] for k in args[1]])
     if form in ("any", "all", "count"):
         over = {"any": any_, "all": all_, "count": count}[form]
         return over(lifted(build(args[0], s, (*scope, j))) for j in s.node)
     parts = [build(x, s, scope) for x in args]
-    if form == "not":
-        return ~lifted(parts[0])
-    if form == "as_int":
-        return as_int(parts[0])
-    if form == "ite":
-        return ite(*parts)
-    return _COMPARE[form](*(lifted(x) for x in parts) if form in ("and", "or") else parts)
+    made: Any = {"not": lambda a: ~lifted(a), "as_int": as_int, "ite": ite, "implies": implies, **COMPUTE}
+    return made[form](*(lifted(x) for x in parts) if form in ("and", "or") else parts)
 
 
 def lifted(value: Any) -> Any:
-    """A Python bool (two constants were compared) as an expression, so that ~, & and | mean the same."""
+    """A Python bool (two constants were compared) as an expression: ~, & and | then mean the same."""
     return value if not isinstance(value, bool) else any_([value])
 
 

@@ -1,9 +1,9 @@
-"""A rendezvous on a compare-and-set store, as small as it can be and still go wrong: the yardstick of the engines.
+"""A rendezvous on a compare-and-set store, with nothing but the parts that can fail: the engines are measured on it.
 
-Rule: nothing may be added. Its graphs have been counted by several tools from declarations of their own
-(`benchmarks/models`), so the pins below are not merely what this package says. A node knows only whether its
-copy of the shared state is current, sanitises it before it decides, and writes it back whole; the reasons for
-everything are in `trystate.model.rendezvous`, which says the same and much more.
+Rule: nothing may be added. Spin has counted its graphs from a separate declaration (`benchmarks/models`), so the
+pins below are not only this package's results. A node has only one bit, whether its copy of the shared state is
+current. It sanitises the copy before it decides and writes it back whole. `trystate.model.rendezvous`, the larger
+model, has the reasons.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Place(enum.Enum):
 
 
 class Heartbeat(enum.Enum):
-    """How old the shared state says a node's last beat is."""
+    """The age of a node's last heartbeat, as recorded in the shared state."""
 
     NONE = "not there"
     FRESH = "just written"
@@ -40,7 +40,6 @@ class Deadline(enum.Enum):
     PASSED = "over"
 
 
-P, H, D = Place, Heartbeat, Deadline
 ROUNDS = 4  # a round is numbered modulo this
 
 
@@ -70,18 +69,18 @@ class SmallRendezvous(System):
         left = s.participant.count()
         over = s.complete & (left == 0)
         s.round = ite(over, ite(s.round == ROUNDS - 1, 0, s.round + 1), s.round)
-        s.deadline = ite(~s.complete & (left < self.min_nodes), D.UNSET, s.deadline)
+        s.deadline = ite(~s.complete & (left < self.min_nodes), Deadline.UNSET, s.deadline)
         s.complete = s.complete & ~over
 
     def sanitise(self, s: SymbolicState) -> None:
         """Drop the nodes whose heartbeat has expired."""
-        lost = any_(s.participant[j] & (s.heartbeat[j] == H.EXPIRED) for j in s.node)
+        lost = any_(s.participant[j] & (s.heartbeat[j] == Heartbeat.EXPIRED) for j in s.node)
         before = s.fork()
         for j in s.node:
-            gone = s.heartbeat[j] == H.EXPIRED
+            gone = s.heartbeat[j] == Heartbeat.EXPIRED
             s.participant[j] = s.participant[j] & ~gone
             s.waiting[j] = s.waiting[j] & ~gone
-            s.heartbeat[j] = ite(gone, H.NONE, s.heartbeat[j])
+            s.heartbeat[j] = ite(gone, Heartbeat.NONE, s.heartbeat[j])
         self.end_round(s)
         s.complete = ite(lost, s.complete, before.complete)
         s.deadline = ite(lost, s.deadline, before.deadline)
@@ -97,7 +96,7 @@ class SmallRendezvous(System):
         self.sanitise(s)
         s.participant[node] = False
         s.waiting[node] = False
-        s.heartbeat[node] = H.NONE
+        s.heartbeat[node] = Heartbeat.NONE
         self.end_round(s)
 
     def write(self, s: SymbolicState, node: Expr) -> None:
@@ -108,12 +107,12 @@ class SmallRendezvous(System):
     def write_and_die(self, s: SymbolicState, node: Expr) -> None:
         for j in s.node:
             s.current[j] = False
-        s.place[node] = P.DEAD
+        s.place[node] = Place.DEAD
 
     def joining(self, s: SymbolicState, node: Expr) -> SymbolicState:
         """The node may take a step of its join operation; returns the copy that it decides on."""
         copy = self.sane(s)
-        s.when(s.place[node] == P.JOIN, s.current[node], ~s.closed, ~(copy.complete & copy.participant[node]))
+        s.when(s.place[node] == Place.JOIN, s.current[node], ~s.closed, ~(copy.complete & copy.participant[node]))
         return copy
 
     # The surroundings
@@ -121,103 +120,103 @@ class SmallRendezvous(System):
     @environment()
     def pass_deadline(self, s: SymbolicState) -> None:
         """The last call is over."""
-        s.when(s.deadline == D.RUNNING)
-        s.deadline = D.PASSED
+        s.when(s.deadline == Deadline.RUNNING)
+        s.deadline = Deadline.PASSED
 
-    @environment(each="node")
+    @environment()
     def age(self, s: SymbolicState, node: Expr) -> None:
         """A heartbeat gets older."""
-        s.when(s.heartbeat[node].isin((H.FRESH, H.DUE)))
-        s.heartbeat[node] = ite(s.heartbeat[node] == H.FRESH, H.DUE, H.EXPIRED)
+        s.when(s.heartbeat[node].isin((Heartbeat.FRESH, Heartbeat.DUE)))
+        s.heartbeat[node] = ite(s.heartbeat[node] == Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED)
 
-    @environment(each="node")
+    @environment()
     def crash(self, s: SymbolicState, node: Expr) -> None:
         """A node disappears."""
-        s.when(s.place[node] != P.DEAD)
-        s.place[node] = P.DEAD
+        s.when(s.place[node] != Place.DEAD)
+        s.place[node] = Place.DEAD
         s.current[node] = False
 
-    @environment(each="node")
+    @environment()
     def fail(self, s: SymbolicState, node: Expr) -> None:
         """A worker fails: its node goes back to the rendezvous."""
-        s.when(s.place[node] == P.RUN)
-        s.place[node] = P.OUT
+        s.when(s.place[node] == Place.RUN)
+        s.place[node] = Place.OUT
 
     # The protocol
 
-    @transition(each="node")
+    @transition()
     def read(self, s: SymbolicState, node: Expr) -> None:
         """A node fetches the shared state."""
-        s.when(s.place[node] != P.DEAD, ~s.current[node])
+        s.when(s.place[node] != Place.DEAD, ~s.current[node])
         s.current[node] = True
 
-    @transition(each="node")
+    @transition()
     def leave(self, s: SymbolicState, node: Expr) -> None:
         """Before it joins, a node leaves the round that it was in."""
-        s.when(s.place[node] == P.OUT, s.current[node], s.participant[node], s.heartbeat[node] != H.EXPIRED)
+        s.when(s.place[node] == Place.OUT, s.current[node], s.participant[node], s.heartbeat[node] != Heartbeat.EXPIRED)
         self.remove(s, node)
         self.write(s, node)
 
-    @transition(each="node")
+    @transition()
     def enter(self, s: SymbolicState, node: Expr) -> None:
         """A node that is in no round begins to join."""
-        listed = s.participant[node] & (s.heartbeat[node] != H.EXPIRED)
-        s.when(s.place[node] == P.OUT, s.current[node], ~listed)
-        s.place[node] = P.JOIN
+        listed = s.participant[node] & (s.heartbeat[node] != Heartbeat.EXPIRED)
+        s.when(s.place[node] == Place.OUT, s.current[node], ~listed)
+        s.place[node] = Place.JOIN
 
-    @transition(each="node")
+    @transition()
     def refuse(self, s: SymbolicState, node: Expr) -> None:
         """The rendezvous is closed: the node gives up."""
-        s.when(s.place[node] == P.JOIN, s.current[node], s.closed)
-        s.place[node] = P.DEAD
+        s.when(s.place[node] == Place.JOIN, s.current[node], s.closed)
+        s.place[node] = Place.DEAD
         s.current[node] = False
 
-    @transition(each="node")
+    @transition()
     def finish(self, s: SymbolicState, node: Expr) -> None:
         """The round is complete: its participant starts its workers."""
         copy = self.sane(s)
-        s.when(s.place[node] == P.JOIN, s.current[node], ~s.closed, copy.complete, copy.participant[node])
-        s.place[node] = P.RUN
+        s.when(s.place[node] == Place.JOIN, s.current[node], ~s.closed, copy.complete, copy.participant[node])
+        s.place[node] = Place.RUN
 
-    @transition(each="node")
+    @transition()
     def give_up(self, s: SymbolicState, node: Expr) -> None:
         """A participant has waited too long."""
         s.when(self.joining(s, node).participant[node])
         self.remove(s, node)
         self.write_and_die(s, node)
 
-    @transition(each="node")
+    @transition()
     def stop_waiting(self, s: SymbolicState, node: Expr) -> None:
         """A node on the wait list has waited too long."""
         copy = self.joining(s, node)
         s.when(~copy.participant[node], copy.waiting[node])
         self.sanitise(s)
         s.waiting[node] = False
-        s.heartbeat[node] = H.NONE
+        s.heartbeat[node] = Heartbeat.NONE
         self.write_and_die(s, node)
 
-    @transition(each="node")
+    @transition()
     def queue(self, s: SymbolicState, node: Expr) -> None:
         """The round is complete without the node, and has room: it waits for the next."""
         copy = self.joining(s, node)
         s.when(copy.complete, copy.participant.count() < self.max_nodes, ~copy.waiting[node])
         self.sanitise(s)
         s.waiting[node] = True
-        s.heartbeat[node] = H.FRESH
+        s.heartbeat[node] = Heartbeat.FRESH
         self.write(s, node)
 
-    @transition(each="node")
+    @transition()
     def complete_round(self, s: SymbolicState, node: Expr) -> None:
         """The last call is over, and there are enough: the round is complete."""
         copy = self.joining(s, node)
         enough = copy.participant.count() >= self.min_nodes
-        s.when(~copy.complete, copy.participant[node], enough, copy.deadline == D.PASSED)
+        s.when(~copy.complete, copy.participant[node], enough, copy.deadline == Deadline.PASSED)
         self.sanitise(s)
         s.complete = True
-        s.deadline = D.UNSET
+        s.deadline = Deadline.UNSET
         self.write(s, node)
 
-    @transition(each="node")
+    @transition()
     def take_part(self, s: SymbolicState, node: Expr) -> None:
         """The round is not complete: the node becomes a participant."""
         copy = self.joining(s, node)
@@ -225,27 +224,27 @@ class SmallRendezvous(System):
         self.sanitise(s)
         s.waiting[node] = False
         s.participant[node] = True
-        s.heartbeat[node] = H.FRESH
+        s.heartbeat[node] = Heartbeat.FRESH
         full = s.participant.count() == self.max_nodes
-        called = ite(s.participant.count() == self.min_nodes, D.RUNNING, s.deadline)
-        s.deadline = ite(full, D.UNSET, called)
+        called = ite(s.participant.count() == self.min_nodes, Deadline.RUNNING, s.deadline)
+        s.deadline = ite(full, Deadline.UNSET, called)
         s.complete = s.complete | full
         self.write(s, node)
 
-    @transition(each="node")
+    @transition()
     def keep_alive(self, s: SymbolicState, node: Expr) -> None:
         """A node renews its heartbeat."""
         copy = self.sane(s)
-        joins = (s.place[node] == P.JOIN) & ~s.closed & ~(copy.complete & copy.participant[node])
-        s.when(s.current[node], s.heartbeat[node] == H.DUE, (s.place[node] == P.RUN) | joins)
+        joins = (s.place[node] == Place.JOIN) & ~s.closed & ~(copy.complete & copy.participant[node])
+        s.when(s.current[node], s.heartbeat[node] == Heartbeat.DUE, (s.place[node] == Place.RUN) | joins)
         self.sanitise(s)
-        s.heartbeat[node] = H.FRESH
+        s.heartbeat[node] = Heartbeat.FRESH
         self.write(s, node)
 
-    @transition(each="node")
+    @transition()
     def close(self, s: SymbolicState, node: Expr) -> None:
-        """A node that runs closes the rendezvous for everybody."""
-        s.when(s.place[node] == P.RUN, s.current[node], ~s.closed)
+        """A node that runs closes the rendezvous for all nodes."""
+        s.when(s.place[node] == Place.RUN, s.current[node], ~s.closed)
         self.sanitise(s)
         s.closed = True
         self.write(s, node)
@@ -254,8 +253,8 @@ class SmallRendezvous(System):
 
     @terminal
     def all_are_gone(self, s: SymbolicState) -> Any:
-        """Nobody is left."""
-        return all_(x == P.DEAD for x in s.place)
+        """All nodes are dead."""
+        return s.place.all(Place.DEAD)
 
     @sometimes()
     def a_round_is_full(self, s: SymbolicState) -> Any:
@@ -265,7 +264,7 @@ class SmallRendezvous(System):
     @sometimes()
     def somebody_waits_beside_a_participant(self, s: SymbolicState) -> Any:
         """A participant and a node on the wait list, both alive."""
-        return any_(s.waiting) & any_(s.participant[j] & (s.heartbeat[j] == H.FRESH) for j in s.node)
+        return any_(s.waiting) & any_(s.participant[j] & (s.heartbeat[j] == Heartbeat.FRESH) for j in s.node)
 
     @always(witness="a_round_is_full")
     def at_most_max_take_part(self, s: SymbolicState) -> Any:
@@ -279,9 +278,10 @@ class SmallRendezvous(System):
 
     @always(witness="somebody_waits_beside_a_participant")
     def the_listed_beat(self, s: SymbolicState) -> Any:
-        """Nobody is a participant and on the wait list, and whoever is on one of them has a heartbeat."""
+        """No node is both a participant and on the wait list. Each node that is either has a heartbeat."""
         return all_(
-            ~(s.participant[j] & s.waiting[j]) & ((s.heartbeat[j] != H.NONE) | ~(s.participant[j] | s.waiting[j]))
+            ~(s.participant[j] & s.waiting[j])
+            & ((s.heartbeat[j] != Heartbeat.NONE) | ~(s.participant[j] | s.waiting[j]))
             for j in s.node
         )
 

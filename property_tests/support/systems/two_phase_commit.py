@@ -1,18 +1,16 @@
 """Two-phase commit, as published: Gray and Lamport, "Consensus on Transaction Commit", 2006, module TwoPhase.
 
-Rule: without faults, its graph is that of the TLA+ module, which others have counted. Published are 288
+Rule: without faults, its graph is the graph of the TLA+ module, which others have counted. Published are 288
 states for 3 resource managers (the manifest of tlaplus/Examples, with a depth of 11 levels, which are 10
 steps; also stateright's examples/2pc.rs), 8,832 for 5 (stateright) and 50,816 for 6 (a comment at the end of
 TwoPhase.tla). All are 6ⁿ + 4ⁿ + 2ⁿ: after an abort each manager is in one of 6 situations (working; prepared
-or aborted, each with its promise sent or received; aborted of its own accord), before any decision in one of
-4, after a commit in one of 2. As managers are interchangeable, the orbits are multisets of the same
-situations: C(n+5, 5) + C(n+3, 3) + C(n+1, 1). Edges are as this package's engines count them.
+or aborted, each with its promise sent or received; aborted by itself), before any decision in one of
+4, after a commit in one of 2. Edges are as this package's engines count them.
 """
 
 from __future__ import annotations
 
 import enum
-from math import comb
 from typing import Any
 
 from trystate.model.language import *
@@ -35,9 +33,6 @@ class Decision(enum.Enum):
     ABORT = "to abort"
 
 
-M, D = Manager, Decision
-
-
 class TwoPhaseCommit(System):
     """Resource managers and their transaction manager; a message, once sent, can be received for ever."""
 
@@ -51,109 +46,97 @@ class TwoPhaseCommit(System):
     decision = choice(Decision, doc="and, in one step, the message that says so")
     down = flag(doc="the transaction manager has crashed before it decided")
 
-    @machine(Manager, each="rm")
-    def manager(self, s: SymbolicState, rm: Expr) -> Any:
-        """A resource manager."""
-        return s.state[rm]
+    manager = machine_of(state, "A resource manager.")
+    coordinator = machine_of(decision, "The transaction manager.")
 
-    @machine(Decision)
-    def coordinator(self, s: SymbolicState) -> Any:
-        """The transaction manager."""
-        return s.decision
-
-    @transition(each="rm", cite="TwoPhase.tla, TMRcvPrepared")
+    @transition(cite="TwoPhase.tla, TMRcvPrepared")
     def receive_promise(self, s: SymbolicState, rm: Expr) -> None:
         """The transaction manager takes a promise."""
-        s.when(s.decision == D.NONE, ~s.down, s.sent[rm])
+        s.when(s.decision == Decision.NONE, ~s.down, s.sent[rm])
         s.received[rm] = True
 
-    @transition(moves=[arc(D.NONE, D.COMMIT)], cite="TwoPhase.tla, TMCommit")
+    @transition(moves=[arc(Decision.NONE, Decision.COMMIT)], cite="TwoPhase.tla, TMCommit")
     def commit(self, s: SymbolicState) -> None:
         """All have promised: the transaction is committed."""
-        s.when(s.decision == D.NONE, ~s.down, all_(s.received))
-        s.decision = D.COMMIT
+        s.when(s.decision == Decision.NONE, ~s.down, all_(s.received))
+        s.decision = Decision.COMMIT
 
-    @transition(moves=[arc(D.NONE, D.ABORT)], cite="TwoPhase.tla, TMAbort")
+    @transition(moves=[arc(Decision.NONE, Decision.ABORT)], cite="TwoPhase.tla, TMAbort")
     def abort(self, s: SymbolicState) -> None:
         """The transaction manager has waited long enough."""
-        s.when(s.decision == D.NONE, ~s.down)
-        s.decision = D.ABORT
+        s.when(s.decision == Decision.NONE, ~s.down)
+        s.decision = Decision.ABORT
 
-    @transition(each="rm", moves=[arc(M.WORKING, M.PREPARED)], cite="TwoPhase.tla, RMPrepare")
+    @transition(moves=[arc(Manager.WORKING, Manager.PREPARED)], cite="TwoPhase.tla, RMPrepare")
     def prepare(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager promises to do as it is told."""
-        s.when(s.state[rm] == M.WORKING)
-        s.state[rm] = M.PREPARED
+        """A resource manager promises to follow the decision."""
+        s.when(s.state[rm] == Manager.WORKING)
+        s.state[rm] = Manager.PREPARED
         s.sent[rm] = True
 
-    @environment(each="rm", moves=[arc(M.WORKING, M.ABORTED)], cite="TwoPhase.tla, RMChooseToAbort")
+    @environment(moves=[arc(Manager.WORKING, Manager.ABORTED)], cite="TwoPhase.tla, RMChooseToAbort")
     def refuse(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager aborts of its own accord, and tells nobody."""
-        s.when(s.state[rm] == M.WORKING)
-        s.state[rm] = M.ABORTED
+        """A resource manager aborts by itself, without a message."""
+        s.when(s.state[rm] == Manager.WORKING)
+        s.state[rm] = Manager.ABORTED
 
-    @transition(each="rm", moves=[arc(M.PREPARED, M.COMMITTED)], cite="TwoPhase.tla, RMRcvCommitMsg")
+    @transition(moves=[arc(Manager.PREPARED, Manager.COMMITTED)], cite="TwoPhase.tla, RMRcvCommitMsg")
     def obey_commit(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager is told to commit."""
-        s.when(s.decision == D.COMMIT)
-        s.state[rm] = M.COMMITTED
+        """A resource manager receives the decision to commit."""
+        s.when(s.decision == Decision.COMMIT)
+        s.state[rm] = Manager.COMMITTED
 
-    @transition(each="rm", moves=[arc((M.WORKING, M.PREPARED), M.ABORTED)], cite="TwoPhase.tla, RMRcvAbortMsg")
+    @transition(moves=[arc((Manager.WORKING, Manager.PREPARED), Manager.ABORTED)], cite="TwoPhase.tla, RMRcvAbortMsg")
     def obey_abort(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager is told to abort."""
-        s.when(s.decision == D.ABORT)
-        s.state[rm] = M.ABORTED
+        """A resource manager receives the decision to abort."""
+        s.when(s.decision == Decision.ABORT)
+        s.state[rm] = Manager.ABORTED
 
     @fault("coordinator_crash", cite="Consensus on Transaction Commit, section 4: the protocol may block")
     def crash(self, s: SymbolicState) -> None:
         """The transaction manager crashes before it has decided."""
-        s.when(s.decision == D.NONE)
+        s.when(s.decision == Decision.NONE)
         s.down = True
 
     @terminal
     def all_have_ended(self, s: SymbolicState) -> Any:
-        """Everybody has committed or aborted."""
-        return all_(x.isin((M.COMMITTED, M.ABORTED)) for x in s.state)
+        """All managers have committed or aborted."""
+        return s.state.all(Manager.COMMITTED, Manager.ABORTED)
 
     @sometimes()
     def all_commit(self, s: SymbolicState) -> Any:
-        """Everybody can commit."""
-        return all_(x == M.COMMITTED for x in s.state)
+        """All managers can commit."""
+        return s.state.all(Manager.COMMITTED)
 
     @sometimes()
     def all_abort(self, s: SymbolicState) -> Any:
-        """Everybody can abort."""
-        return all_(x == M.ABORTED for x in s.state)
+        """All managers can abort."""
+        return s.state.all(Manager.ABORTED)
 
     @always(witness="all_commit", cite="TCommit.tla, TCConsistent")
     def they_agree(self, s: SymbolicState) -> Any:
-        """Nobody commits while another aborts."""
-        return ~(any_(x == M.COMMITTED for x in s.state) & any_(x == M.ABORTED for x in s.state))
+        """No manager commits while another aborts."""
+        return ~(s.state.any(Manager.COMMITTED) & s.state.any(Manager.ABORTED))
 
     @step(witness="all_commit")
     def a_decision_is_final(self, before: SymbolicState, after: SymbolicState) -> Any:
         """A decision is never changed."""
-        return (before.decision == D.NONE) | (after.decision == before.decision)
+        return (before.decision == Decision.NONE) | (after.decision == before.decision)
 
-    @leads_to(each="rm")
+    @leads_to()
     def promises_are_answered(self, s: SymbolicState, rm: Expr) -> tuple[Expr, Expr]:
-        """A resource manager that has promised is told the decision: not so if the transaction manager crashes."""
-        return s.state[rm] == M.PREPARED, s.state[rm].isin((M.COMMITTED, M.ABORTED))
+        """A resource manager that has promised gets the decision: not so if the transaction manager crashes."""
+        return s.state[rm] == Manager.PREPARED, s.state[rm].isin((Manager.COMMITTED, Manager.ABORTED))
 
     @leads_to()
     def transactions_commit(self, s: SymbolicState) -> tuple[Expr, Expr]:
         """A transaction ends in a commit: not so, one refusal is enough."""
-        return s.decision == D.NONE, s.decision == D.COMMIT
+        return s.decision == Decision.NONE, s.decision == Decision.COMMIT
 
 
 def states(rms: int) -> int:
     """How many states a system with this many resource managers has."""
     return int(6**rms + 4**rms + 2**rms)
-
-
-def orbits(rms: int) -> int:
-    """How many states there are up to the names of the resource managers."""
-    return comb(rms + 5, 5) + comb(rms + 3, 3) + comb(rms + 1, 1)
 
 
 # resource managers: (distinct states, edges, depth in steps)

@@ -7,16 +7,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trystate.model.language import System, all_, always, any_, index, integer, leads_to, sometimes, transition
+from trystate.model.language import *
 
-from .random_systems import ALWAYS, Declaration, Drawing, Plan, Step, Variable
+from .random_systems import ALWAYS, COMPARE, Declaration, Drawing, Plan, Step, Variable
 
 TERMS = 16
 TERM_MAX = 1 << 60
 
 
 class Totals(System):
-    """Sixteen numbers whose sum needs 65 bits, and, doubled in steps, an intermediate result that does."""
+    """Sixteen numbers: their sum needs 65 bits, and so does an intermediate result."""
 
     part = index(TERMS)
     amount = integer(0, TERM_MAX, per="part")
@@ -36,7 +36,7 @@ class Totals(System):
 
     @always(witness="all_together")
     def the_total_is_not_negative(self, s: Any) -> Any:
-        """So long as nothing wraps."""
+        """The total is not negative unless something wraps."""
         return sum(cells(s.amount, s.part)) >= 0
 
     @always(witness="all_together")
@@ -52,39 +52,8 @@ def cells(field: Any, of: Any) -> list[Any]:
     return [field[const(k, of.sort)] for k in range(of.sort.size)]
 
 
-class Leap(System):
-    """A wide number that only one of several steps brings to where a property looks."""
-
-    stage = integer(0, 3)
-    far = integer(0, 1 << 40)
-
-    @transition()
-    def end(self, s: Any) -> None:
-        """Writes two numbers that nothing has read."""
-        s.when(s.stage < 3)
-        s.stage = 3
-        s.far = 1 << 40
-
-    @transition()
-    def leap(self, s: Any) -> None:
-        """The only way to an odd number."""
-        s.when(s.stage < 2)
-        s.stage += 1
-        s.far = s.far + (1 << 30) + 1
-
-    @sometimes()
-    def landed(self, s: Any) -> Any:
-        """After one leap."""
-        return s.far == (1 << 30) + 1
-
-    @always(witness="landed")
-    def never_twice(self, s: Any) -> Any:
-        """Not so, after two leaps."""
-        return s.far != (1 << 31) + 2
-
-
 class TooWide(System):
-    """A field of 62 bits, one more than a word of packed states has, of which two values are reached."""
+    """A field of 62 bits, one more than a word of packed states has; two of its values are reached."""
 
     far = integer(0, 1 << 61)
     high = integer(1 << 70, (1 << 70) + 3)
@@ -113,7 +82,7 @@ class Starts(System):
     place = index(96)
     begun = integer(0, 1, per="place", initial=(0, 1))
 
-    @transition(each="place")
+    @transition()
     def begin(self, s: Any, place: Any) -> None:
         """One begins."""
         s.begun[place] = 1
@@ -121,9 +90,9 @@ class Starts(System):
     @sometimes()
     def nobody(self, s: Any) -> Any:
         """At once, in one of them."""
-        return ~any_(s.begun[j] == 1 for j in s.place)
+        return ~s.begun.any(1)
 
-    @leads_to(each="place")
+    @leads_to()
     def begins(self, s: Any, place: Any) -> Any:
         """Each does."""
         return s.begun[place] == 0, s.begun[place] == 1
@@ -135,7 +104,7 @@ class Counters(System):
     counter = index(8)
     count = integer(0, 1 << 40, per="counter")
 
-    @transition(each="counter")
+    @transition()
     def rise(self, s: Any, counter: Any) -> None:
         """One counter goes up."""
         s.when(s.count[counter] < 1 << 40)
@@ -144,12 +113,12 @@ class Counters(System):
     @sometimes()
     def one_is_at_two(self, s: Any) -> Any:
         """Two steps away."""
-        return any_(s.count[j] == 2 for j in s.counter)
+        return s.count.any(2)
 
     @sometimes()
     def one_is_full(self, s: Any) -> Any:
         """2^40 steps away."""
-        return any_(s.count[j] == 1 << 40 for j in s.counter)
+        return s.count.any(1 << 40)
 
     @always(witness="one_is_at_two")
     def none_is_over(self, s: Any) -> Any:
@@ -160,16 +129,15 @@ class Counters(System):
 # ---- random systems, stretched
 
 UNITS = (1 << 30, 1 << 40, 1 << 58, 1 << 59, 1 << 59, 1 << 60, 1 << 60, 1 << 62)  # most just fit a word
-COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 ORIGINS = (0, 0, 0, 0, 1 << 31, -(1 << 40), 1 << 62, -(1 << 62), (1 << 63) - 2, -(1 << 63) + 1, 1 << 64)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Turns a small number into a wide one: so many units from the origin.
+    """Turns a small number into a wide one: its number of units from the origin.
 
-    Both sides of a comparison are doubled so many times, which changes nothing unless something wraps, and so is what
-    an effect assigns, within limits. It may leave its field's range by the slack.
+    Both sides of a comparison are doubled `doublings` times, which changes nothing unless something wraps. So is what
+    an effect assigns, within limits. It may leave its field's range by `slack`.
     """
 
     unit: int

@@ -1,17 +1,18 @@
-"""All of torch's tests of distributed autograd, and which of them are not for ours, with the reason."""
+"""torch's tests of distributed autograd and of RPC, and the reasons why some do not apply to ours."""
 
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..autograd.worlds import START_SECONDS, World
-from .substitution import PRELOADED, suites
+from ...adapters.worlds import START_SECONDS, World
+from .substitution import AUTOGRAD, PRELOADED, RPC, suites
 
 
 class Reason(enum.Enum):
-    """Why a test of torch's says nothing about ours."""
+    """The reason why a test of torch's does not apply to ours."""
 
     CUDA = "needs several GPUs"
     TORCHSCRIPT = "gives TorchScript an RRef or a context, or has it call RPC: it knows those of torch's C++ alone"
@@ -96,7 +97,7 @@ SUITES: Mapping[str, Reason] = {
 }
 
 
-# Their numbers are of a world in which nothing was before; the last leaves a short timeout to the one after it.
+# These need a new world: they assert counts of a whole process. The last one leaves a short timeout behind.
 ALONE = {
     _R + "test_rref_context_debug_info", _R + "test_local_value_not_on_owner", _R + "test_rref_str",
     _R + "test_all_gather_timeout",
@@ -112,8 +113,7 @@ def reason(name: str) -> Reason | None:
 class UpstreamTest:
     """One of torch's tests, as "Class.test_name".
 
-    `own`: it has a world to itself, in which it starts RPC, or helpers do that it calls.
-    `clean`: the workers part gracefully after it.
+    `own`: it has a world to itself, and starts RPC there. `clean`: the workers shut down gracefully after it.
     """
 
     name: str
@@ -123,7 +123,7 @@ class UpstreamTest:
 
     @property
     def has_words(self) -> bool:
-        """Whether it is run although it is excluded, and asserts the kinds of errors alone."""
+        """Whether it runs although it is excluded: only the classes of its errors are compared."""
         return reason(self.name) is Reason.WORDS
 
     @property
@@ -132,9 +132,9 @@ class UpstreamTest:
 
 
 def listing(modules: Sequence[str]) -> list[UpstreamTest]:
-    """Every test of these modules, in torch's order, but those last that end their RPC, or start one of their own.
+    """Every test of these modules, in torch's order; the tests that end their RPC, or start their own, come last.
 
-    They are listed by a child: this process is not to be one that has torch's test modules loaded.
+    A child lists them, because this process must not load torch's test modules.
     """
     with World(1, PRELOADED) as world:
         found: list[UpstreamTest] = world.do(listed, seconds=START_SECONDS)[0]
@@ -154,3 +154,63 @@ def listed(rank: int) -> list[UpstreamTest]:
         for name, test in vars(each).items()
         if name.startswith("test_")
     ]
+
+
+# ---- the pages that list which tests pass on ours
+
+COMMAND = "python -m trystate.property_tests.support.upstream_autograd"
+SAME = """\
+The same harness with torch's modules in their own place passes as well: it requires nothing that torch does not do.
+"""
+
+
+class Page(enum.Enum):
+    """A page of docs/: its file, the argument of `COMMAND` for it, the modules of its tests, and its introduction."""
+
+    AUTOGRAD = (
+        "autograd-upstream.md", "--write docs/autograd-upstream.md", AUTOGRAD,
+        """\
+# torch's own tests on our distributed autograd
+
+torch's wheel holds its tests of distributed autograd and of the distributed optimizer
+(`torch.testing._internal.distributed.rpc`). They run here unchanged, with our modules in the place of
+`torch.distributed.rpc`, `torch.distributed.autograd` and `torch.distributed.optim.DistributedOptimizer`, in four real
+processes.
+""",
+    )  # fmt: skip
+    RPC = (
+        "rpc-upstream.md", "--rpc --write docs/rpc-upstream.md", RPC,
+        """\
+# torch's own tests on our RPC
+
+torch's wheel holds its tests of RPC (`rpc_test` in `torch.testing._internal.distributed.rpc`). They run here unchanged,
+with our modules in the place of `torch.distributed.rpc` and `torch.distributed.autograd`, in four real processes. Where
+ours has a function that does what a private one of torch's does, the tests find it under that name: `_all_gather` is
+`rpc.all_gather`. Our `init_rpc` is told to take all functions and pickles, as torch's does, and its workers meet in a
+file of their own. The words of errors are compared as they are, but those of a timeout: each side has its own.
+""",
+    )  # fmt: skip
+
+    def __init__(self, file: str, told: str, modules: tuple[str, ...], head: str) -> None:
+        self.file, self.told, self.modules, self.head = file, told, modules, head
+
+
+def table(page: Page, every: Sequence[UpstreamTest]) -> str:
+    """The page, if each test passes that is not excluded."""
+    names = sorted(each.name for each in every)
+    counts = Counter(map(reason, names))
+    text = f"<!-- generated by `{COMMAND} {page.told}`, which runs the tests -->\n{page.head}{SAME}"
+    text += f"\n{counts[None]} of {len(names)} pass. The others are excluded:\n\n"
+    text += _row("tests", "why") + _row("---:", "---")
+    text += "".join(_row(str(counts[each]), each.value) for each in Reason if counts[each])
+    for suite in dict.fromkeys(name.partition(".")[0] for name in names):
+        text += f"\n## {suite}\n\n" + _row("test", "on ours") + _row("---", "---")
+        for name in names:
+            if name.partition(".")[0] == suite:
+                why = reason(name)
+                text += _row(f"`{name.partition('.')[2]}`", f"excluded: {why.value}" if why else "passes")
+    return text
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |\n"

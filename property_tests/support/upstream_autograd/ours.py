@@ -1,7 +1,8 @@
-"""Our modules under the names of torch's, its private ones included, which its tests use to look inside."""
+"""Our modules under the names of torch's, with the private names that torch's tests use; and mutants of our modules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,15 @@ import torch
 from trystate import autograd as our_autograd
 from trystate import rpc as our_rpc
 from trystate.impl.autograd import api
-from trystate.impl.rpc.invocations import collected
+from trystate.impl.autograd.driver import Driver
+from trystate.impl.rpc.futures import collected
+from trystate.impl.rpc.invocations import Invocations
+
+from ..mutants import Mutant, replaced, rewritten, wrapped
 
 
 def rpc() -> Any:
-    """Under torch's names for what ours calls otherwise; what ours has none for is missing."""
+    """Our RPC under torch's names. A function that ours does not have is missing."""
     RRef = our_rpc.RRef
     RRef._get_type = lambda self, timeout=None, blocking=True: self.get_type(timeout, blocking=blocking)  # type: ignore[attr-defined]
     RRef._get_future = RRef.get_future  # type: ignore[attr-defined]
@@ -29,7 +34,7 @@ def rpc() -> Any:
         _all_gather=our_rpc.all_gather,
         _barrier=our_rpc.barrier,
         _wait_all_workers=lambda timeout=None: our_rpc.barrier(timeout=timeout),
-        # The options are torch's own, which ours takes.
+        # Ours takes torch's own options.
         BackendType=theirs.BackendType,
         TensorPipeRpcBackendOptions=theirs.TensorPipeRpcBackendOptions,
         constants=theirs.constants,
@@ -39,7 +44,7 @@ def rpc() -> Any:
 
 
 def names() -> dict[str, Any]:
-    """Names that the tests' modules have imported beside `rpc` and `RRef`."""
+    """Other names than `rpc` and `RRef` that the tests' modules have imported."""
     return {
         "WorkerInfo": our_rpc.WorkerInfo,
         "_get_debug_info": our_rpc.debug_info,
@@ -53,13 +58,13 @@ REFERENCES = ("num_owner_rrefs", "num_forks", "num_pending_users")
 
 
 def _references() -> dict[str, int]:
-    """torch counts the calls that make values apart from those that pass handles on; ours does not."""
+    """torch has separate counts of calls that make values and of calls that pass handles; ours does not."""
     info = our_rpc.debug_info()
     return {**{name: info[name] for name in REFERENCES}, "num_pending_futures": 0}
 
 
 class _Collected:
-    """The futures of a block of `wait_all`: torch's has no list outside of one, ours has None there."""
+    """The futures of a block of `wait_all`. Outside of a block, torch's has no attribute, and ours has None."""
 
     def __getattr__(self, name: str) -> Any:
         if (found := getattr(collected, name)) is None:
@@ -68,9 +73,9 @@ class _Collected:
 
 
 def _init_rpc(*arguments: Any, rpc_backend_options: Any = None, **named: Any) -> Any:
-    """With the functions and values that torch takes: all.
+    """Allow all functions and values, as torch does.
 
-    The workers meet in another file than the process groups of the tests do: torch's FileStore cannot read ours.
+    The workers do not meet in the file of the tests' process groups: torch's FileStore cannot read our file.
     """
     if rpc_backend_options is not None:
         named["rpc_backend_options"] = torch.distributed.rpc.TensorPipeRpcBackendOptions(
@@ -88,10 +93,54 @@ def autograd() -> Any:
     public = {name: getattr(our_autograd, name) for name in our_autograd.__all__}
     return SimpleNamespace(
         **public,
-        _current_context=lambda: api.retrieve_context(api.current_context()),
-        _retrieve_context=api.retrieve_context,
-        _new_context=lambda: api.retrieve_context(api.new_context()),
+        _current_context=lambda: _context(api.driver().current.number),
+        _retrieve_context=_context,
+        _new_context=lambda: _context(api.new_context()),
         _release_context=api.release_context,
         _get_debug_info=api.debug_info,
         _get_max_id=lambda: (our_rpc.current_agent().me << 48) + (1 << 48) - 1,
+    )
+
+
+# Each mutant, and the test that must fail.
+MUTANTS: Mapping[str, tuple[Mutant, str]] = {
+    "gradients are doubled": (
+        wrapped(
+            our_autograd, "get_gradients", lambda right: lambda number: {t: 2 * g for t, g in right(number).items()}
+        ),
+        "DistAutogradTest.test_backward_simple",
+    ),
+    "a context is not left": (
+        replaced(our_autograd.context, "__exit__", lambda *_: None),
+        "DistAutogradTest.test_context_cleanup_no_tensors",
+    ),
+    "a pass that fails says nothing": (
+        rewritten(Driver.backward, "raise local_pass.error", "return"),
+        "DistAutogradTest.test_backward_python_udf_error",
+    ),
+    "a barrier waits for nobody": (replaced(our_rpc, "barrier", lambda workers: None), "RpcTest.test_rpc_barrier_all"),
+    "each gathers its own value alone": (
+        replaced(our_rpc, "all_gather", lambda value, *_, **__: {our_rpc.get_worker_info().name: value}),
+        "RpcTest.test_all_gather",
+    ),
+    # A block of futures waits for none at its end, so no error is raised.
+    "waits for nothing": (
+        rewritten(Invocations.begin, "collected.future_list.append(future)", "pass"),
+        "RpcTest.test_wait_all_timeout",
+    ),
+}
+
+
+def _context(number: int | None) -> SimpleNamespace:
+    """A context of this worker, with the names of torch's `DistAutogradContext`. Raises ContextError."""
+    if number is None:
+        raise our_autograd.ContextError("this thread is not in a context")
+    here = api.driver()
+    with here.lock:
+        found = here.container.get(number)
+    return SimpleNamespace(
+        _context_id=lambda: number,
+        _send_functions=lambda: dict(sorted(found.sends.items())),
+        _recv_functions=lambda: {message: recv.node for message, recv in sorted(found.recvs.items())},
+        _known_worker_ids=lambda: set(found.known),
     )

@@ -1,4 +1,4 @@
-"""torch's test modules with other modules under them: what happens in a worker process.
+"""torch's test modules on other modules, in a worker process.
 
 `dist_init`, torch's decorator that starts and stops its own RPC around a test, is replaced before the test modules are
 imported, since they use it then; `rpc`, `dist_autograd`, `RRef` and the others of `ours` afterwards, by name, and so
@@ -14,28 +14,28 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 from ..autograd.sides import Side
-from . import mutants, ours
+from . import ours
 
 UTILITIES = "torch.testing._internal.dist_utils"
 DISTRIBUTED = "torch.testing._internal.common_distributed"
-PRELOADED = (UTILITIES, DISTRIBUTED)  # by the process that forks the workers
+PRELOADED = (UTILITIES, DISTRIBUTED)  # imported by the process that forks the workers
 PACKAGE = "torch.testing._internal.distributed.rpc"
 AUTOGRAD = (f"{PACKAGE}.dist_autograd_test", f"{PACKAGE}.dist_optimizer_test", f"{PACKAGE}.jit.dist_autograd_test")
 RPC = (f"{PACKAGE}.rpc_test",)
 MODULES = (*AUTOGRAD, *RPC)
 RECV = "torch::distributed::autograd::RecvRpcBackward"
-LATE = "was not answered within|there was no value for|timed out in _all_gather"  # of ours
+LATE = "was not answered within|the value of .* was not made within|timed out in _all_gather"  # texts of our errors
 OUR_RECV = "RecvRpcBackward"
 Test = Callable[..., object]
-Mutant = Callable[[Any], None]  # done to what the tests take for torch.distributed.autograd, or torch.distributed.rpc
 
 
 def marked(test: Test | None = None, setup_rpc: bool = True, clean_shutdown: bool = True, **_: object) -> Any:
-    """Stands for `dist_init`: starts RPC where it does and it is not up; notes how the test is to be ended."""
+    """Replaces `dist_init`. It starts RPC like `dist_init`, unless RPC is up, and records how the test must end."""
     if test is None:
         return functools.partial(marked, setup_rpc=setup_rpc, clean_shutdown=clean_shutdown)
     inner = test
@@ -51,24 +51,24 @@ def marked(test: Test | None = None, setup_rpc: bool = True, clean_shutdown: boo
 
 
 def modules() -> list[ModuleType]:
-    """torch's test modules, whose tests start nothing of their own; imported on the first call in a process."""
+    """torch's test modules, with `marked` for `dist_init`. The first call in a process imports them."""
     vars(importlib.import_module(UTILITIES))["dist_init"] = marked
     return [importlib.import_module(name) for name in MODULES]
 
 
 def suites() -> dict[str, type]:
-    """The classes of those modules that have tests, by name."""
+    """The classes with tests, by name."""
     found = {name: each for module in modules() for name, each in vars(module).items() if isinstance(each, type)}
     return {name: each for name, each in found.items() if any(t.startswith("test_") for t in vars(each))}
 
 
-def substitute(side: Side, mutant: Mutant | None) -> None:
+def substitute(side: Side, mutant: str) -> None:
+    if mutant:
+        ours.MUTANTS[mutant][0](pytest.MonkeyPatch())
     rpc, autograd = (ours.rpc(), ours.autograd()) if side.is_ours else (side.rpc, side.autograd)
     replaced = {"rpc": rpc, "dist_autograd": autograd, "RRef": rpc.RRef, "DistributedOptimizer": side.optimizer}
     if side.is_ours:
         replaced |= ours.names()
-    if mutant:
-        mutant(rpc if mutant in mutants.RPC else autograd)
     for module in [*modules(), importlib.import_module(UTILITIES)]:
         for name in replaced.keys() & vars(module).keys():
             setattr(module, name, replaced[name])
@@ -77,7 +77,7 @@ def substitute(side: Side, mutant: Mutant | None) -> None:
 
 
 def _decorate_again(module: ModuleType, decorator: Callable[[Any], Any]) -> None:
-    """torch's own async_execution has been at the functions and methods of a module: do as ours would have done."""
+    """Decorate with our async_execution the functions and methods that torch's has decorated."""
     places = [module, *(each for each in vars(module).values() if isinstance(each, type))]
     for place in (each for each in places if getattr(each, "__module__", module.__name__) == module.__name__):
         for name, each in list(vars(place).items()):
@@ -88,7 +88,7 @@ def _decorate_again(module: ModuleType, decorator: Callable[[Any], Any]) -> None
 
 
 def put_back() -> None:
-    """Put back the variables of the tests' modules, as they were when they were imported."""
+    """Reset the variables of the tests' modules to their values after the import."""
     module: Any = modules()[0]
     module.rpc_done, module.ctx_ids, module.known_context_ids = [False] * 4, [-1] * 4, set()
     module.SimulateBackwardError._simulate_error = True
@@ -103,7 +103,7 @@ _foo_add: list[Any] = []
 
 
 def case(name: str, rank: int, size: int, folder: str, words: bool) -> Any:
-    """An instance of the class of "Class.test_name" that knows what torch's fixture would tell it."""
+    """An instance of the class of "Class.test_name" with the attributes that torch's fixture would set."""
     from torch.testing._internal.common_utils import TestCase
 
     suite, _, test = name.partition(".")
@@ -131,7 +131,7 @@ def case(name: str, rank: int, size: int, folder: str, words: bool) -> Any:
             return super().assertRaisesRegex(expected_exception, regex, *args, **kwargs)  # type: ignore[no-untyped-call]
 
         def assertEqual(self, *compared: Any, **options: Any) -> None:
-            """Our recv nodes are no C++ class: one goes by another name where the other is asked for."""
+            """Our recv nodes are not a C++ class: their name passes where a test expects torch's."""
             x, y, *more = compared
             super().assertEqual(x, RECV if isinstance(x, str) and (x, y) == (RECV, OUR_RECV) else y, *more, **options)
 
@@ -141,7 +141,7 @@ def case(name: str, rank: int, size: int, folder: str, words: bool) -> Any:
     return made
 
 
-_side: list[tuple[Side, str]] = []  # that this process runs tests on, and the folder that its workers meet in
+_side: list[tuple[Side, str]] = []  # the side of this process, and the folder in which its workers meet
 _started: list[bool] = []  # RPC
 
 
@@ -153,7 +153,7 @@ def start(rank: int, size: int) -> None:
         side.start(rank, size, folder)
 
 
-def enter(rank: int, size: int, side: Side, folder: str, mutant: Mutant | None, own: bool) -> None:
+def enter(rank: int, size: int, side: Side, folder: str, mutant: str, own: bool) -> None:
     """Make this process a worker of a world that runs tests on a side; once for each process.
 
     `own`: the tests start RPC and process groups themselves.
@@ -168,9 +168,9 @@ def enter(rank: int, size: int, side: Side, folder: str, mutant: Mutant | None, 
 
 
 def run_one(rank: int, size: int, name: str, words: bool) -> bool:
-    """Run one test in this worker; whether that was the last that can be run in this process.
+    """Run one test in this worker; returns whether this process can run no further test.
 
-    `words`: the errors that it expects are compared with their words, and not by their kinds alone.
+    `words`: compare the texts of the errors that it expects, and not only their classes.
     """
     put_back()
     side, folder = _side[0]
@@ -181,7 +181,7 @@ def run_one(rank: int, size: int, name: str, words: bool) -> bool:
     test = getattr(one, name.partition(".")[2])
     try:
         test()
-    except SystemExit as end:  # how a test ends that has shut its RPC down itself
+    except SystemExit as end:  # a test that has shut RPC down ends like this
         if end.code != 0:
             raise
         return True

@@ -1,7 +1,7 @@
-"""Real jobs under random faults: agents alone stopped, whole nodes stopped, agents, workers and watchdogs killed.
+"""Real jobs under random faults: agents or whole nodes are stopped; agents, workers and watchdogs are killed.
 
-One short run; many long ones under HYPOTHESIS_PROFILE=nightly. A failure prints its seed and what was done: the faults
-are the same again, their moments as nearly as processes allow.
+One short run, or many long ones under HYPOTHESIS_PROFILE=nightly. A failure prints its seed and its faults. The same
+seed repeats the same faults at about the same times.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, event
 from trystate.property_tests.support.agents import dogs, succeed
 from trystate.property_tests.support.nightly import by_night
 
-# 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
+# Seed 20: a watchdog is killed, an agent and then a node are stopped beyond the window, and an agent is killed.
 SEEDS = range(20, 20 + by_night("jobs in chaos", 1))
 FAULTS = by_night("faults of a job in chaos", 4)
 NODES = 3
 BEAT = 1.5  # seconds between heartbeats; the lease is 2.5 of them, the window 3
-# A node that does not meet the others of its round within half of join_timeout leaves: faults in a row take as long.
+# A node that does not meet its round within half of join_timeout leaves. Several faults can take that long.
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=120,last_call_timeout=0.2"
-STOP_SECONDS = 6.0  # at most: some stops are shorter than the lease, some longer than the window
-# A node that stood still as a whole comes back with its workers, which run until its agent or its watchdog has run too.
+STOP_SECONDS = 6.0  # maximum; some stops are shorter than the lease, some longer than the window
+# When a whole node resumes, its workers run until its agent or its watchdog is scheduled too.
 THAW_SECONDS = 1.0
 
 
 def stopped_with_all(agent: int) -> list[int]:
-    """Stop all processes of a node, its agent first, also those that are being started; which they are."""
+    """Stop all processes of a node, its agent first, until no running one is found. Returns their ids."""
     stopped = [agent]
     signalled(agent, signal.SIGSTOP)
     while True:
@@ -49,7 +49,7 @@ def stopped_with_all(agent: int) -> list[int]:
 
 
 class Chaos:
-    """Faults that happen to the nodes of a job, one after the other, and what was done so far."""
+    """Makes random faults in a job, one after the other, and logs them."""
 
     def __init__(self, job: Job, seed: int) -> None:
         self._job, self._rng = job, random.Random(seed)
@@ -71,7 +71,7 @@ class Chaos:
         time.sleep(self._rng.uniform(0.0, BEAT))
 
     def stop_agents(self, agent: Agent) -> None:
-        """One or two agents, and nothing else of their nodes."""
+        """Stop one or two agents, and no other process of their nodes."""
         stopped = {agent.name: agent}
         if self._rng.random() < 0.5:
             another = self._rng.choice(self.agents)
@@ -84,7 +84,7 @@ class Chaos:
         self._thawed.append((agent.name, self._go_on(stopped_with_all(agent.pid))))
 
     def _go_on(self, pids: list[int]) -> float:
-        """Let processes that are stopped go on after a while; when that was."""
+        """Let stopped processes continue after a random time. Returns the time at which they continue."""
         time.sleep(self._rng.uniform(0.2, STOP_SECONDS))
         ends = time.monotonic()
         for pid in pids:
@@ -92,7 +92,7 @@ class Chaos:
         return ends
 
     def kill_agent(self, agent: Agent) -> None:
-        """Another one is started in its place."""
+        """A new agent replaces the killed one."""
         agent.kill()
         self.agents = [self._new() if one is agent else one for one in self.agents]
 
@@ -106,7 +106,7 @@ class Chaos:
 
     @property
     def wrong(self) -> list[Step]:
-        """Steps that were made beside those of a later group."""
+        """Steps that an older group made while a later group ran."""
         thawed = self._thawed
         return overtaken(
             step for step in self._job.steps

@@ -1,4 +1,4 @@
-"""The options are as docs/deploy.md describes them; its programs are run with those of the other documents."""
+"""The options are as docs/deploy.md describes them. Its programs run in the tests of the other documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trystate.impl.rendezvous.state import Settings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
-UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, for tests, and `--max-restarts`
+UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, an option for tests, and `--max-restarts`
 SETTINGS = {field.name for field in fields(Settings)}
 
 
@@ -32,10 +32,10 @@ def rows() -> dict[str, tuple[str, str]]:
 
 def test_every_key_is_listed_with_its_default() -> None:
     assert set(rows()) == set(KNOWN) - UNLISTED
-    options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # as torchrun has it
+    options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # the way torchrun passes it
     for name, (default, job) in rows().items():
         assert (job == "job") is (name in SETTINGS or name == "agree_on")
-        if name == "agree_on":  # the default is known once there is a command to look at
+        if name == "agree_on":  # the default depends on the command
             assert default.strip("`") == "+".join(PARTS)
             continue
         value = getattr(options.settings, name) if job else getattr(options, name.removesuffix("_file"))
@@ -43,7 +43,7 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 
 def command_lines() -> list[str]:
-    """The commands of the supervisors, which nothing here can run."""
+    """The commands of the supervisors, which this machine cannot run."""
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```(?:ini|yaml|sh)\n(.*?)^```", text, re.M | re.S)
     return [
@@ -56,7 +56,7 @@ def test_the_command_lines_for_supervisors_are_right(monkeypatch: pytest.MonkeyP
     lines = command_lines()
     assert len(lines) == 3
     for line in lines:
-        config, _, args = configured(
+        config, _, args, *_ = configured(
             shlex.split(
                 line.replace("per-node gpu", "per-node 1")
                 .replace("$(hostname)", "localhost")

@@ -1,4 +1,4 @@
-"""A health command keeps its node out of a round; the others are told at once, and go on without it."""
+"""A health command keeps its node out of a round. The other nodes are notified at once and continue without it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from trystate.commands.run import configured
 from trystate.impl.agent import health
 from trystate.impl.agent.health import HealthCheck
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Job, alive, eventually
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, planted, replaced
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handlers, together, until
+from trystate.property_tests.support.simulator.engine_mutants import MUTANTS as ENGINES
 from trystate.store import HashStore
 
 # ---- the command
@@ -48,10 +47,10 @@ def test_a_command_that_succeeds_lets_the_node_join() -> None:
             "echo broken; echo device 3 >&2; exit 5",
             "ended with exit code 5; its last output:\n    broken\n    device 3",
         ),
-        ("exit 1", "ended with exit code 1; it said nothing"),
+        ("exit 1", "ended with exit code 1; it had no output"),
         ("no-such-program", "ended with exit code 127; its last output:"),
         ("a\0b", "cannot be run: embedded null byte"),
-        ("kill -KILL $$", "was ended by SIGKILL; it said nothing"),
+        ("kill -KILL $$", "was ended by SIGKILL; it had no output"),
         ("printf 'a\\033[2Jb\\n'; exit 1", "its last output:\n    a [2Jb"),
     ],
 )
@@ -72,7 +71,7 @@ def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Pa
     assert "was killed after --health-timeout=0.5 s; its last output:\n    waits" in said
     assert time.monotonic() - began < 10
     pid = int((tmp_path / "pid").read_text())
-    eventually("its child is gone", lambda: not alive(pid), 10)
+    eventually("its child has ended", lambda: not alive(pid), 10)
 
 
 def test_a_process_that_keeps_the_output_open_holds_nobody_up(tmp_path: Path) -> None:
@@ -91,58 +90,40 @@ def test_a_command_dies_with_its_agent(tmp_path: Path) -> None:
     agent.kill()
     agent.wait()
     pid = int((tmp_path / "pid").read_text())
-    eventually("its shell is gone", lambda: not alive(pid), 10)
+    eventually("its shell has ended", lambda: not alive(pid), 10)
 
 
 # ---- the options
 
 
 def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configured(["--standalone", "train.py"])[0].health is None
-    config = configured(["--standalone", "--health-check=true", "train.py"])[0]
-    assert config.health == HealthCheck("true", health.TIMEOUT_SECONDS, stands_by=False)
+    assert configured(["--standalone", "train.py"]).ours["health"] is None
+    ours = configured(["--standalone", "--health-check=true", "train.py"]).ours
+    assert ours["health"] == HealthCheck("true", health.TIMEOUT_SECONDS, stands_by=False)
     for name, value in {"CHECK": "nvidia-smi", "TIMEOUT": "7", "FAILED": "spare"}.items():
         monkeypatch.setenv(f"PET_HEALTH_{name}", value)
-    assert configured(["--standalone", "train.py"])[0].health == HealthCheck("nvidia-smi", 7.0, stands_by=True)
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--health-check= "], "--health-check  : give a command"),
-        (["--health-check=true", "--health-timeout=0"], "--health-timeout 0.0: give seconds above 0"),
-        (["--health-check=true", "--health-timeout=nan"], "--health-timeout nan: give seconds above 0"),
-        (["--health-check=true", "--health-timeout=inf"], "--health-timeout inf: the other nodes complete no round"),
-        (["--health-check=true", "--rdzv-conf=join_timeout=60"], "--health-timeout 60: .* give up after"),
-        (["--health-check=true", "--health-failed=stop"], "--health-failed stop: give leave or spare"),
-        (["--health-timeout=5"], "--health-timeout means nothing without --health-check"),
-        (["--health-failed=spare"], "--health-failed means nothing without --health-check"),
-    ],
-)
-def test_what_cannot_be_is_refused(argv: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        configured(["--standalone", *argv, "train.py"])
+    assert configured(["--standalone", "train.py"]).ours["health"] == HealthCheck("nvidia-smi", 7.0, stands_by=True)
 
 
 # ---- a handler, whose node is checked
 
 
-def a_member_is_checked() -> None:
+def test_a_checked_member_is_waited_for() -> None:
     with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (sick, other):
         agreed(together([sick.next_rendezvous, other.next_rendezvous]), 2)
         sick.step_out(failed=True)
         until(lambda: other.standing() is Standing.REPLACED, 5)
         assert other.num_nodes_waiting() == 1
         again = Meanwhile(other.next_rendezvous)
-        time.sleep(1.0)  # the last call of a later round is over at once
+        time.sleep(1.0)  # longer than the last call of a later round, which ends at once
         assert again.running, "no round is complete while a node is checked"
         sick.stand_aside()
         (info,) = again.join()
         assert not isinstance(info, Exception), info
         assert (info.rank, info.world_size) == (0, 1)
         assert other.state is not None and (other.state.spent, other.state.round) == (1, 1)
-        assert [p.node.address for p in other.state.listed()] == ["127.0.0.1"], "it is in no list"
-        # It passes a later check, and comes as a newcomer, which spends nothing.
+        assert [p.node.address for p in other.state.listed()] == ["127.0.0.1"], "no list has the sick node"
+        # It passes a later check and returns as a newcomer, which spends nothing.
         other.makes_room = True
         back = Meanwhile(sick.next_rendezvous)
         until(lambda: other.standing() is Standing.REPLACED, 5)
@@ -150,12 +131,8 @@ def a_member_is_checked() -> None:
         assert other.state is not None and other.state.spent == 1
 
 
-def test_the_others_wait_for_a_member_that_is_checked_and_go_on_when_it_stands_aside() -> None:
-    a_member_is_checked()
-
-
 def test_a_member_that_is_checked_may_take_longer_than_the_window() -> None:
-    """It beats while its command runs."""
+    """The node sends heartbeats while its command runs."""
     with HashStore() as store, handlers(2, store, 1, 2) as (slow, other):
         agreed(together([slow.next_rendezvous, other.next_rendezvous]), 2)
         slow.step_out(failed=True)
@@ -178,38 +155,22 @@ def checks(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_a_node_that_fails_its_check_after_a_failure_leaves_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_node_that_fails_its_check_leaves_and_the_others_continue(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2:3", max_restarts=1) as job:
         a, b, c = job.agent("a"), job.agent("b"), job.agent("c", *checked(tmp_path))
         for agent in (a, b, c):
             agent.runs(world_size=3)
-        passed = checks(tmp_path)  # once for each round that it has joined: on a busy machine it may join two
+        passed = checks(tmp_path)  # one check for each round joined: on a busy machine there may be two
         assert passed >= 1
         (tmp_path / "sick").touch()
         c.do("fail once")
         assert c.ends() == 1
-        assert "this node leaves, the others go on without it: the health command" in c.said
+        assert "this node leaves, and the others continue without it: the health command" in c.said
         assert "ended with exit code 9; its last output:\n    device 3 is lost" in c.said
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
-        assert (job.state.spent, checks(tmp_path)) == (1, passed + 1), "its failure spent a restart, its leaving none"
+        assert (job.state.spent, checks(tmp_path)) == (1, passed + 1), "the failure spent a restart"
         succeed(a, b)
-
-
-def test_a_node_that_fails_its_check_stands_by_and_comes_back_when_it_passes(tmp_path: Path) -> None:
-    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
-        a, c = job.agent("a"), job.agent("c", *checked(tmp_path, "spare"))
-        a.runs(world_size=2)
-        c.runs(world_size=2)
-        (tmp_path / "sick").touch()
-        a.do("fail once")
-        a.runs(2, world_size=1)
-        assert c.ran and "device 3 is lost" in c.said
-        (tmp_path / "sick").unlink()
-        c.runs(2, world_size=2)
-        a.runs(3, world_size=2)
-        assert job.state.spent == 1
-        succeed(a, c)
 
 
 def test_a_node_that_fails_its_first_check_disturbs_nobody(tmp_path: Path) -> None:
@@ -222,18 +183,10 @@ def test_a_node_that_fails_its_first_check_disturbs_nobody(tmp_path: Path) -> No
         eventually("it stands by", lambda: "device 3 is lost" in stands_by.said)
         assert [len(a.began), *map(len, (job.state.waiting, job.state.spares))] == [1, 0, 0]
         a.do("succeed")
-        assert [a.ends(), stands_by.ends()] == [0, 0], "it ends as the job does"
+        assert [a.ends(), stands_by.ends()] == [0, 0], "the node that stands by ends with the job's result"
 
 
-# ---- what would be noticed
-
-
-def stays(self: Any, failed: bool = False, lapsed: bool = False) -> None:
-    """The round goes on until the check is over."""
-
-
-def as_a_participant(*args: Any) -> Any:
-    return replace_round(*args[:4])
+# ---- mutants
 
 
 def waits(self: Any, timeout: float | None = None) -> Any:
@@ -246,16 +199,15 @@ def a_command_is_killed() -> None:
     assert time.monotonic() - began < 5
 
 
-replace_round, wait = changes.replace_round, subprocess.Popen.wait
+wait = subprocess.Popen.wait
 MUTANTS: dict[str, tuple[Mutant, Callable[[], object]]] = {
     "a member that is checked is a participant": (
-        replaced(changes, "replace_round", as_a_participant), a_member_is_checked),
-    "the others are not told": (
-        replaced(DynamicRendezvousHandler, "step_out", stays), a_member_is_checked),
-    "a node that fails is awaited": (
-        replaced(DynamicRendezvousHandler, "stand_aside", lambda self: None), a_member_is_checked),
-    "a command has all the time": (
-        replaced(subprocess.Popen, "wait", waits), lambda: a_command_is_killed()),
+        ENGINES["who is checked is a participant"], test_a_checked_member_is_waited_for),
+    "the others get no notice": (
+        replaced(DynamicRendezvousHandler, "step_out", lambda self, failed: None), test_a_checked_member_is_waited_for),
+    "the others wait for a node that fails": (
+        replaced(DynamicRendezvousHandler, "stand_aside", lambda self: None), test_a_checked_member_is_waited_for),
+    "a command has no limit": (replaced(subprocess.Popen, "wait", waits), a_command_is_killed),
     "all of the output is kept": (
         replaced(health, "SHOWN_LINES", 1 << 20), test_the_output_that_is_kept_and_shown_has_a_limit),
 }  # fmt: skip

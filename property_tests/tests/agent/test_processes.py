@@ -1,4 +1,4 @@
-"""Workers never outlive their agent, nor do the processes that they started; and a signal is heard at any time."""
+"""Workers and their children never outlive their agent, and a signal takes effect at any time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_specification_is_as_before_once_its_workers_are_started() -> None:
         assert (spec.entrypoint, spec.args) == (entrypoint, ("-u", "train.py"))
 
 
-# ---- what is left behind
+# ---- the processes left behind
 
 
 def family(*lines: tuple[int, int, int]) -> dict[int, Process]:
@@ -91,12 +91,12 @@ def family(*lines: tuple[int, int, int]) -> dict[int, Process]:
     ("lines", "found"),
     [
         ([(10, 1, 10)], []),
-        ([(11, 1, 11)], []),  # the agent itself is not there any more
+        ([(11, 1, 11)], []),  # the agent itself has ended
         ([(10, 1, 10), (11, 10, 10)], []),  # a helper in the agent's session
         ([(10, 1, 10), (11, 10, 11)], [11]),
         ([(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13)], [11, 12, 13]),
         ([(10, 1, 10), (11, 10, 10), (12, 11, 12), (13, 12, 12)], [12, 13]),
-        ([(10, 1, 10), (20, 1, 20), (21, 20, 21)], []),  # somebody else's
+        ([(10, 1, 10), (20, 1, 20), (21, 20, 21)], []),  # another agent's tree
     ],
 )
 def test_descendants_in_sessions_of_their_own_are_left_behind(
@@ -182,30 +182,6 @@ print("well")
         assert out == "well\n", said
 
 
-def test_who_takes_its_time_to_end_is_killed_when_there_is_none_left() -> None:
-    program = """
-import os, signal, subprocess, time
-from trystate.impl.agent.processes import killed_when
-from trystate.impl.agent.watchdog import left_behind, table
-left = lambda: left_behind(table(), os.getpid())
-worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
-ends = time.monotonic() + 0.5
-with killed_when(lambda: time.monotonic() > ends, left):
-    assert worker.wait(20) == -signal.SIGKILL
-assert time.monotonic() > ends
-worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
-with killed_when(lambda: False, left):
-    time.sleep(0.3)
-assert worker.poll() is None
-worker.kill()
-worker.wait()
-print("well")
-"""
-    with started(sys.executable, "-c", program) as process:
-        out, said = process.communicate(timeout=60)
-        assert out == "well\n", said
-
-
 # ---- signals
 
 
@@ -235,7 +211,7 @@ def test_a_signal_elsewhere_is_kept_for_the_next_wait(signals: Signals) -> None:
         raise AssertionError("it has come already")
 
 
-def test_a_signal_that_comes_again_is_another_one_unless_it_is_the_echo_of_the_first(signals: Signals) -> None:
+def test_a_repeated_signal_counts_unless_it_is_an_echo(signals: Signals) -> None:
     for _ in range(2):
         signal.raise_signal(signal.SIGUSR1)
     assert not signals.again
@@ -280,7 +256,7 @@ def test_a_signal_for_the_workers_is_no_signal_for_the_agent() -> None:
 
 
 class Looks(threading.Event):
-    """A file's end that is reached: what its worker does then, one action at each look; it ends with the last."""
+    """An event: each wait at the end of a file performs one action of the worker, which ends with the last action."""
 
     def __init__(self, *actions: Callable[[], object], last: Callable[[], object] = lambda: None) -> None:
         super().__init__()
@@ -355,10 +331,8 @@ def test_an_exchange_tries_again_while_the_store_is_away() -> None:
 
 @pytest.mark.parametrize("kind", ["a command", "a function"])
 @pytest.mark.parametrize("ends", ["in time", "never", "at the end of the lease"])
-def test_a_worker_that_does_not_end_is_waited_for_and_killed_after_the_time_out(
-    kind: str, ends: str, tmp_path: Path
-) -> None:
-    """Close alone is torch's agent; with `killed_when` around it, ours."""
+def test_a_worker_that_does_not_end_is_killed_after_the_time_out(kind: str, ends: str, tmp_path: Path) -> None:
+    """torch's agent calls `close` alone; ours calls it within `killed_when`."""
     here, limit = str(tmp_path / "worker"), 1 if ends == "never" else 60
     command = sys.executable if kind == "a command" else runs_deaf
     args = {0: ("-c", DEAF, here) if kind == "a command" else (here,)}

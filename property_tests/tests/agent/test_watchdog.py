@@ -1,4 +1,4 @@
-"""Only the agent is stopped: the watchdog kills its workers before others begin a round without them."""
+"""When only the agent is stopped, the watchdog kills its workers before other nodes begin a round."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import cgroup, watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
-from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, Process, Watch, look
+from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, LeaseWatch, Process, look
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
 from trystate.impl.rendezvous.state_holder import elapsed
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
-from trystate.property_tests.support.agents import dogs, started, succeed
+from trystate.property_tests.support.agents import started, succeed
 
-LEASE = 2.5 * BEAT
-
-# ---- what it knows
+# ---- what the lease watch reads
 
 
 def test_workers_may_run_until_the_lease_that_was_renewed_last_ends() -> None:
-    watch = Watch()
+    watch = LeaseWatch()
     assert not watch.over(0.0), "no workers"
     watch.hear("guard 1")
     assert watch.over(0.0), "no lease"
     watch.hear("until 12.5")
     assert not watch.over(12.49)
     assert watch.over(12.5)
-    watch.hear("until 11.0")  # of a heartbeat that was begun earlier, and acknowledged later
+    watch.hear("until 11.0")  # a heartbeat that began earlier and was acknowledged later
     assert not watch.over(12.49)
     watch.hear("until 20.0")
     assert not watch.over(19.9)
@@ -46,11 +44,11 @@ def test_workers_may_run_until_the_lease_that_was_renewed_last_ends() -> None:
     assert not watch.over(1e9)
 
 
-def test_it_looks_again_when_the_lease_ends_and_often_enough_for_a_host_that_was_suspended() -> None:
-    watch = Watch()
+def test_a_watchdog_wakes_at_the_end_of_the_lease_and_after_a_suspend() -> None:
+    watch = LeaseWatch()
     assert watch.pause(0.0) == CLOCK_POLL_SECONDS
-    watch.guard(1)
-    watch.renew(10.0)
+    watch.hear("guard 1")
+    watch.hear("until 10.0")
     assert watch.pause(0.0) == CLOCK_POLL_SECONDS
     assert watch.pause(10.0 - CLOCK_POLL_SECONDS / 4) == pytest.approx(CLOCK_POLL_SECONDS / 4)
     assert watch.pause(11.0) == 0.0
@@ -59,7 +57,7 @@ def test_it_looks_again_when_the_lease_ends_and_often_enough_for_a_host_that_was
 @pytest.mark.parametrize("line", ["", "until", "until soon", "guard", "guard x", "rest now", "kill 1"])
 def test_a_line_that_is_none_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
-        Watch().hear(line)
+        LeaseWatch().hear(line)
 
 
 def test_a_number_that_is_another_process_by_now_is_spared() -> None:
@@ -71,7 +69,7 @@ def test_a_number_that_is_another_process_by_now_is_spared() -> None:
         assert alive(process.pid)
         watchdog.kill(here)
         eventually("it is dead", lambda: not alive(process.pid))
-    watchdog.kill(Process(process.pid, 1, process.pid))  # nobody
+    watchdog.kill(Process(process.pid, 1, process.pid))  # the process has ended: nothing is killed
 
 
 # ---- its process
@@ -79,7 +77,7 @@ def test_a_number_that_is_another_process_by_now_is_spared() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[Watchdog]:
-    """A watchdog of this process, to which nothing that runs here already is a worker."""
+    """A watchdog of this process, which does not treat the processes that already run here as workers."""
     with Watchdog({process.pid for process in watchdog.table().values() if process.parent == os.getpid()}) as dog:
         yield dog
 
@@ -121,8 +119,8 @@ with processes.adopting_orphans():
 
 @pytest.mark.parametrize("stop", ["os.kill(os.getpid(), signal.SIGSTOP)", "os.killpg(0, signal.SIGSTOP)"])
 def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> None:
-    """Workers that are stopped, in groups of their own, in other sessions, or still being started: in a group apart, as
-    those of the agent's own group are stopped with it, as by Ctrl-Z."""
+    """The workers are stopped, in their own groups, in other sessions, or still starting. No worker is in the agent's
+    group, which Ctrl-Z stops together with the agent."""
     with started(sys.executable, "-c", AGENT.replace("HALT", stop)) as agent:
         assert agent.stdout is not None and agent.stderr is not None
         workers, spared = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
@@ -169,8 +167,8 @@ with Watchdog({spared.pid}) as dog:
 """
 
 
-def test_what_the_workers_of_a_killed_agent_started_is_killed() -> None:
-    """A launch script's program, what has a session of its own, and a health command with what it started."""
+def test_the_children_of_a_killed_agents_workers_are_killed() -> None:
+    """The program of a launch script, a program with its own session, and a health command with its children."""
     with started(sys.executable, "-c", KILLED) as agent:
         assert agent.stdout is not None and agent.stderr is not None
         below, (apart, spared, dog) = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
@@ -179,7 +177,7 @@ def test_what_the_workers_of_a_killed_agent_started_is_killed() -> None:
         eventually("the watchdog ends after it has killed", lambda: not alive(dog))
         assert not any(map(alive, below))
         assert f"the agent of this node (process {agent.pid}) was killed. Killed" in agent.stderr.readline()
-        assert alive(spared) and alive(apart), "a session and an environment of its own: a control group alone has it"
+        assert alive(spared) and alive(apart), "only a control group has its process"
         for pid in (spared, apart):
             os.kill(pid, signal.SIGKILL)
 
@@ -235,7 +233,7 @@ def test_a_watchdog_whose_agent_ends_in_order_kills_nothing() -> None:
 
 
 def test_a_number_of_a_session_that_another_process_leads_by_now_is_spared() -> None:
-    first = 0x7FFF0000  # above any number of a process
+    first = 0x7FFF0000  # above every process id
     table = {
         first + pid: Process(first + pid, 1, first + session, start=start)
         for pid, session, start in ((1, 1, 5), (2, 1, 9), (3, 4, 9))
@@ -259,18 +257,18 @@ def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
             assert not dog.killed
             dog.rest()
             time.sleep(0.6)
-            assert alive(worker.pid), "it is not a worker's: these have ended"
+            assert alive(worker.pid), "the watchdog rests: no workers run"
             dog.guard()
             eventually("there is no lease", lambda: not alive(worker.pid))
             assert dog.killed
         dog.guard()
-        assert not dog.killed, "that was the group before"
+        assert not dog.killed, "an earlier group was killed"
 
 
-def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_before_the_kill(
+def test_a_message_of_the_agent_during_a_scan_counts_before_the_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And it looks at the clock at once: a wait that is as long as a look at many processes asks would miss the end."""
+    """The clock is read again after the scan, which takes long if there are many processes."""
     lines, agent = os.pipe()
     answers, said = os.pipe()
     with started("sleep", "64") as worker:
@@ -294,7 +292,7 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
         os.close(agent)
         monkeypatch.setattr(watchdog, "table", table)
         assert program._sweep() == 0.0
-        assert alive(worker.pid), "the agent has ended: what outlives it is killed elsewhere"
+        assert alive(worker.pid), "the agent has ended: this sweep kills no process"
     assert os.read(answers, 100) == b"ok\nok\nok\n"
     for file in (lines, answers, said):
         os.close(file)
@@ -302,19 +300,17 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
 
 @pytest.mark.parametrize("by", ["the heartbeats", "the agent's loop"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_one_before_knew(
+def test_a_lost_or_stopped_watchdog_is_replaced_by_one_with_its_knowledge(
     number: signal.Signals, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watchdog_client, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(watchdog_client.logger, "propagate", True)
     with guarded() as dog:
         dog.guard()
-        first, ends = dog.pid, elapsed() + 1.5
-        assert first is not None
+        ends = elapsed() + 1.5
         dog.renew(ends)
         with started("sleep", "63") as worker:
-            os.kill(first, number)
-            eventually("it is gone, or stopped", lambda: state(first) in "ZT")
+            first = signalled(dog, number)
             dog.renew(ends)
             time.sleep(0.3)
             dog.renew(ends) if by == "the heartbeats" else dog.check()
@@ -332,13 +328,20 @@ def state(pid: int) -> str:
     return found.state if found is not None else "Z"
 
 
+def signalled(dog: Watchdog, number: signal.Signals = signal.SIGKILL) -> int:
+    """Send a signal; returns the watchdog's process id once the process has ended or is stopped."""
+    pid = dog.pid
+    assert pid is not None
+    os.kill(pid, number)
+    eventually("it has ended, or is stopped", lambda: state(pid) in "ZT")
+    return pid
+
+
 def test_telling_a_watchdog_that_reads_nothing_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of the heartbeats tells it: a pipe that is full must not stop that."""
+    """The heartbeat thread sends the message: a full pipe must not block it."""
     monkeypatch.setattr(watchdog_client, "ANSWER_SECONDS", 1e9)
     with guarded() as dog:
-        first = dog.pid
-        assert first is not None
-        os.kill(first, signal.SIGSTOP)
+        first = signalled(dog, signal.SIGSTOP)
         began = time.monotonic()
         for number in range(10_000):
             dog.renew(float(number))
@@ -346,33 +349,20 @@ def test_telling_a_watchdog_that_reads_nothing_takes_no_time(monkeypatch: pytest
         assert dog.pid != first, "the pipe was full"
 
 
-def test_a_watchdog_that_cannot_be_started_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watchdog_that_cannot_be_started_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     with guarded() as dog:
         dog.guard()
         monkeypatch.setattr(sys, "executable", "/no/such/python")
-        assert dog.pid is not None
-        os.kill(dog.pid, signal.SIGKILL)
-        eventually("it is gone", lambda: dog.pid is None or state(dog.pid) == "Z")
-        dog.renew(1.0)  # a heartbeat goes on
+        signalled(dog)
+        dog.renew(1.0)  # a heartbeat continues
         with pytest.raises(WatchdogLost, match=r"could not be started: .*ulimit -u"):
             dog.check()
         with pytest.raises(WatchdogLost):
-            dog.check()  # until there is one
+            dog.check()  # until a watchdog runs
         dog.rest()
-        dog.check()  # a node whose workers have succeeded needs none, and ends as the job does
+        dog.check()  # a node whose workers have succeeded needs no watchdog
         with pytest.raises(WatchdogLost):
             dog.guard()
-
-
-def test_workers_that_have_ended_need_no_watchdog_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with guarded() as dog:
-        dog.guard()
-        monkeypatch.setattr(sys, "executable", "/no/such/python")
-        assert dog.pid is not None
-        os.kill(dog.pid, signal.SIGKILL)
-        eventually("it is gone", lambda: dog.pid is None or state(dog.pid) == "Z")
-        dog.rest()
-        dog.check()
 
 
 def test_a_watchdog_that_starts_slowly_lives_until_its_first_answer(
@@ -389,12 +379,11 @@ os.execv({sys.executable!r}, ["python", *sys.argv[1:]])
     with guarded() as dog:
         dog.guard()
         monkeypatch.setattr(sys, "executable", str(slow))
-        assert dog.pid is not None
-        os.kill(dog.pid, signal.SIGKILL)
+        signalled(dog)
         with started("sleep", "65") as worker:
 
             def beats() -> bool:
-                dog.renew(1.0)  # a lease that is over: the first watchdog that hears of it kills
+                dog.renew(1.0)  # the lease is over: the first watchdog that reads this kills
                 return dog.killed
 
             eventually("one has answered", beats)
@@ -402,7 +391,7 @@ os.execv({sys.executable!r}, ["python", *sys.argv[1:]])
 
 
 def test_a_watchdog_that_is_being_started_is_not_taken_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of the heartbeats starts one, while the agent's thread ends what the workers left behind."""
+    """The heartbeat thread starts a watchdog while the agent's thread ends processes left by the workers."""
     there, popen = threading.Event(), subprocess.Popen
 
     def slowly(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
@@ -413,10 +402,7 @@ def test_a_watchdog_that_is_being_started_is_not_taken_for_a_worker(monkeypatch:
 
     with guarded() as dog:
         dog.guard()
-        first = dog.pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        eventually("it is gone", lambda: state(first) == "Z")
+        first = signalled(dog)
         monkeypatch.setattr(subprocess, "Popen", slowly)
         heartbeats = threading.Thread(target=dog.renew, args=(elapsed() + 60.0,))
         heartbeats.start()
@@ -439,13 +425,13 @@ def test_without_proc_there_is_no_watchdog_and_a_warning(
         dog.check()
         assert not dog.killed
         assert dog.pid is None
-    assert "its workers run on" in caplog.text
+    assert "its workers keep running" in caplog.text
 
 
 # ---- real jobs
 
 
-def test_the_workers_of_a_stopped_agent_are_dead_before_another_group_begins(tmp_path: Path) -> None:
+def test_workers_of_a_stopped_agent_are_dead_before_the_next_group_starts(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
         a, b = job.two()
         with b.stopped():
@@ -455,15 +441,15 @@ def test_the_workers_of_a_stopped_agent_are_dead_before_another_group_begins(tmp
         assert overtaken(job.steps) == []
         assert "watchdog: the lease of this node ended" in b.said
         assert f"its agent (process {b.pid}) is stopped" in b.said
-        a.runs(3, world_size=2)  # it comes back, and is taken in
+        a.runs(3, world_size=2)  # it comes back and joins the round
         b.runs(2, world_size=2)
-        assert job.state.spent == 1, "for its expulsion; not for its workers, nor for its coming"
+        assert job.state.spent == 1, "the expulsion spends one; the killed workers and the return spend none"
         succeed(a, b)
         assert overtaken(job.steps) == []
 
 
-def test_an_agent_that_comes_back_to_killed_workers_has_lost_its_lease_which_spends_nothing(tmp_path: Path) -> None:
-    """It comes back before the others expel it, and where no restart is left."""
+def test_an_agent_that_resumes_with_killed_workers_spends_no_restart(tmp_path: Path) -> None:
+    """The agent resumes before it is expelled, and no restart is left."""
     conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=2")
     with Job(tmp_path, nodes="2", max_restarts=0, conf=conf) as job:
         a, b = job.two()
@@ -473,38 +459,4 @@ def test_an_agent_that_comes_back_to_killed_workers_has_lost_its_lease_which_spe
         b.runs(2, world_size=2)
         assert job.state.spent == 0
         succeed(a, b)
-        assert overtaken(job.steps) == []
-
-
-def test_an_agent_that_is_stopped_for_less_than_its_lease_loses_nothing(tmp_path: Path) -> None:
-    conf = CONF.replace("keep_alive_max_attempt=3", "keep_alive_max_attempt=30")
-    with Job(tmp_path, nodes="2", conf=conf) as job:
-        a, b = job.two()
-        pids = job.workers
-        with b.stopped():
-            time.sleep(LEASE)
-        time.sleep(0.5)
-        assert job.workers == pids
-        assert all(map(alive, pids))
-        a.do("succeed")
-        with b.stopped():
-            b.do("succeed")
-            eventually("its worker has ended", lambda: not alive(pids[1]))
-        assert [a.ends(), b.ends()] == [0, 0]
-
-
-def test_an_agent_whose_watchdog_was_killed_has_another_one(tmp_path: Path) -> None:
-    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
-        a, b = job.two()
-        first = dogs(b.pid)
-        assert len(first) == 1
-        os.kill(first[0], signal.SIGKILL)
-        eventually("there is another one", lambda: len(dogs(b.pid)) == 1 and dogs(b.pid) != first)
-        line = f"the watchdog (process {first[0]}) has ended; starting another one"
-        eventually("its agent has said so", lambda: line in b.said)  # it logs after it has started the other one
-        with b.stopped():
-            a.runs(2, world_size=1)
-            assert not alive(b.began[-1].pid)
-        a.runs(3, world_size=2)
-        b.runs(2, world_size=2)
         assert overtaken(job.steps) == []

@@ -1,6 +1,6 @@
-"""The backward pass: what each edition violates on which graph, and that ours holds on small graphs.
+"""The backward pass: the violations of each edition on each graph, and small graphs on which ours violates nothing.
 
-More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
+HYPOTHESIS_PROFILE=nightly has more and larger graphs.
 """
 
 from __future__ import annotations
@@ -10,36 +10,31 @@ from collections import Counter
 
 import pytest
 
-from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import PAIRS_MAX
 from trystate.model.autograd.examples import (
-    GRAPHS,
     NUMBER,
     drawn_graph,
     end_to_end,
+    graph_of,
     local,
     note,
     small_graphs,
     unused_call,
 )
-from trystate.model.autograd.findings import ALL, FINDINGS, PASSES
-from trystate.model.autograd.graphs import Graph, Program, described
+from trystate.model.autograd.findings import ALL
+from trystate.model.autograd.graphs import Graph, Program
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeState, Part
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.checker.walks import walked
 from trystate.model.errors import UsageError
-from trystate.model.language import State
-from trystate.property_tests.support.nightly import NIGHTLY, by_night
-from trystate.property_tests.support.pinned import (
-    Asked,
-    bare,
-    pinned_tests,
-    violated,
-)
+from trystate.model.language import State, System
+from trystate.property_tests.support.autograd.ablations import ABLATIONS
+from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night
+from trystate.property_tests.support.pinned import Asked, bare, claims, pinned_tests, report, violated
 
 TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
 ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"
@@ -63,6 +58,9 @@ ASKED = (
     Asked(Backward, TORCH, size("note"), 265, f"{ADDED} {KEPT}", ("late",)),
     Asked(Backward, TORCH, size("shared", 2), 3780, f"{ADDED} {KEPT} {WAITS} {MIXED}", ("error",)),
     Asked(Backward, TORCH, size("note", 2), 259, "", ("again",)),
+    Asked(Backward, TORCH, size("local"), 10),
+    Asked(Backward, TRYSTATE, size("local"), 9),
+    Asked(Backward, SMART, size("local"), 10),
     Asked(Backward, TRYSTATE, size("unused-call"), 18),
     Asked(Backward, TRYSTATE, size("joined"), 80),
     Asked(Backward, TRYSTATE, size("note", 2), 91, "", ("again",)),
@@ -85,15 +83,6 @@ ALIKE = (
 TestModel = pinned_tests(ASKED, ALIKE)
 
 
-def test_our_editions_have_no_findings() -> None:
-    assert not any(run.findings for run in PASSES if run.edition is not TORCH)
-
-
-def test_the_findings_that_a_model_can_show_are_shown() -> None:
-    shown = {FINDINGS[name].number for run in PASSES for names in run.findings.values() for name in names}
-    assert shown == {"G1", "G2", "G3", "G4", "G6", "G12"}
-
-
 # ---- small graphs, and some larger ones
 
 
@@ -102,7 +91,7 @@ def checked(graph: Graph, edition: Edition | Mode, *faults: str) -> Report:
 
 
 def assert_ours_is_right(graph: Graph, *faults: str) -> None:
-    """Nothing is violated, and backward() can return: with FAST where no call is unused, with SMART always."""
+    """No property is violated. backward() returns with SMART, and with FAST if each call is used."""
     for edition in (TRYSTATE, SMART):
         found = checked(graph, edition, *faults)
         assert not violated(found), (graph.name, graph.doc, edition)
@@ -115,7 +104,7 @@ SMALL = [graph for of in ((1, 1), (2, 0), *([(2, 1)] if NIGHTLY else [])) for gr
 
 @pytest.mark.parametrize("part", range(4 if NIGHTLY else 1))  # 36 s each by night
 def test_ours_holds_on_small_graphs(part: int) -> None:
-    """By day on a third of them, which show all the ablations without a fault that any of them shows."""
+    """By day on a third of the graphs. They detect each ablation without a fault that any small graph detects."""
     for graph in [graph for graph in SMALL if graph.pairs][part :: 4 if NIGHTLY else 3]:
         assert_ours_is_right(graph, *(ALL if NIGHTLY else ()))
 
@@ -127,16 +116,34 @@ def test_ours_holds_on_graphs_drawn_by_lot(seed: int) -> None:
     assert_ours_is_right(graph, "error", "late")
 
 
-def test_there_are_as_many_small_graphs_as_there_were() -> None:
-    assert [len([*small_graphs(*of)]) for of in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 0))] == [3, 23, 10, 120, 35]
+# ---- the repairs, undone one by one
+
+RIGHT = bare(Backward)
 
 
-def test_a_drawn_graph_is_what_was_drawn() -> None:
-    graph = drawn_graph("zeros", lambda n: 0, workers=2, transfers=1, ops=1)
-    assert [*described(graph)] == [
-        "worker 0: 0 x0", "worker 1: 1 x1", "worker 0: 2 send1 feeds x0", "worker 1: 3 recv1",
-        "worker 0: 4 f1 feeds x0", "worker 0: 5 root feeds f1", "recv1 ships to send1: call 0",
-    ]  # fmt: skip
+def asked(cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...]) -> Asked:
+    return Asked(cls, edition, f"graph={NUMBER[graph]} attempt={attempts}", 0, "", faults)
+
+
+@pytest.mark.parametrize(
+    ("cls", "edition", "graph", "attempts", "faults", "broken"),
+    a_third(ABLATIONS),
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_an_ablation_breaks_what_the_repair_is_there_for(
+    cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...], broken: str
+) -> None:
+    right = violated(report(asked(RIGHT, edition, graph, attempts, faults)))
+    wrong = violated(report(asked(bare(cls), edition, graph, attempts, faults)))
+    assert not right or edition is TORCH
+    assert wrong - right == set(broken.split())
+
+
+def test_every_property_is_broken_by_an_ablation() -> None:
+    ours = set[str]()
+    for edition in (TRYSTATE, SMART):
+        ours |= claims(Backward(edition=edition, faults=["late", "leave"]))
+    assert ours == {name for *_, broken in ABLATIONS for name in broken.split()}
 
 
 # ---- the graphs themselves
@@ -147,42 +154,32 @@ def counted(graph: Graph, mode: Mode) -> dict[str, int]:
 
 
 def test_the_notes_example_is_counted_as_the_note_says() -> None:
-    found = counted(note(), Mode.FAST)
+    found = counted(graph_of(note), Mode.FAST)
     assert [found[name] for name in ("root", "mul", "send1", "send2", "add", "recv2", "t4")] == [0, 1, 1, 1, 1, 1, 1]
     assert found["recv1"] == 2  # an edge for each of its two outputs
-    assert note().taking_part == {0, 1} and not note().unused
+    assert graph_of(note).taking_part == {0, 1} and not graph_of(note).unused
 
 
 def test_an_unused_call_is_counted_by_fast_alone() -> None:
-    graph = unused_call()
+    graph = graph_of(unused_call)
     fast, smart = counted(graph, Mode.FAST), counted(graph, Mode.SMART)
     assert {name for name in fast if fast[name] != smart[name]} == {"send3", "send4", "mul", "recv3", "b", "c"}
     assert (fast["b"], smart["b"]) == (2, 1)
     assert graph.unused == {2, 3}
 
 
-def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> None:
-    dot = graph_dot(unused_call())
-    assert ">(2 / 1)<" in dot and ">(1 / 0)<" in dot and ">(2)<" in dot
-    assert dot.count("subgraph") == 2 and dot.count("tailport=s") == 4
-    assert "no gradient comes" in dot and "no gradient comes" not in graph_dot(note())
-    page = graph_page(note())
-    assert "which is shipped their gradient | 2 | 2 | 2 | – |" in page
-    assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
-
-
 def test_torchs_own_graph_of_the_local_example_has_its_dependencies() -> None:
-    """torch's engine counts the edges that lead to a node from what the roots reach."""
+    """torch's engine counts the edges to a node from the nodes that the roots reach."""
     torch = pytest.importorskip("torch")
     a, b, c = (torch.rand(1, requires_grad=True) for _ in range(3))
     add, mul = (a + b).grad_fn, (b * c).grad_fn
-    edges, reached = Counter([add]), [add]  # from the root
+    edges, reached = Counter([add]), [add]  # the nodes that the root reaches
     while reached:
         fed = [function for function, _ in reached.pop().next_functions if function is not None]
         reached += [function for function in fed if function not in edges]
         edges.update(fed)
     of_b = next(function for function, _ in mul.next_functions if function.variable is b)
-    counts = counted(local(), Mode.FAST)
+    counts = counted(graph_of(local), Mode.FAST)
     assert (edges[add], edges[mul], edges[of_b]) == (counts["add"], counts["mul"], counts["b"]) == (1, 0, 1)
 
 
@@ -197,42 +194,13 @@ def test_the_end_to_end_example_has_the_nodes_of_the_programs_loss() -> None:
     """torch's own graph of the loss: the sum, the addition, and for each parameter a node whose place a recv takes."""
     torch = pytest.importorskip("torch")
     loss = sum(torch.rand((3, 3), requires_grad=True) for _ in range(2)).sum()
-    of_sum, graph = loss.grad_fn, end_to_end()
+    of_sum, graph = loss.grad_fn, graph_of(end_to_end)
     ((of_add, _),) = of_sum.next_functions
     assert (of_sum.name(), of_add.name(), len(of_add.next_functions)) == ("SumBackward0", "AddBackward0", 2)
     feeds = {node.label: [graph.nodes[k].label for k in node.feeds] for node in graph.nodes if node.worker == 0}
     assert feeds == {"root": ["sum"], "sum": ["add"], "add": ["recv1", "recv2"], "recv1": [], "recv2": []}
     assert [graph.nodes[pair.send].worker for pair in graph.pairs] == [1, 1]
     assert not graph.unused and counted(graph, Mode.FAST) == {**dict.fromkeys(counted(graph, Mode.FAST), 1), "root": 0}
-
-
-def test_a_gradient_is_the_sum_over_all_ways() -> None:
-    ways = {graph.name: max(graph.paths) for graph in GRAPHS}
-    assert (ways["chain-4"], ways["diamond"], ways["twice"], ways["shared"]) == (1, 2, 2, 2)
-
-
-def test_the_local_example_has_the_numbers_of_the_note() -> None:
-    graph = local()
-    assert not graph.pairs
-    counts = {graph.nodes[k].label: graph.counts(Mode.FAST)[k] for k in graph.of(0)}
-    assert (counts["add"], counts["mul"]) == (1, 0)
-    states: dict[Edition | Mode, int] = {TORCH: 10, TRYSTATE: 9, SMART: 10}
-    for edition in states:
-        found = check(Backward(graph=NUMBER["local"], edition=edition), engine="explicit")
-        assert found.exploration.distinct == states[edition]
-        assert {v.property.name for v in found.violated} == {"it_raises", "a_worker_is_engaged"}  # nothing is remote
-
-
-def test_a_pass_may_have_twelve_pairs() -> None:
-    program = Program()
-    value = program.leaf(0, "x")
-    for number in range(6):
-        value = program.call(1, f"f{number}", value)
-    graph = program.backward("six-calls", "six calls, one after the other", value)
-    assert len(graph.pairs) == PAIRS_MAX
-    found = check(Backward.over(graph)(edition=TRYSTATE), engine="explicit")
-    assert found.exploration.distinct == 55
-    assert [v.property.name for v in found.violated] == ["it_raises"]
 
 
 def test_a_value_of_another_worker_has_to_be_sent() -> None:
@@ -255,7 +223,7 @@ def test_a_system_takes_its_sizes_from_its_graph() -> None:
 UNREACHED, WAITING, READY, EXECUTED, CAPTURED, SHIPPED = (
     NodeState.UNREACHED, NodeState.WAITING, NodeState.READY, NodeState.EXECUTED, NodeState.CAPTURED, NodeState.SHIPPED,
 )  # fmt: skip
-# After each of the note's seven steps: the nodes that it names, each with the state that it then has.
+# After each of the note's seven steps: the nodes that the step names, and their states then.
 TOLD: tuple[dict[str, NodeState], ...] = (
     {"send1": WAITING, "mul": WAITING, "root": READY, "send2": UNREACHED},
     {"mul": EXECUTED, "t4": CAPTURED, "recv2": SHIPPED, "send1": WAITING, "send2": UNREACHED},
@@ -274,7 +242,7 @@ def shown(interpreter: Interpreter, name: str, member: int, state: State) -> obj
 
 
 def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
-    graph, system = note(), FAST.run.build()
+    graph, system = graph_of(note), FAST.run.build()
     interpreter = Interpreter(system)
     label = {node.label: k for k, node in enumerate(graph.nodes)}
     path = walked(FAST).path
@@ -282,6 +250,6 @@ def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
         at = 1 + max(k for k, taken in enumerate(FAST.steps) if number in taken.of)
         seen = {name: shown(interpreter, "node_state", label[name], path.states[at]) for name in told}
         assert seen == told
-    assert at < len(path.steps)  # the note does not say how the pass ends
+    assert at < len(path.steps)  # the note leaves out the end of the pass
     assert [shown(interpreter, "part", w, path.states[-1]) for w in range(2)] == [Part.DONE, Part.DONE]
-    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the note's, with its end
+    assert check(system).exploration.depth == len(path.steps)  # no run is longer than the note's

@@ -1,36 +1,36 @@
-"""Contexts, their ids, and what is remembered of them: what each edition violates, and what each repair is there for.
+"""Contexts, their ids and their tombstones: the violations of each edition, and the properties each repair protects.
 
-Each ablation undoes one of our repairs: what breaks then is exactly what it is there for.
+Each ablation undoes one of our repairs. It violates exactly the properties that the repair protects. The runtime's
+containers and ids take every step of the models; each rule that they keep is broken once, and a replay detects it.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from trystate.impl.autograd import tombstones as runtime
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.ids import Ids as RuntimeIds
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd import contexts, ids, tombstones
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.findings import FINDINGS, PLAN
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import CleanUp, Edition
-from trystate.model.language import Expr, SymbolicState, System, ite, not_, ord_
-from trystate.property_tests.support.pinned import (
-    Asked,
-    bare,
-    claims,
-    pinned_tests,
-    report,
-    violated,
-)
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.language import SymbolicState, System, ite, not_, ord_
+from trystate.property_tests.adapters.our_autograd.conformance import CONTEXTS, LOSSES, Slice
+from trystate.property_tests.adapters.our_autograd.conformance import contexts as a_slice
+from trystate.property_tests.harness.paths import explore_graph
+from trystate.property_tests.support.mutants import altered, detected, wrong
+from trystate.property_tests.support.pinned import Asked, bare, claims, pinned_tests, report, violated
 
 S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 TWO, THREE = "worker=2 passes=0", "worker=3 passes=0"
 PAIR, TRIO = "worker=2", "worker=3"
 WAITS = "outlives=0"
-LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
 STAYS = "after_exit_and_quiet_nobody_has_it clean_up_reaches_everybody"
 BACK = f"released_is_for_good {STAYS}"
 # fmt: off
@@ -73,206 +73,60 @@ def test_every_finding_is_shown_but_what_is_no_matter_of_states() -> None:
 # ---- ablations: our repairs, undone one by one
 
 
-class RemembersNothing(contexts.Ours):
-    """A request has the context here again (G11)."""
-
-    def creates(self, s: S, worker: Expr) -> Any:
-        return not_(False)
-
-
-class AnswersRecreate(contexts.Ours):
-    """An answer has the context here again (G11)."""
-
-    def recreates(self, s: S, worker: Expr) -> Any:
-        return not_(False)
-
-
-class RemembersWhatItHad(contexts.Ours):
-    """CLEAN that overtakes the request is not remembered (G11)."""
-
-    def is_news(self, s: S, worker: Expr) -> Any:
-        return s.has[worker]
-
-
-class PassesNothingOn(contexts.Ours):
-    """Only the creator tells anybody."""
-
-    def passes_on(self, s: S, worker: Expr, when: Any, told_by: Expr | None) -> None:
-        super().passes_on(s, worker, when & (ord_(worker) == 0), told_by)
-
-
-class AnswersAtOnce(contexts.Ours):
-    """CLEAN is answered before those that it is passed on to have answered (G14)."""
-
-    def taken(self, state: Any, first: Any) -> Any:
-        return CleanUp.NONE
-
-
-class AnswersEverybodyLast(contexts.Ours):
-    """CLEAN from whomever is answered when those that it was passed on to have answered."""
-
-    def taken(self, state: Any, first: Any) -> Any:
-        return CleanUp.PASSING_ON
-
-
-class TellsWhomItKnows(contexts.Ours):
-    """When one that it knows is lost, nobody else is told (G14)."""
-
-    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
-        return not_(True)
-
-
-class TellsNotTheCreator(contexts.Ours):
-    """When one that it knows is lost, only the creator tells the rest (G14)."""
-
-    def tells_the_rest(self, worker: Expr, other: Expr, missing: Any) -> Any:
-        return missing & (ord_(worker) == 0)
-
-
-class KeepsContextsOfTheLost(contexts.Ours):
-    """The loss of a creator changes nothing (G13)."""
-
-    def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
-        pass
-
-
-class ForgetsTheLost(contexts.Ours):
-    """The contexts of a creator that is lost are over only where they are: a call may yet bring one."""
-
-    def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
-        self.releases(s, worker, when & s.has[worker])
-
-
-class NeverRepeats(contexts.Ours):
-    """CLEAN is sent once."""
-
-    repeat = None  # type: ignore[assignment]
-
-
-class LeavesItsThread(contexts.Ours):
-    """The thread that has served a call stays in its context."""
-
-    def ends_request(self, s: S, worker: Expr) -> None:
-        pass
-
-
-class WritesToTheContext(contexts.Ours):
-    """A callback has a pointer to the context (G12)."""
-
-    def calls_back(self, s: S, failed: Any) -> None:
-        self.writes_to_the_context(s, failed)
-
-
-class UsesItOn(contexts.Ours):
-    """A part of a pass goes on in a context that is released (G4)."""
-
-    def stops_using(self, s: S, worker: Expr, when: Any) -> None:
-        s.running = s.running & not_(when & (ord_(worker) == 0))
-
-
-class ForgetsNothing(tombstones.Ours):
-    """CLEAN carries no mark."""
-
-    def read_mark(self, s: S, carried: Any) -> Any:
-        return ite(carried > 0, 0, 0)
-
-
-class TellsNobodyWhoLags(tombstones.Ours):
-    """The mark is told only to those that know the context that was left."""
-
-    def tells_who_lags(self, peer: Expr, lags: Any) -> Any:
-        return not_(True)
-
-
-class TellsOnlyWhomItCalls(tombstones.Ours):
-    """The mark is told only to those that the creator calls: who is reached through another never has it."""
-
-    def tells_who_lags(self, peer: Expr, lags: Any) -> Any:
-        return lags & self.is_first(peer)
-
-
-class SendsNoKept(tombstones.Ours):
-    """The creator is not told that somebody remembers what another has told of."""
-
-    def tells_the_creator(self, more: Any) -> Any:
-        return not_(True)
-
-
-class MarksTheNext(tombstones.Ours):
-    """The mark is the next context, whatever is open."""
-
-    def low(self, s: S) -> Any:
-        return s.opened + 0
-
-
-class MarksOnly(tombstones.Ours):
-    """A context that is over above the mark is not remembered (G11)."""
-
-    def is_over(self, s: S, peer: Expr, context: Expr) -> Any:
-        return ord_(context) < s.mark[peer]
-
-
-class HearsNothing(tombstones.Ours):
-    """CLEAN is not taken in."""
-
-    take_clean_up = None  # type: ignore[assignment]
-
-
-class KeepsSigned(ids.Ours):
-    """The worker's number is signed (G9)."""
-
-    def kept_number(self, worker: Expr) -> Any:
-        return ord_(worker) - ite(ord_(worker) < 2, 0, 4)
-
-
-class KeepsTheLast(ids.Ours):
-    """The last id is not given out (G10)."""
-
-    def available(self) -> int:
-        return super().available() - 1
-
-
-class LosesABit(ids.Ours):
-    """The worker's number has a bit less than there are workers."""
-
-    def kept_number(self, worker: Expr) -> Any:
-        return ord_(worker) - ite(ord_(worker) < 2, 0, 2)
-
-
-class SaysNothing(ids.Ours):
-    """A worker without further ids does not say so."""
-
-    refuse = None  # type: ignore[assignment]
-
-
 # fmt: off
 ABLATIONS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
-    (RemembersNothing, THREE, (), BACK),
-    (AnswersRecreate, TWO, (), BACK),
-    (RemembersWhatItHad, TWO, (), STAYS),
-    (PassesNothingOn, f"{THREE} {WAITS}", (), STAYS),
-    (AnswersAtOnce, f"{THREE} {WAITS}", ("crash",), STAYS),
-    (AnswersEverybodyLast, f"{THREE} calls=4", (), "deadlock_freedom"),
-    (TellsWhomItKnows, f"{THREE} {WAITS}", ("crash",), STAYS),
-    (TellsNotTheCreator, f"worker=4 passes=0 calls=3 {WAITS}", ("crash",), STAYS),
-    (KeepsContextsOfTheLost, f"{TWO} {WAITS}", ("creator_crash",), STAYS),
-    (ForgetsTheLost, THREE, ("creator_crash", "crash"), STAYS),
-    (NeverRepeats, f"{TWO} {WAITS}", ("lose",), "deadlock_freedom clean_up_reaches_everybody"),
-    (LeavesItsThread, TWO, (), "no_thread_stays_in_a_context"),
-    (WritesToTheContext, PAIR, ("error",), "no_callback_touches_what_is_gone"),
-    (UsesItOn, PAIR, (), "what_is_released_is_not_in_use"),
-    (ForgetsNothing, "context=2", (), "nothing_is_remembered_for_ever"),
-    (TellsNobodyWhoLags, "context=2", (), "nothing_is_remembered_for_ever"),
-    (TellsOnlyWhomItCalls, "context=2", (), "nothing_is_remembered_for_ever"),
-    (SendsNoKept, "context=2", (), "nothing_is_remembered_for_ever"),
-    (MarksTheNext, "context=2", (), "what_is_open_is_not_over"),
-    (MarksOnly, "context=2", (),
-     "released_is_for_good after_exit_and_quiet_nobody_has_it nothing_is_remembered_for_ever"),
-    (HearsNothing, "context=2", (), "deadlock_freedom"),
-    (KeepsSigned, "", (), "an_id_says_whose_it_is no_id_means_none"),
-    (KeepsTheLast, "", (), "every_id_is_given_out"),
-    (LosesABit, "", (), "an_id_says_whose_it_is ids_are_unique"),
-    (SaysNothing, "", (), "deadlock_freedom"),
+    (wrong("RemembersNothing", contexts.Ours, creates=lambda self, s, worker: not_(False)), THREE, (), BACK),
+    (wrong("AnswersRecreate", contexts.Ours, recreates=lambda self, s, worker: not_(False)), TWO, (), BACK),
+    (wrong("RemembersWhatItHad", contexts.Ours, is_news=lambda self, s, worker: s.has[worker]), TWO, (), STAYS),
+    (wrong("PassesNothingOn", contexts.Ours,
+     passes_on=lambda self, s, worker, when, told_by: (
+         contexts.Ours.passes_on(self, s, worker, when & (ord_(worker) == 0), told_by))),
+     f"{THREE} {WAITS}", (), STAYS),
+    (wrong("AnswersAtOnce", contexts.Ours, taken=lambda self, state, first: CleanUp.NONE), f"{THREE} {WAITS}",
+     ("crash",), STAYS),
+    (wrong("AnswersEverybodyLast", contexts.Ours, taken=lambda self, state, first: CleanUp.PASSING_ON),
+     f"{THREE} calls=4", (), "deadlock_freedom"),
+    (wrong("TellsWhomItKnows", contexts.Ours, tells_the_rest=lambda self, worker, other, missing: not_(True)),
+     f"{THREE} {WAITS}", ("crash",), STAYS),
+    (wrong("TellsNotTheCreator", contexts.Ours,
+     tells_the_rest=lambda self, worker, other, missing: missing & (ord_(worker) == 0)),
+     f"worker=4 passes=0 calls=3 {WAITS}", ("crash",), STAYS),
+    (wrong("KeepsContextsOfTheLost", contexts.Ours, loses_creator=lambda self, s, worker, when: None),
+     f"{TWO} {WAITS}", ("creator_crash",), STAYS),
+    (wrong("ForgetsTheLost", contexts.Ours,
+     loses_creator=lambda self, s, worker, when: self.releases(s, worker, when & s.has[worker])), THREE,
+     ("creator_crash", "crash"), STAYS),
+    (wrong("NeverRepeats", contexts.Ours, repeat=None), f"{TWO} {WAITS}", ("lose",),
+     "deadlock_freedom clean_up_reaches_everybody"),
+    (wrong("LeavesItsThread", contexts.Ours, ends_request=lambda self, s, worker: None), TWO, (),
+     "no_thread_stays_in_a_context"),
+    (wrong("WritesToTheContext", contexts.Ours,
+     calls_back=lambda self, s, failed: self.writes_to_the_context(s, failed)), PAIR, ("error",),
+     "no_callback_touches_what_is_gone"),
+    (altered("UsesItOn", contexts.Ours,  # a part of a pass continues in a context that is released (G4)
+             "stops_using", "and_(when, s.shipped[worker] == Shipped.RUNNING)", "False"), PAIR, (),
+     "what_is_released_is_not_in_use"),
+    (wrong("ForgetsNothing", tombstones.Ours, read_mark=lambda self, s, carried: ite(carried > 0, 0, 0)), "context=2",
+     (), "nothing_is_remembered_for_ever"),
+    (wrong("TellsNobodyWhoLags", tombstones.Ours, tells_who_lags=lambda self, peer, lags: not_(True)), "context=2",
+     (), "nothing_is_remembered_for_ever"),
+    (wrong("TellsOnlyWhomItCalls", tombstones.Ours,
+     tells_who_lags=lambda self, peer, lags: lags & self.is_first(peer)), "context=2", (),
+     "nothing_is_remembered_for_ever"),
+    (wrong("SendsNoKept", tombstones.Ours, tells_the_creator=lambda self, more: not_(True)), "context=2", (),
+     "nothing_is_remembered_for_ever"),
+    (wrong("MarksTheNext", tombstones.Ours, low=lambda self, s: s.opened + 0), "context=2", (),
+     "what_is_open_is_not_over"),
+    (wrong("MarksOnly", tombstones.Ours, is_over=lambda self, s, peer, context: ord_(context) < s.mark[peer]),
+     "context=2", (), "released_is_for_good after_exit_and_quiet_nobody_has_it nothing_is_remembered_for_ever"),
+    (wrong("HearsNothing", tombstones.Ours, take_clean_up=None), "context=2", (), "deadlock_freedom"),
+    (wrong("KeepsSigned", ids.Ours, kept_number=lambda self, worker: ord_(worker) - ite(ord_(worker) < 2, 0, 4)), "",
+     (), "an_id_says_whose_it_is no_id_means_none"),
+    (wrong("KeepsTheLast", ids.Ours, available=lambda self: ids.Ours.available(self) - 1), "", (),
+     "every_id_is_given_out"),
+    (wrong("LosesABit", ids.Ours, kept_number=lambda self, worker: ord_(worker) - ite(ord_(worker) < 2, 0, 2)), "",
+     (), "an_id_says_whose_it_is ids_are_unique"),
+    (wrong("SaysNothing", ids.Ours, refuse=None), "", (), "deadlock_freedom"),
 )
 # fmt: on
 
@@ -291,3 +145,81 @@ def test_an_ablation_breaks_what_the_repair_is_there_for(
 def test_every_property_is_broken_by_an_ablation(system: type[System]) -> None:
     broken = {name for cls, *_, names in ABLATIONS if issubclass(cls, system) for name in names.split()}
     assert broken == claims(system(edition=TRYSTATE))
+
+
+# ---- the runtime, edge by edge
+
+
+@pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
+def test_every_step_is_taken_in_some_slice(system: type[System]) -> None:
+    faults = (*LOSSES, "error") if system is Contexts else ()
+    steps = {t.name for t in system(edition=TRYSTATE, faults=faults).transitions}
+    taken = set[str]()
+    for model in [one.build() for one in CONTEXTS if one.system is system]:
+        instances = Interpreter(model).kernel.instances
+        taken |= {instances[number].transition.name for number in set(explore_graph(model).graph.number.tolist())}
+    assert taken == steps
+
+
+# ---- planted mistakes
+
+
+# fmt: off
+CRASH, IDS = a_slice(3, 2, 0, "crash"), Slice(Ids)
+STONES, CHAIN = Slice(Tombstones, {"peer": 1}), Slice(Tombstones, {"context": 2})
+PASS, FAILING = a_slice(2, 2, 1, passes=1), a_slice(2, 2, 1, "error", passes=1)
+test_a_mutant_is_a_disagreement = detected({
+    "forgets that it is over": (a_slice(2, 2, 1), Container.heard, "number not in self.dead and ", ""),
+    "takes calls of the lost": (a_slice(3, 2, 0, "creator_crash"), Container.heard, "creator not in self._gone and ",
+                                ""),
+    "remembers what it had": (a_slice(2, 2, 1), Container.clean, "not self._believes(clean.context, asker.peer)",
+                              "clean.context not in self.contexts"),
+    "passes nothing on": (a_slice(3, 2, 1), Container._tell, "dict.fromkeys(peers)",
+                          "dict.fromkeys(peers if telling.asker is None else ())"),
+    # A worker answers CLEAN before the workers that it has sent CLEAN have answered.
+    "answers at once": (a_slice(3, 2, 1), Container.clean, "self._bury(self.contexts[clean.context], asker)",
+                        "[*self._bury(self.contexts[clean.context]), AnswerPeer(asker, b'')]"),
+    "creator does not answer": (CRASH, Container.clean, '*self._tell_all(clean.context, asker), AnswerPeer(asker, b"")',
+                                "*self._tell_all(clean.context, asker)"),
+    "tells nobody else": (CRASH, Container._cleaned, "isinstance(answer, BaseException)", "False"),
+    "tells only whom it knows": (CRASH, Container._bury, "context.known & self._gone", "False"),
+    "tells again": (CRASH, Container._tell, "had = telling.told", "had = telling.waits_for"),
+    "tells who told it": (a_slice(3, 3, 1), Container._tell, "({sender} - {worker_of(number)})", "set()"),
+    "tells the lost": (CRASH, Container._tell, " | self._gone", ""),
+    "keeps contexts of the lost": (a_slice(2, 2, 0, "creator_crash"), Container.lost,
+                                   "worker_of(context.number) == peer", "False"),
+    "keeps what is over": (a_slice(2, 2, 0), Container._bury, "del self.contexts[number]", "pass"),
+    "notes whom it answers": (a_slice(2, 2, 0), Container.sent, "if call and peer", "if peer"),
+    "notes nobody": (a_slice(2, 2, 0), Container.sent, "if call and peer", "if not peer"),
+    # A pass in a context.
+    "runs on in what is over": (PASS, Container._bury, "effects += local_pass.fail(error)", "pass"),
+    "takes gradients of the over": (PASS, Container.local_pass_for, "self.contexts.get(context_number)",
+                                    "self.contexts.get(context_number) or self._open(context_number)"),
+    "begins beside another": (PASS, Container.begin, "not local_pass.is_settled", "False"),
+    "ends at the first answer": (a_slice(3, 2, 1, passes=1), LocalPass.answered, "unsignalled -= 1",
+                                 "unsignalled = 0"),
+    "hides failures": (FAILING, LocalPass.fail, "messages.failed(error.through(self.me))", "Done().pack()"),
+    "answers no failures": (FAILING, LocalPass.fail, "if parent is not None", "if False"),
+    "answers before it has run": (PASS, LocalPass.arrive, "*self._engage(asker)",
+                                  "AnswerPeer(asker, Done().pack()), *self._engage(Asker(asker.peer, _unanswered))"),
+    # The memory of contexts that are over.
+    "tells nobody who lags": (STONES, Container._behind, "if rises", "if False"),
+    "tells all of the mark": (STONES, Container._behind, " if last >= mark} if rises else set()", "}"),
+    "marks the next": (STONES, Container._low_water, "if oldest is None else oldest", ""),
+    "hears no mark": (STONES, Container.clean, "asker.peer == creator == worker_of(clean.low)", "False"),
+    "sends no KEPT": (CHAIN, Container.clean, "more > ranges", "False"),
+    "keeps no KEPT": (CHAIN, Container.kept, "self._remember(number, (asker.peer,))", "pass"),
+    "sends the mark later": (CHAIN, Container.kept, "if clean.low > number", "if False"),
+    "remembers nothing": (STONES, runtime.Tombstones.bury,
+                          "self._add(worker_of(context), count_of(context), count_of(context))", "pass"),
+    "marks nothing": (STONES, runtime.Tombstones.below, "if count_of(context)", "if False"),
+    "buries the mark": (STONES, runtime.Tombstones.below, "count_of(context) - 1", "count_of(context)"),
+    "gives an id twice": (IDS, RuntimeIds.take, "self._next = count + 1",
+                          "self._next = count + (count != LAST_COUNT - 1)"),
+    "keeps the last id": (IDS, RuntimeIds.take, "count > LAST_COUNT", "count >= LAST_COUNT"),
+    "gives an id more": (IDS, RuntimeIds.take, "count > LAST_COUNT", "False"),
+    # The worker's number is a signed number of 16 bits.
+    "keeps signed": (IDS, RuntimeIds.take, "self._worker << COUNTER_BITS | count",
+                     "(self._worker << COUNTER_BITS | count) - (self._worker >> 15 << 64)"),
+})
+# fmt: on

@@ -1,4 +1,4 @@
-"""The tables of a process's container agree with torch's and ours in every context; one of many threads begins it."""
+"""The tables of a process's container agree with torch's and ours in every context; one of many threads makes it."""
 
 from __future__ import annotations
 

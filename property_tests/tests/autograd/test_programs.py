@@ -1,6 +1,7 @@
 """Random distributed programs leave the gradients of plain autograd: on torch's distributed autograd, and on ours.
 
-Many more under HYPOTHESIS_PROFILE=nightly. A failure of the batches names the seed and prints the program.
+Many more under HYPOTHESIS_PROFILE=nightly. A failure names the seed and prints the program. The runtime's containers,
+counts and engine also run without processes, under random schedules: see `support/autograd/simulated_tensors.py`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,32 @@ import random
 import re
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("torch.distributed.rpc")
 
+from trystate.impl.autograd import torch_graph
+from trystate.impl.autograd.dependencies import UNDEFINED
+from trystate.impl.autograd.torch_graph import TorchGraph
+from trystate.model.autograd.vocabulary import Mode
+from trystate.property_tests.adapters.worlds import Failed, World, WorldError
 from trystate.property_tests.support.autograd import runtime_mutants
-from trystate.property_tests.support.autograd.building import Options, programs, random_features, random_program
-from trystate.property_tests.support.autograd.graphs import graph
+from trystate.property_tests.support.autograd.building import random_features, random_program
 from trystate.property_tests.support.autograd.operations import Feature
 from trystate.property_tests.support.autograd.outcomes import Outcome, differences
 from trystate.property_tests.support.autograd.programs import Program
-from trystate.property_tests.support.autograd.running import Runs, in_processes, run_locally
+from trystate.property_tests.support.autograd.running import PRELOAD, SECONDS, Runs, leave, run_locally
 from trystate.property_tests.support.autograd.sides import SIDES
-from trystate.property_tests.support.autograd.worlds import Failed, WorldError
-from trystate.property_tests.support.nightly import by_night
+from trystate.property_tests.support.autograd.simulated_tensors import TensorWorkers, has_unused
+from trystate.property_tests.support.mutants import survives
+from trystate.property_tests.support.nightly import by_night, seeds
 
 OVERLAPS = "more than one element of the written-to tensor refers to a single memory location"
 SEEDS = range(by_night("programs", 60))
-DRAWN = by_night("drawn programs", 10)
-WAITS_SECONDS = 0.3  # for what a mutant has taken away
+WAITS_SECONDS = 0.3  # how long a run waits for a message that a mutant has dropped
 WORKERS = 4
 USED = [feature for feature in Feature if feature is not Feature.UNUSED]
 local = functools.cache(run_locally)
@@ -40,21 +45,19 @@ local = functools.cache(run_locally)
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Runs]:
-    with tempfile.TemporaryDirectory() as folder, in_processes(WORKERS, folder, list(SIDES)) as found:
-        yield found
+    with tempfile.TemporaryDirectory() as folder, World(WORKERS, PRELOAD) as world:
+        yield Runs(world, folder, list(SIDES))
+        world.do(leave, list(SIDES), seconds=SECONDS)
 
 
 @functools.cache
 def program(seed: int, *always: Feature, without: frozenset[Feature] = frozenset()) -> Program:
     rng = random.Random(seed)
     features = (random_features(rng, USED) | set(always)) - without
-    return random_program(seed, Options(workers=rng.randint(2, WORKERS), features=features))
+    return random_program(seed, rng.randint(2, WORKERS), features)
 
 
-def unused(each: Program) -> bool:
-    """Whether a call of it leads to no root of a pass."""
-    found = graph(each)
-    return any(found.unused(number) for number in range(len(each.passes)))
+unused = functools.cache(has_unused)
 
 
 def check(each: Program, found: Outcome | Failed, name: object) -> None:
@@ -63,8 +66,8 @@ def check(each: Program, found: Outcome | Failed, name: object) -> None:
 
 
 def test_torch_is_right(runs: Runs) -> None:
-    """So that the programs are fair; but for three of its mutants: zeros where nothing is, hooks that are not called,
-    gradients that are views of one tensor. An expanded tensor stays one, and torch refuses to change it in place."""
+    """The programs are fair: torch passes, except for three deviations (zeros instead of no gradient, hooks that are
+    not called, gradients that are views of one tensor) and its refusal to change an expanded tensor in place."""
     each = [program(seed, without=frozenset({Feature.UNDEFINED})) for seed in SEEDS[::2]]
     for seed, (one, found) in enumerate(zip(each, runs.run(each, "torch"), strict=True)):
         if isinstance(found, Failed) and {"IN_PLACE", "STRIDES"} <= one.notes and OVERLAPS in found.text:
@@ -88,14 +91,14 @@ def test_smart_needs_no_result_to_be_used(runs: Runs) -> None:
         check(one, found, seed)
 
 
-def test_fast_fails_if_and_only_if_a_result_is_unused_and_can_be_tried_again(runs: Runs) -> None:
+def test_fast_fails_exactly_on_an_unused_result_and_can_be_tried_again(runs: Runs) -> None:
     each = [program(seed, Feature.UNUSED) for seed in SEEDS]
     assert not all(map(unused, each))
     for seed, (one, found) in enumerate(zip(each, runs.run(each, "ours", mode="fast"), strict=True)):
         assert isinstance(found, Outcome), f"{seed}: {found}\n{one}"
         assert bool(found.refused) == unused(one), f"{seed}: {found.refused}\n{one}"
         assert all(re.search("(execute|fetch).*smart", text, re.DOTALL) for text in found.refused)
-        seen = local(one).seen if found.refused else found.seen  # hooks run in what is tried again, too
+        seen = local(one).seen if found.refused else found.seen  # hooks also run in the second pass
         check(one, dataclasses.replace(found, seen=seen), seed)
 
 
@@ -116,30 +119,11 @@ def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
         runs.everywhere(runtime_mutants.mend)
 
 
-def test_ours_is_right_on_what_hypothesis_draws(runs: Runs) -> None:
-    @settings(max_examples=DRAWN, suppress_health_check=list(HealthCheck))
-    @given(programs(Options(workers=WORKERS, features=frozenset(USED))))
-    def right(each: Program) -> None:
-        (found,) = runs.run([each], "ours")
-        check(each, found, "drawn")
-
-    right()
-
-
-@pytest.mark.parametrize("features", [(), (Feature.SEVERAL_ROOTS,), (Feature.SEVERAL_ROOTS, Feature.UNUSED)])
-def test_gradients_count_paths(features: tuple[Feature, ...]) -> None:
-    """The graph of a program is the one that autograd builds, as far as numbers of paths can tell."""
-    for seed in SEEDS:
-        each = random_program(seed, Options(features=frozenset(features), counted=True))
-        counted = {key: float(count) for key, count in graph(each).paths(0).items()}
-        assert counted == {key: float(grad) for key, grad in run_locally(each).gradients.items()}, f"{seed}\n{each}"
-
-
 def test_programs_have_everything_in_them() -> None:
-    """Each feature makes a difference to the programs; a program is the same each time that it is built."""
+    """Each feature changes the programs. A seed always draws the same program."""
 
     def shown(*features: Feature) -> list[str]:
-        return [str(random_program(seed, Options(features=frozenset(features)))) for seed in range(8)]
+        return [str(random_program(seed, features=frozenset(features))) for seed in range(8)]
 
     without = shown()
     assert without == shown()
@@ -147,7 +131,7 @@ def test_programs_have_everything_in_them() -> None:
 
 
 def test_differences_are_seen() -> None:
-    each = random_program(0, Options(features=frozenset({Feature.AFTER_HOOKS, Feature.HOOKS})))
+    each = random_program(0, features=frozenset({Feature.AFTER_HOOKS, Feature.HOOKS}))
     right = run_locally(each)
     key = next(iter(right.seen))
     grad = right.gradients[key]
@@ -164,3 +148,72 @@ def test_differences_are_seen() -> None:
         dataclasses.replace(right, shared=("something",)),
     ]
     assert all(differences(each, right, outcome) for outcome in wrong)
+
+
+# ---- a simulated schedule, without processes
+
+
+def drawn(seed: int, *features: Feature) -> Program:
+    """A random program with these features, or with random ones."""
+    rng = random.Random(seed)
+    found = frozenset(features) or random_features(rng, list(Feature))
+    return random_program(seed, rng.choice((2, 3, 4)), found)
+
+
+def compare(seed: int, *features: Feature) -> list[str]:
+    """The runtime's differences from plain autograd, and from the model's counts, on one program in its modes."""
+    each = drawn(seed, *features)
+    expected = local(each)
+    wrong = []
+    for mode in (Mode.SMART, Mode.FAST):
+        workers = TensorWorkers(each, random.Random(seed))
+        found = differences(each, expected, workers.run(mode))
+        if workers.found != workers.expected:
+            found.append(f"counted {workers.found}, by the model {workers.expected}")
+        wrong += [f"seed {seed}, {mode.name}: {text}" for text in found]
+        if workers.has_unused:
+            break  # FAST fails
+    return wrong
+
+
+def test_the_runtime_has_the_gradients_of_autograd_and_the_models_counts() -> None:
+    assert [text for seed in seeds(100) for text in compare(seed)] == []
+
+
+@pytest.mark.parametrize("mutant", runtime_mutants.SIMULATED)
+def test_a_mutant_is_found(mutant: str) -> None:
+    def all_agree() -> None:
+        for seed in range(1_000):
+            assert not compare(seed, *runtime_mutants.FEATURES.get(mutant, ()))
+
+    assert not survives(runtime_mutants.SIMULATED[mutant], all_agree)
+
+
+# ---- cases that few or no programs have
+
+
+def test_an_undefined_gradient_leaves_others_of_the_same_run_as_they_are() -> None:
+    x, seen = torch.ones(2, requires_grad=True), list[Any]()
+    x.register_hook(seen.append)  # type: ignore[no-untyped-call]
+    middle = x * 2
+    (leaf, _), (inner, _), (outer, _) = map(torch_graph.edge_of, (x, middle, middle * 3))
+    starts: dict[Any, list[Any]] = {outer: [torch.ones(2)], inner: [UNDEFINED], leaf: [UNDEFINED]}
+    ((found,),) = TorchGraph(7, {}).run_region(starts, [leaf], retain=False)
+    assert found.tolist() == [6, 6]
+    assert [None if each is None else each.tolist() for each in seen] == [[6, 6]]
+
+
+def test_a_received_tensor_in_a_plain_backward_says_what_to_call() -> None:
+    tensor: Any = torch.rand(2)
+    torch_graph.attach_recv(7, 1, [tensor])
+    with pytest.raises(RuntimeError, match=r"came from worker 1 in context 7 .* call trystate.autograd.backward"):
+        tensor.sum().backward()
+
+
+def test_a_tensor_of_another_context_is_refused() -> None:
+    tensor = torch.rand(2)
+    node = torch_graph.attach_recv(7, 1, [tensor])
+    with pytest.raises(RuntimeError, match=r"from worker 1 in context 7 .* which is not 8"):
+        TorchGraph(8, {}).is_leaf(node)
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        TorchGraph(7, {}).is_leaf(node)

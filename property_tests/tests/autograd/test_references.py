@@ -1,29 +1,18 @@
-"""References to a remote value: each property can be violated, and the runtime's tables do what the model says.
+"""References to a remote value: each property can be violated, and the runtime's tables follow the model.
 
-Each rule of the protocol is broken once in the model, where a property is violated, and once in the runtime, where the
-replay of the model's edges notices it.
+Each rule of the protocol is broken once in the model, where it violates a property, and once in the runtime, where the
+replay of the model's edges detects it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any
-
-import pytest
-
-from trystate.impl.rpc.errors import PeerLost
-from trystate.impl.rpc.references import Fork, Happened, Held, Id, Owned, References
+from trystate.impl.rpc.references import References
 from trystate.model.autograd.references import Ours
 from trystate.model.autograd.references import References as Model
 from trystate.model.autograd.vocabulary import Edition
-from trystate.model.language import Expr, SymbolicState, not_
-from trystate.property_tests.adapters.our_autograd.conformance import CHECKS
-from trystate.property_tests.adapters.our_autograd.reference_edges import ReferenceSteps
-from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.marks import by_verify
+from trystate.model.language import SymbolicState, not_
+from trystate.property_tests.adapters.our_autograd.conformance import Slice
+from trystate.property_tests.support.mutants import detected, wrong
 from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
@@ -37,84 +26,21 @@ ASKED = (
 )
 
 
-class KeepsNothing(Ours):
-    """A worker that passes its handle on does not keep its own."""
-
-    def keeps_its_own(self) -> bool:
-        return False
-
-
-class AlwaysConfirms(Ours):
-    """The owner answers FORKED as if it had the value."""
-
-    def has_value(self, s: S) -> Any:
-        return not_(False)
-
-
-class RefusesBeforeItIsMade(Ours):
-    """The owner answers FORKED as if the value were gone, when the call that makes it comes later."""
-
-    def has_value(self, s: S) -> Any:
-        return ~s.gone & s.made
-
-
-class LosesDeleted(Ours):
-    """DELETED may be on its way for ever."""
-
-    forget = replace(Ours.forget, fair=False)
-
-
-class LosesForked(Ours):
-    """FORKED may be on its way for ever."""
-
-    register = replace(Ours.register, fair=False)
-
-
-class LosesAccepted(Ours):
-    """ACCEPTED may be on its way for ever."""
-
-    accept = replace(Ours.accept, fair=False)
-
-
-class ForgetsNothing(Ours):
-    """The owner keeps the value whoever holds it."""
-
-    def collects(self, s: S) -> None:
-        pass
-
-
-class KeepsForTheDead(Ours):
-    """The forks of a worker that is lost do not end."""
-
-    def ends_forks(self, worker: Expr) -> Any:
-        return not_(True)
-
-
-class HearsNothing(Ours):
-    """The owner does not answer FORKED."""
-
-    hear = None  # type: ignore[assignment]
-
-
-class WaitsForTheLost(Ours):
-    """A handle that the owner does not know waits for its answer, although the owner is lost."""
-
-    def hears_of_the_owner(self, s: S, worker: Expr, when: Any) -> None:
-        pass
-
-
 # fmt: off
 MUTANTS = (
-    ("all_have_a_value_if_nobody_died", KeepsNothing, THREE, ()),
-    ("no_handle_fails_if_nobody_died", RefusesBeforeItIsMade, THREE, ()),
-    ("the_confirmed_have_a_value", AlwaysConfirms, THREE, ("crash",)),
-    ("nothing_is_left", ForgetsNothing, THREE, ()),
-    ("nothing_is_left", KeepsForTheDead, THREE, ("crash",)),
-    ("it_is_forgotten", LosesDeleted, THREE, ()),
-    ("a_handle_is_confirmed_or_fails", LosesForked, THREE, ()),
-    ("nobody_keeps_a_handle_for_ever", LosesAccepted, THREE, ()),
-    ("deadlock_freedom", HearsNothing, THREE, ()),
-    ("nobody_waits_for_an_owner_that_is_lost", WaitsForTheLost, THREE, ("owner_crash",)),
+    ("all_have_a_value_if_nobody_died", wrong("KeepsNothing", Ours, keeps_its_own=lambda self: False), THREE, ()),
+    ("no_handle_fails_if_nobody_died", wrong("RefusesBeforeItIsMade", Ours,
+     has_value=lambda self, s: ~s.gone & s.made), THREE, ()),
+    ("the_confirmed_have_a_value", wrong("AlwaysConfirms", Ours, has_value=lambda self, s: not_(False)), THREE,
+     ("crash",)),
+    ("nothing_is_left", wrong("ForgetsNothing", Ours, collects=lambda self, s: None), THREE, ()),
+    ("nothing_is_left", wrong("KeepsForTheDead", Ours, ends_forks=lambda self, worker: not_(True)), THREE, ("crash",)),
+    ("it_is_forgotten", wrong("LosesDeleted", Ours, forget={"fair": False}), THREE, ()),
+    ("a_handle_is_confirmed_or_fails", wrong("LosesForked", Ours, register={"fair": False}), THREE, ()),
+    ("nobody_keeps_a_handle_for_ever", wrong("LosesAccepted", Ours, accept={"fair": False}), THREE, ()),
+    ("deadlock_freedom", wrong("HearsNothing", Ours, hear=None), THREE, ()),
+    ("nobody_waits_for_an_owner_that_is_lost", wrong("WaitsForTheLost", Ours,
+     hears_of_the_owner=lambda self, s, worker, when: None), THREE, ("owner_crash",)),
 )
 # fmt: on
 
@@ -125,121 +51,29 @@ TestModel = model_tests(ASKED, MUTANTS, ASKED[:1])
 # ---- the runtime
 
 
-@by_verify
-def test_the_runtime_does_what_the_model_says() -> None:
-    check = next(check for check in CHECKS if check.name == "our references")
-    found = check.run(lambda _: None)
-    assert not found.disagreements
-    assert found.compared == found.of == 15_383 + 50_181 + 35_382
-
-
-class KeepsNoHandle(References):
-    """A handle that is passed on is not kept."""
-
-    def fork(self, ref: Owned | Held, to: int) -> Fork:
-        fork = super().fork(ref, to)
-        self._passed.clear()
-        return fork
-
-
-class KnowsNoFork(References):
-    """The owner passes a handle, and does not note the fork."""
-
-    def fork(self, ref: Owned | Held, to: int) -> Fork:
-        fork = super().fork(ref, to)
-        if isinstance(ref, Owned):
-            self._unshare(fork.reference, fork.fork)
-        return fork
-
-
-class TellsNobody(References):
-    """A worker that takes a handle from another user takes it for known."""
-
-    def join(self, fork: Fork, peer: int) -> Owned | Held:
-        if fork.owner == self.agent.me:
-            return super().join(fork, peer)
-        held = self.hold(fork)
-        held.confirmed = True
-        return held
-
-
-class AcceptsAtOnce(References):
-    """The worker that passed the handle is told before the owner knows the fork."""
-
-    def join(self, fork: Fork, peer: int) -> Owned | Held:
-        if fork.owner not in (self.agent.me, peer):
-            self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
-        return super().join(fork, peer)
-
-
-class KeepsForGood(References):
-    """A handle that comes home when the value is gone is not accepted: its sender keeps it."""
-
-    def join(self, fork: Fork, peer: int) -> Owned | Held:
-        if fork.owner == self.agent.me:
-            self.owned(fork.reference)
-        return super().join(fork, peer)
-
-
-class DropsSilently(References):
-    """The end of a handle is told to nobody."""
-
-    def dropped(self, owner: int, reference: Id, fork: Id) -> None:
-        self.agent.later(partial(int))
-
-
-class KeepsForTheLost(References):
-    """The loss of a worker ends no fork, and no keeping for it."""
-
-    def _peer_lost(self, peer: int, reason: str) -> None:
-        pass
-
-
-class KeepsWhatNobodyHolds(References):
-    """The last fork of a value stays in the table."""
-
-    def _unshare(self, reference: Id, fork: Id, by: int | None = None) -> None:
-        owned = self._shared.get(reference)
-        if owned is not None and len(owned.forks) > 1:
-            super()._unshare(reference, fork, by)
-
-
-class WaitsForAnOwnerThatIsLost(References):
-    """A handle that the owner does not know is left as it is when the owner is lost."""
-
-    def _known_there(self, held: Held, parent: int, result: Any) -> None:
-        if not isinstance(result, PeerLost):
-            super()._known_there(held, parent, result)
-
-
-class TakesIdsBeforehand(References):
-    """A thread takes the id of its reference early: another thread's call with a larger id is sent before its own."""
-
-    @contextmanager
-    def making(self, to: int) -> Iterator[Fork]:
-        with super().making(to) as fork:
-            maker, number = fork.reference
-            yield fork._replace(reference=(maker, (1 << 20) - number))
-
-
-class KeepsNoPlace(References):
-    """The owner takes a value that is still to be made for one that is gone."""
-
-    def owned(self, reference: Id) -> Owned:
-        if reference not in self._known:
-            raise self._gone(reference)
-        return super().owned(reference)
-
-
-BROKEN = (
-    (KeepsNoHandle, ()), (KnowsNoFork, ()), (TellsNobody, ()), (AcceptsAtOnce, ()), (KeepsForGood, ("crash",)),
-    (DropsSilently, ()), (KeepsForTheLost, ("crash",)), (KeepsWhatNobodyHolds, ()),
-    (WaitsForAnOwnerThatIsLost, ("owner_crash",)), (TakesIdsBeforehand, ()), (KeepsNoPlace, ()),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("broken", "faults"), BROKEN, ids=lambda x: getattr(x, "__name__", ""))
-def test_a_rule_that_the_runtime_breaks_is_a_disagreement(broken: type[References], faults: tuple[str, ...]) -> None:
-    model = Model(faults=faults)
-    subject = ReferenceSteps(model, broken)
-    assert replay_every_edge(model, subject, refusals=True, repeats=False, stop_after=1).disagreements
+NO_FAULT, CRASH, OWNER_CRASH = (Slice(Model, {}, faults) for faults in ((), ("crash",), ("owner_crash",)))
+# fmt: off
+test_a_rule_that_the_runtime_breaks_is_a_disagreement = detected({
+    "keeps no handle that it passes on": (NO_FAULT, References.fork, "self._passed[fork] = ref, to", "pass"),
+    "knows no fork that it passes": (NO_FAULT, References.fork, "self._share(ref, fork, to)", "pass"),
+    # A worker that gets a handle from another user treats it as confirmed by the owner.
+    "tells nobody": (NO_FAULT, References.join, "held.confirmed = peer == fork.owner", "held.confirmed = True"),
+    # The worker that passed the handle gets ACCEPTED before the owner has the fork.
+    "accepts at once": (NO_FAULT, References.join, "held = self.hold(fork)",
+                        "held = self.hold(fork); self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)"),
+    # The owner does not accept a handle that arrives after the value was deleted, so its sender keeps the handle.
+    "keeps for good": (CRASH, References.join, "me = self.agent.me",
+                       "me = self.agent.me; fork.owner == me and self.owned(fork.reference)"),
+    "drops silently": (NO_FAULT, References.dropped, "partial(self._tell, owner, Happened.DELETED, reference, fork)",
+                       "int"),
+    "keeps for the lost": (CRASH, References._peer_lost, "holder == peer", "False"),
+    "keeps what nobody holds": (NO_FAULT, References._unshare, "if not owned.forks", "if False"),
+    # A handle that the owner has not confirmed stays unchanged when the owner is lost.
+    "waits for an owner that is lost": (OWNER_CRASH, References._known_there, "held.failed = result", "return"),
+    # A thread takes the id of its reference early: another thread's call with a larger id is sent before its own.
+    "takes ids beforehand": (NO_FAULT, References.making, "Fork(self.new_id(),",
+                             "Fork((self.agent.me, (1 << 20) - self.new_id()[1]),"),
+    # The owner treats a value that is not made yet as one that was deleted.
+    "keeps no place": (NO_FAULT, References.owned, "if number <= self._latest.get(maker, -1)", "if True"),
+})
+# fmt: on

@@ -4,14 +4,13 @@ Each order in which the model runs the operators of a graph is forced on torch's
 once. Each pass that is seen must be a run of the model, and each end of the model is seen. Mistakes that are planted in
 the model are noticed: by a pass, or by an order that cannot be forced.
 
-A gate holds the thread of its worker. So graphs are left out in which that worker has another node to run then, for
-which others wait, as "crossed".
+A gate holds the thread of its worker. So graphs like "crossed" are left out: there the worker would have to run
+another node, which other workers wait for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
 
 import pytest
 
@@ -19,15 +18,21 @@ pytest.importorskip("torch", reason="the workers are torch's")
 
 from trystate.model.autograd.backward import Backward, torch
 from trystate.model.autograd.backward.examples import FAST
-from trystate.model.autograd.backward.fields import Call, Each, Outcome, S
 from trystate.model.autograd.examples import NUMBER
 from trystate.model.autograd.vocabulary import Edition, NodeKind
-from trystate.model.language import Expr, and_, ite, or_
-from trystate.property_tests.adapters.torch_autograd.graph_passes import Ended, Monitor, Passes, Seen, operators
-from trystate.property_tests.adapters.torch_autograd.workers import Group
+from trystate.model.language import or_
+from trystate.property_tests.adapters.torch_autograd.graph_passes import (
+    Ended,
+    Monitor,
+    Passes,
+    Seen,
+    operators,
+    workers,
+)
+from trystate.property_tests.support.mutants import altered, wrong
 from trystate.property_tests.support.nightly import NIGHTLY
 
-RPC_TIMEOUT_S, HANGS_S = 1.0, 3.0  # a pass that waits for a gradient that does not come: it is late, or hangs
+RPC_TIMEOUT_S, HANGS_S = 1.0, 3.0  # a pass that waits for a missing gradient ends by a timeout, or hangs
 BY_DAY = ("diamond", "note")
 BY_NIGHT = ("trip", "fetched", "chain-3", "nested", "twice", "shared", "served", "joined", "parallel")
 UNUSED = ("unused-alone", "unused-call")
@@ -48,21 +53,21 @@ def monitors() -> dict[str, Monitor]:
 def runs(monitors: Mapping[str, Monitor]) -> Iterator[Runs]:
     """Each order of each graph, without a failure and with one at each operator."""
     found: dict[tuple[str, tuple[int, ...], int | None], Seen] = {}
-    with Group("ABC") as group:
+    with workers(3) as group:
         for name in USED:
             passes = Passes(group, monitors[name].graph)
             for order in sorted(monitors[name].orders):
                 found[name, order, None] = passes.force(order)
                 for at, node in enumerate(order):
                     found[name, order, node] = passes.force(order[: at + 1], [node])
-    with Group("AB", rpc_timeout_s=RPC_TIMEOUT_S) as group:
+    with workers(2, RPC_TIMEOUT_S) as group:
         for name in UNUSED:
             for order in sorted(monitors[name].orders):
                 found[name, order, None] = Passes(group, monitors[name].graph).force(order, (), HANGS_S)
     yield found
 
 
-def test_what_torch_does_is_a_run_of_the_model(runs: Runs, monitors: Mapping[str, Monitor]) -> None:
+def test_a_pass_of_torch_is_a_run_of_the_model(runs: Runs, monitors: Mapping[str, Monitor]) -> None:
     objections = {key: monitors[key[0]].objection(seen) for key, seen in runs.items()}
     assert not {key: text for key, text in objections.items() if text}
     assert all(any(name == "raise_error" for (name, _), _ in seen.steps) for key, seen in runs.items() if key[2])
@@ -76,27 +81,18 @@ def test_torch_is_forced_into_each_order_of_the_model(runs: Runs, monitors: Mapp
     assert {name: len(monitors[name].orders) for name in BY_DAY} == {"diamond": 2, "note": 1}
 
 
-def ends(runs: Runs, name: str) -> set[Ended]:
-    return {(seen.outcome, seen.gradients) for (graph, _, _), seen in runs.items() if graph == name}
-
-
 def test_each_end_of_the_model_is_seen_on_torch(runs: Runs, monitors: Mapping[str, Monitor]) -> None:
     for name in (*USED, *UNUSED):
         monitor = monitors[name]
         expected: Set[Ended] = monitor.ends(operators(monitor.graph) if name in USED else ())
-        seen: Set[Ended] = ends(runs, name)
-        if not monitor.counts:  # gradients of several tensors of one message
+        seen: Set[Ended] = {(one.outcome, one.gradients) for (graph, _, _), one in runs.items() if graph == name}
+        if not monitor.counts:  # one message carries the gradients of several tensors
             seen, expected = ({(o, tuple(float(x > 0) for x in xs)) for o, xs in each} for each in (seen, expected))
         assert seen == expected, name
 
 
-def test_a_pass_with_an_unused_call_hangs_or_is_late_as_in_the_model(runs: Runs) -> None:
-    assert {outcome for outcome, _ in ends(runs, "unused-alone")} == {Outcome.RUNNING}
-    assert {outcome for outcome, _ in ends(runs, "unused-call")} == {Outcome.RAISED}
-
-
 def test_torch_takes_the_steps_of_the_design_note_in_its_order(runs: Runs, monitors: Mapping[str, Monitor]) -> None:
-    """Between a node and the leaves that it feeds the note and the engine have the same order: leaves first."""
+    """In the note and in the engine, the leaves that a node feeds run before the next node."""
     (seen,) = (seen for (name, _, failing), seen in runs.items() if name == "note" and failing is None)
     told = [taken.step for taken in FAST.steps if taken.step.startswith("run(") and taken.step != "run(9)"]
     leaves = {k for k, node in enumerate(monitors["note"].graph.nodes) if node.kind is NodeKind.ACCUMULATE}
@@ -107,66 +103,26 @@ def test_torch_takes_the_steps_of_the_design_note_in_its_order(runs: Runs, monit
     assert took.index("run(7)") < took.index("run(6)")  # t4 is accumulated before recv2 is executed
 
 
-# ---- what would be noticed
-
-
-class RunsWithOneInput(torch.Torch):
-    """A node runs when one of its inputs is there."""
-
-    def waits_for(self, s: S, k: int) -> Any:
-        found = super().waits_for(s, k)
-        return ite(found > 0, 1, 0) if self.shape.nodes[k].kind is NodeKind.OP else found
-
-
-class CancelsEverywhere(torch.Torch):
-    """A failure ends the parts of all workers."""
-
-    def fails(self, s: S, when: Each) -> None:
-        super().fails(s, [or_(*when) for _ in when])
-
-
-class DropsGradients(torch.Torch):
-    """A part that fails drops the gradients of its leaves."""
-
-    def fails(self, s: S, when: Each) -> None:
-        super().fails(s, when)
-        for k in self.leaves():
-            s.grads[k] = ite(when[self.shape.nodes[k].worker], 0, s.grads[k])
-
-
-class TellsNobody(torch.Torch):
-    """A part that fails is answered as if it had not."""
-
-    def fails(self, s: S, when: Each) -> None:
-        super().fails(s, when)
-        self.answers(s, when, Call.DONE, Outcome.RETURNED)
-        for a in s.attempt:
-            s.outcome[a] = ite(s.outcome[a] == Outcome.RAISED, Outcome.RETURNED, s.outcome[a])
-
-
-class CountsOnce(torch.Torch):
-    """A node has the gradient that came last, and not their sum."""
-
-    def feeds(self, s: S, before: S, node: Expr) -> None:
-        super().feeds(s, before, node)
-        for k in self.nodes():
-            for feeder in self.shape.feeders(k):
-                s.gradient[k] = ite(node == feeder, before.gradient[feeder], s.gradient[k])
-
-
-class NeedsNoUnusedSend(torch.Torch):
-    """A worker's part is over when it has no node to run."""
-
-    def runs(self, s: S, node: Expr) -> None:
-        super().runs(s, node)
-        for w in self.workers():
-            idle = and_(*(~self.is_ready(s, k) for k in self.shape.of(w)))
-            s.left[w] = ite(and_(self.is_of(node, w), idle), 0, s.left[w])
+# ---- planted mistakes
 
 
 MUTANTS: tuple[tuple[type[Backward], str], ...] = (
-    (RunsWithOneInput, "diamond"), (CancelsEverywhere, "diamond"), (DropsGradients, "note"), (TellsNobody, "diamond"),
-    (CountsOnce, "diamond"), (NeedsNoUnusedSend, "unused-alone"),
+    (altered("RunsWithOneInput", torch.Torch,  # a node runs when one of its inputs has arrived
+             "is_ready", "s.fed[k] == self.waits_for(s, k)", "s.fed[k] > 0"), "diamond"),
+    (wrong("CancelsEverywhere", torch.Torch,
+     fails=lambda self, s, when: torch.Torch.fails(self, s, [or_(*when) for _ in when])), "diamond"),
+    (altered("DropsGradients", torch.Torch,  # a part that fails drops the gradients of its leaves
+             "fails", "self.clears(s, when)", "self.clears(s, when)\n    for k in self.leaves():\n"
+             "        s.grads[k] = ite(when[self.shape.nodes[k].worker], 0, s.grads[k])"), "note"),
+    (altered("TellsNobody", torch.Torch,  # a part that fails answers like a part that has succeeded
+             "fails", "Call.FAILED, Outcome.RAISED", "Call.DONE, Outcome.RETURNED"), "diamond"),
+    (altered("CountsOnce", torch.Torch,  # a node has the gradient that came last, and not their sum
+             "feeds", "super().feeds(s, before, node)", "Backward.feeds(self, s, before, node)\n"
+             "    for k, f in [(k, f) for k in self.nodes() for f in self.shape.feeders(k)]:\n"
+             "        s.gradient[k] = ite(node == f, before.gradient[f], s.gradient[k])"), "diamond"),
+    (altered("NeedsNoUnusedSend", torch.Torch,  # a worker's part is over when it has no node to run
+             "runs", "self.feeds(s, before, node)", "self.feeds(s, before, node)\n    for w in self.workers():\n"
+             "        s.left[w] = ite(self.is_of(node, w) & ~self.any_ready(s, w), 0, s.left[w])"), "unused-alone"),
 )  # fmt: skip
 
 

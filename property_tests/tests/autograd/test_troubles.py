@@ -1,4 +1,4 @@
-"""Acts of users that a pass must survive: on one worker, which calls itself as it would any other."""
+"""Acts of users that a pass must survive, on one worker that calls itself like any other worker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from torch.futures import Future
 
 from trystate import autograd, rpc
 from trystate.impl.autograd import optimizer
-from trystate.impl.autograd.api import current_context, driver, new_context, release_context
-from trystate.impl.autograd.borrowed_grad import borrowed
-from trystate.impl.autograd.messages import NO_MESSAGE, Forward
+from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.messages import CLEAN, NO_MESSAGE, Clean, Forward
 from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.frames import Kind
 from trystate.impl.rpc.invocations import CALL
-from trystate.model.autograd.vocabulary import Part
 from trystate.property_tests.support.autograd.operations import gives
 
 SECONDS = 30.0  # on a busy machine
@@ -47,31 +44,8 @@ def scaled(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def called(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The product, by a call, as a number."""
+    """The sum of the product, which is computed by a call."""
     return rpc.rpc_sync("worker0", times, (one, other)).sum()
-
-
-def test_a_parameter_has_one_gradient_at_a_time() -> None:
-    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    seen = list[object]()
-
-    def look(parameter: torch.Tensor) -> None:
-        with borrowed([parameter]):
-            seen.append(parameter.grad)
-
-    with borrowed([one]):
-        one.grad = torch.ones(2)
-        waits = threading.Thread(target=look, args=(one,))
-        waits.start()
-        goes_on = threading.Thread(target=look, args=(other,))
-        goes_on.start()
-        goes_on.join(SECONDS)
-        assert seen == [None], "it has waited for another parameter"
-        with borrowed([one]):  # by the same thread
-            one.grad = None
-        assert one.grad is not None
-    waits.join(SECONDS)
-    assert seen == [None, None]
 
 
 def test_a_hook_and_a_step_on_one_parameter_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +128,8 @@ def test_no_hook_begins_in_a_pass_that_is_over() -> None:
 
     def first(_: torch.Tensor) -> None:
         called_hooks.append("the first, in which the pass expires")
-        with driver().locked() as effects:
-            (local_pass,) = driver().container.passes()
-            effects += local_pass.expire()
+        (local_pass,) = driver().container.passes()
+        driver().do(local_pass.expire)
 
     one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     one.register_post_accumulate_grad_hook(first)  # type: ignore[no-untyped-call]
@@ -164,32 +137,6 @@ def test_no_hook_begins_in_a_pass_that_is_over() -> None:
     with autograd.context() as context, pytest.raises(autograd.PassTimeoutError):
         autograd.backward(context, [(one * other).sum()])
     assert len(called_hooks) == 1
-
-
-def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
-    wait, request, waits = here.agent.wait, here.agent.request, threading.Event()
-
-    def too_late(flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
-        monkeypatch.setattr(here.agent, "wait", wait)
-        waits.set()
-        assert flag.wait(SECONDS), "the gradient comes"
-        return False
-
-    def held(*given: Any) -> None:  # until the root waits: what comes before, it runs at once
-        def late() -> None:
-            waits.wait(SECONDS)
-            request(*given)
-
-        threading.Thread(target=late).start()
-
-    autograd.observe(lambda event: states.append(event.detail.get("state")))
-    with autograd.context() as context, pytest.raises(autograd.PassTimeoutError, match="at its deadline"):
-        loss = called(x, torch.ones(2))
-        monkeypatch.setattr(here.agent, "wait", too_late)
-        monkeypatch.setattr(here.agent, "request", held)
-        autograd.backward(context, [loss])
-    assert Part.CANCELLED in states
 
 
 def test_a_hook_calls_outside_of_the_context() -> None:
@@ -202,31 +149,8 @@ def test_a_hook_calls_outside_of_the_context() -> None:
         assert autograd.get_gradients(context)[value].tolist() == [6, 6]
 
 
-LEFT_OPEN: list[int] = []
-
-
-def leaves_a_context_open() -> int:
-    LEFT_OPEN.append(new_context())
-    return LEFT_OPEN[-1]
-
-
-def context_of_the_call() -> int | None:
-    try:
-        return current_context()
-    except autograd.ContextError:
-        return None
-
-
-def test_a_context_that_a_function_leaves_open_is_not_the_next_calls() -> None:
-    for _ in range(10):
-        assert rpc.rpc_sync("worker0", leaves_a_context_open) == LEFT_OPEN[-1]
-        assert rpc.rpc_sync("worker0", context_of_the_call) is None
-    while LEFT_OPEN:
-        release_context(LEFT_OPEN.pop())  # it is open, and any thread may leave it
-
-
 def doubled_later(one: torch.Tensor) -> Future[torch.Tensor]:
-    """The product is set by a thread that has gradients off."""
+    """A thread without gradients sets the result."""
     future: Future[torch.Tensor] = Future()
     made = one * 2
 
@@ -272,7 +196,7 @@ def test_a_call_without_gradients_takes_no_part_in_a_pass() -> None:
 
 
 class Meets(torch.autograd.Function):
-    """Its backward waits until another thread is in it too."""
+    """Its backward waits until a second thread runs it too."""
 
     both = threading.Barrier(2, timeout=SECONDS)
 
@@ -297,22 +221,6 @@ def test_two_passes_run_one_node_at_the_same_time() -> None:
         assert list(threads.map(run, (1.0, 2.0))) == [[2, 2], [4, 4]]
 
 
-class MuteError(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no text")
-
-
-def mute(_: torch.Tensor) -> torch.Tensor:
-    raise MuteError
-
-
-def test_an_error_whose_text_cannot_be_had_fails_the_pass() -> None:
-    value = torch.ones(2, requires_grad=True)
-    failure = pytest.raises(autograd.PassError, match=r"MuteError: \(its text cannot be had: ValueError\)")
-    with autograd.context() as context, failure:
-        autograd.backward(context, [gives(called(value, torch.ones(2)), mute)])
-
-
 def test_a_step_outside_of_its_context_is_made_nowhere() -> None:
     parameter = torch.zeros(2, requires_grad=True)
     distributed = optimizer.DistributedOptimizer(torch.optim.SGD, [rpc.RRef(parameter)], lr=1.0)
@@ -324,12 +232,21 @@ def test_a_step_outside_of_its_context_is_made_nowhere() -> None:
     assert parameter.tolist() == [-1, -1]
 
 
-def test_a_call_in_a_context_of_no_worker_is_refused() -> None:
+def test_a_context_and_a_message_are_of_the_worker_that_gives_their_ids() -> None:
+    here, body = driver(), CALL.pack(4, 0) + b"math" + b""
     forged = Forward(1 << 63, NO_MESSAGE, ()).pack()
-    agent, body = driver().agent, CALL.pack(4, 0) + b"math" + b""
-    with pytest.raises(rpc.RemoteError, match="of which no worker is the creator"):
-        agent.ask(0, Kind.CALL, body, (), SECONDS, metadata=forged)
-    assert not driver().container.contexts
+    with pytest.raises(rpc.RemoteError, match="which no worker of this group can have created"):
+        here.agent.ask(0, Kind.CALL, body, (), SECONDS, metadata=forged)
+    with pytest.raises(rpc.RemoteError, match="which no worker of this group can have created"):
+        here.agent.ask(0, CLEAN, Clean(1 << 63, 0).pack(), (), SECONDS)
+    assert not here.container.contexts
+    with autograd.context() as context:
+        forged = Forward(context, (3 << 48) + 5, (True,)).pack()
+        with pytest.raises(autograd.ContextError, match="which cannot give out this id"):
+            here.incoming(0, forged, [torch.ones(1)])
+        with pytest.raises(autograd.ContextError, match="worker 3 was not called"):
+            here.answered(3, forged, [torch.ones(1)])
+        assert not here.container.contexts[context].recvs
 
 
 def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,15 +267,15 @@ def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatc
     assert set(reported) == {KeyError}
 
 
-def test_what_a_user_raises_is_not_hidden_by_a_shutdown_inside_the_context(tmp_path: Path) -> None:
+def test_an_error_of_the_user_is_not_hidden_by_a_shutdown_in_the_context(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the user's"), autograd.context():
         rpc.shutdown()
         raise ValueError("the user's")
     rpc.init_rpc("worker0", rank=0, world_size=1, init_method=f"file://{tmp_path}/again")
 
 
-def test_what_a_context_kept_may_use_it_when_it_is_freed() -> None:
-    """The last hold of a graph is let go of under the lock."""
+def test_a_value_of_a_freed_context_may_use_that_context() -> None:
+    """The last reference to a graph may be dropped while the lock is held."""
     seen: list[int] = []
 
     class Curious:
@@ -367,7 +284,7 @@ def test_what_a_context_kept_may_use_it_when_it_is_freed() -> None:
 
         def __del__(self) -> None:
             seen.append(len(driver().container.contexts))
-            with driver().locked():
+            with driver().lock:
                 pass
 
     def leave() -> None:

@@ -1,30 +1,33 @@
-"""Searches on several cores with tiny chunks, so that small systems have many of each."""
+"""Searches on several cores with tiny chunks: small systems then have many of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from trystate.model.checker.check import watches
+from trystate.model.checker.explicit import codes, packing, storage, visited, workers
 from trystate.model.checker.explicit import engine as explicit
-from trystate.model.checker.explicit import visited, workers
 from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.packing import Layout
+from trystate.model.checker.explicit.workers import Workers
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import System
+from trystate.property_tests.support.ranks import answers as found_by
 from trystate.property_tests.support.runs import MANY
-from trystate.property_tests.support.systems.engine_samples import Ring, ThreeWords, TwoWords
+from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.search import cores
+from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells
+from trystate.search import cores, spill
 from trystate.search.cores import Cores
 
 
 @contextmanager
 def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
-    """Chunks of so many states, ranges of two keys, and a comparison with the set after every nine successors."""
+    """Chunks of `chunk` states, ranges of two keys, and a comparison with the set after every nine successors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explicit, "CHUNK", chunk)
         patch.setattr(visited, "PENDING_MIN", 8)
@@ -34,24 +37,81 @@ def tiny(chunk: int = 3, slot: int = 1 << 16) -> Iterator[None]:
         yield
 
 
-def answers(of: System, count: int, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
-    """Everything that a search says, but for times and bytes."""
+def answers(of: System, workers: int | Workers, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
+    """The complete result of a search, except times and bytes."""
     kernel = Kernel(of)
-    engine = ExplicitEngine(kernel, limits, workers=Cores(count), **options)
-    seen = engine.explore([replace(watch, path=True) for watch in watches(kernel)])
-    said: dict[str, Any] = {
-        "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
-        "found": list(seen.found.items()),
-        "levels": [level[:].tobytes() for level in engine.levels],
-    }
-    if seen.complete and engine.symmetry is None:
+    engine = ExplicitEngine(kernel, limits, workers=Cores(workers) if isinstance(workers, int) else workers, **options)
+    said = found_by(engine)
+    said["levels"] = [level[:].tobytes() for level in engine.levels]
+    if not said["graph"][-1] and engine.symmetry is None:
         said["edges"] = engine.explored().graph.after.tobytes()
     return said
 
 
+@contextmanager
+def narrow(of: Callable[[], System], bits: int = 5) -> Iterator[int]:
+    """Words of `bits` bits, or as wide as the widest cell. Yields the number of words."""
+    with pytest.MonkeyPatch.context() as patch:
+        kernel = Kernel(of())
+        patch.setattr(
+            packing, "WORD_BITS", max([p.bits for p in Layout(kernel.cells, kernel.constant_cells).places] + [bits])
+        )
+        yield Layout(kernel.cells, kernel.constant_cells).words
+
+
+@contextmanager
+def coded(bits: int = codes.CODE_BITS) -> Iterator[None]:
+    """Codes of `bits` bits from the first level on, in tables with many values to a slot.
+
+    With 14 bits, two phase commit has two sets of codes one after the other, and then no codes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visited, "CODED_MIN", 1)
+        patch.setattr(codes, "CODE_BITS", bits)
+        for name, value in (("SHARE", 0), ("RETRY", 2), ("SLOTS_MIN", 2), ("SPARSE", 1)):
+            patch.setattr(codes, name, value)
+        yield
+
+
+@contextmanager
+def small(chunk: int = 3, block: int = 4, seconds: float = 0.0) -> Iterator[None]:
+    """Tiny chunks, ranges and blocks; a search saves at each level."""
+    with tiny(chunk=chunk), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "BLOCK", block)
+        patch.setattr(spill, "SAVE_SECONDS", seconds)
+        yield
+
+
+# A step that computes beyond int64.
+Sums = declared(
+    "@transition()\ndef empty(self, s):\n    'The numbers are 0 again.'\n"
+    "    s.when(sum(cells(s.amount, s.part)) > 2 * TERM_MAX)\n    for k in s.part: s.amount[k] = 0",
+    Totals, cells=cells, TERM_MAX=TERM_MAX,
+)  # fmt: skip
+# Negations of whole conditions.
+Negated = declared(
+    """
+a, b, c = flag(), flag(), flag()
+m, n = integer(0, 2), integer(0, 2)
+@transition()
+def differ(self, s): 'Where the numbers differ.'; s.a = s.a | (s.m != s.n); s.b = s.b | (s.m != s.n)
+@transition()
+def count(self, s): 'Both numbers, one behind the other.'; s.when(s.m < 2); s.m, s.n = s.m + 1, s.m
+@transition()
+def turn(self, s): 'Not when both flags are set.'; s.when(~(s.a & s.b)); s.c = ~s.c
+@transition()
+def set_a(self, s): 'One flag.'; s.a = True
+@transition()
+def set_b(self, s): 'The other.'; s.b = True
+""",
+    System,
+)
 SYSTEMS: dict[str, Callable[[], System]] = {
     "one word": lambda: TwoPhaseCommit(rm=4),
     "two words": lambda: TwoWords(rm=2),
-    "six words": lambda: ThreeWords(rm=3),
+    "six words": lambda: ThreeWords(rm=2),
     "several initial states": lambda: Ring(node=2, faults=["loss"]),
+    "effects out of range": Overflowing,
+    "negations": Negated,
+    "sums beyond int64": Sums,
 }

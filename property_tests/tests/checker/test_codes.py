@@ -1,22 +1,21 @@
-"""Codes of states of several words: a search that has them gives the same answers, to the last step of each run.
+"""Codes of states of several words: a search with codes gives the same answers, to the last step of each run.
 
-Words are made narrow, so that small systems have many of them, and codes are begun with at the first level.
+Words are made narrow, so small systems have many of them. Codes are used from the first level on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trystate.model.checker.explicit import codes, packing, visited
+from trystate.model.checker.explicit import codes, visited
 from trystate.model.checker.explicit.codes import Coded, CodedSuccessors, Codes, NextCodes, Table
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.packing import MARK, Layout
@@ -26,34 +25,13 @@ from trystate.model.language import System, integer
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import MANY
-from trystate.property_tests.support.systems.engine_samples import ThreeWords
-from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.searches import answers, tiny
+from trystate.property_tests.tests.checker.searches import answers, coded, narrow, tiny
 from trystate.search.cores import Cores
 
 
-@contextmanager
-def narrow(of: Callable[[], System], bits: int = 5) -> Iterator[int]:
-    """Words of so many bits, or as wide as the widest cell; the value is how many there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        kernel = Kernel(of())
-        patch.setattr(packing, "WORD_BITS", max([p.bits for p in Layout(kernel.cells, kernel.frozen).places] + [bits]))
-        yield Layout(kernel.cells, kernel.frozen).words
-
-
-@contextmanager
-def coded(bits: int = codes.CODE_BITS) -> Iterator[None]:
-    """Codes from the first level on, of so many bits, in tables with many values to a slot.
-
-    Of 14 bits, two phase commit has two sets of codes one after the other, and then none.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visited, "CODED_MIN", 1)
-        patch.setattr(codes, "CODE_BITS", bits)
-        for name, value in (("SHARE", 0), ("RETRY", 2), ("SLOTS_MIN", 2), ("SPARSE", 1)):
-            patch.setattr(codes, name, value)
-        yield
+def commit() -> System:
+    return TwoPhaseCommit(rm=4)
 
 
 def assert_alike(
@@ -69,35 +47,9 @@ def assert_alike(
     return words
 
 
-@given(declarations())
-@settings(max_examples=examples(15))
-def test_random_systems_have_the_same_answers_with_codes(declared: Declaration) -> None:
-    event(f"words: {assert_alike(lambda: system(declared))}")
-
-
-SYSTEMS: dict[str, Callable[[], System]] = {
-    "two phase commit": lambda: TwoPhaseCommit(rm=4),
-    "six words": lambda: ThreeWords(rm=3),
-}
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_codes_are_the_same_on_several_cores(name: str) -> None:
-    assert assert_alike(SYSTEMS[name], counts=(1, 2, 3)) > 2
-
-
-def test_symmetry_gives_the_same_answers() -> None:
-    assert_alike(lambda: TwoPhaseCommit(rm=5), bits=8, symmetry=True)
-
-
-@pytest.mark.parametrize("states", [1, 7, 100, 500, 1_567, 1_568])
-def test_a_limit_of_states_stops_at_the_same_state(states: int) -> None:
-    assert_alike(SYSTEMS["two phase commit"], replace(MANY, states=states))
-
-
 def engine_of(limits: Limits = MANY) -> ExplicitEngine:
-    """After a search with codes, unless they do not fit."""
-    with narrow(SYSTEMS["two phase commit"]):
+    """The engine after a search with codes, unless they do not fit."""
+    with narrow(commit):
         engine = ExplicitEngine(Kernel(TwoPhaseCommit(rm=4)), limits)
         engine.explore([])
     return engine
@@ -145,7 +97,7 @@ def test_codes_give_back_the_states_in_the_order_of_their_keys(some: tuple[Rows,
 
 
 def assert_given_back(first: Rows, further: Rows) -> None:
-    """Of states of any words, of which some come later."""
+    """The states have words of any value; some come later."""
     words = len(first[0])
     fields = {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)}
     layout = Layout(type("Wide", (System,), fields)().cells)
@@ -185,8 +137,8 @@ MISTAKES: dict[str, Mutant] = {
 
 def test_planted_mistakes_are_noticed() -> None:
     def claim() -> None:
-        assert_alike(SYSTEMS["two phase commit"], counts=(1, 2))
-        assert_alike(SYSTEMS["two phase commit"], replace(MANY, states=500))
+        assert_alike(commit, counts=(1, 2))
+        assert_alike(commit, replace(MANY, states=500))
         rng = Random(7)
         for words in (2, 3, 4):
             assert_given_back(*([tuple(rng.choices(EDGES, k=words)) for _ in range(20)] for _ in range(2)))

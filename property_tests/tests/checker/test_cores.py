@@ -1,6 +1,6 @@
-"""The explicit engine on several cores: its answers are those of one, to the last step of each run.
+"""The explicit engine on several cores gives the answers of one core, to the last step of each run.
 
-Chunks and ranges are made tiny, so that small systems have many of each, and slots tiny where a test says so.
+Chunks and ranges are tiny, so small systems have many of each. Slots are tiny where a test sets them.
 """
 
 from __future__ import annotations
@@ -28,88 +28,29 @@ from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.vectorise import Step
 from trystate.model.checker.explicit.visited import Visited
 from trystate.model.checker.explicit.workers import Expansion, Workers
-from trystate.model.checker.kernel import Kernel, Lasso, Limits
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, System
+from trystate.property_tests.adapters.jobs import alive
 from trystate.property_tests.support.mutants import rewritten, survives, wrapped
 from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.runs import MANY, assert_is_a_fair_lasso, assert_runs_show_what_they_claim, facts
+from trystate.property_tests.support.runs import MANY
 from trystate.property_tests.support.systems.engine_samples import Ring
-from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.tests.checker.searches import SYSTEMS, answers, tiny
+from trystate.property_tests.tests.checker.searches import answers, tiny
 from trystate.search import cores
 from trystate.search.cores import Cores
-
-COUNTS = (1, 2, 3)
-
-
-def assert_alike(of: System, limits: Limits = MANY, **options: Any) -> None:
-    alone, *others = (answers(of, count, limits, **options) for count in COUNTS)
-    for other in others:
-        assert other == alone
-
-
-@given(declarations())
-@settings(max_examples=examples(8))
-def test_random_systems_have_the_same_answers_on_any_number_of_cores(declared: Declaration) -> None:
-    with tiny():
-        assert_alike(system(declared))
-        report = check(system(declared), engine="explicit", workers=Cores(2))
-        assert facts(report) == facts(check(system(declared), engine="interpret"))
-        assert_runs_show_what_they_claim(report)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_states_of_any_width_have_the_same_answers(name: str) -> None:
-    with tiny(chunk=32):
-        assert_alike(SYSTEMS[name]())
 
 
 def test_successors_that_do_not_fit_their_slot_are_the_same() -> None:
     with tiny(chunk=4, slot=4 * 8):
-        assert_alike(TwoPhaseCommit(rm=3))
-
-
-def test_symmetry_gives_the_same_answers() -> None:
-    with tiny():
-        assert_alike(TwoPhaseCommit(rm=6), symmetry=True)
-
-
-@pytest.mark.parametrize("states", [1, 7, 100, 500, 1_567, 1_568])
-def test_a_limit_of_states_stops_at_the_same_state(states: int) -> None:
-    with tiny():
-        assert_alike(TwoPhaseCommit(rm=4), replace(MANY, states=states))
-
-
-@pytest.mark.parametrize("limits", [replace(MANY, memory_bytes=1 << 12), replace(MANY, seconds=0.0)])
-def test_memory_and_seconds_stop_a_search_of_several_cores_as_well(limits: Limits) -> None:
-    with tiny():
-        for count in COUNTS[1:]:
-            *_, stopped = answers(TwoPhaseCommit(rm=5), count, limits)["graph"]
-            assert "MiB (limit 0 MiB" in stopped if limits.seconds else "s (limit 0 s" in stopped
-
-
-def test_lassos_of_a_search_on_several_cores_are_those_of_one() -> None:
-    def lassos(count: int) -> list[Lasso | None]:
-        engine = ExplicitEngine(Kernel(Ring(node=2)), MANY, workers=Cores(count))
-        engine.explore([])
-        (served,) = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
-        premise, goal = served.exprs
-        return [engine.lasso(premise, goal, {served.params[0]: k}) for k in range(2)]
-
-    with tiny():
-        alone, *others = map(lassos, COUNTS)
-    assert others == [alone, alone]
-    for lasso in filter(None, alone):
-        assert_is_a_fair_lasso(Ring(node=2), lasso)
+        one, two, three = (answers(TwoPhaseCommit(rm=3), count) for count in (1, 2, 3))
+    assert one == two == three
 
 
 # ---- the processes and the threads
 
 
 def nothing(level: int, chunk: Any) -> Expansion:
-    """Begins workers of which only the threads are used."""
+    """Fails if it is called: only the threads of these workers are used."""
     raise AssertionError(level)
 
 
@@ -134,16 +75,8 @@ def test_ranges_have_every_key_once_and_equal_keys_together(values: list[list[in
     assert all(max(before) < min(after) for before, after in pairwise(filled))
 
 
-def test_ranges_of_many_keys_are_of_about_the_same_size() -> None:
-    rng = np.random.default_rng(7)
-    runs = [np.sort(rng.integers(0, 1 << 40, size)) for size in (300_000, 70_000, 9)]
-    with begun(3) as shared:
-        sizes = [sum(map(len, of)) for of in shared.cut(runs)]
-    assert len(sizes) == 3 and max(sizes) < 1.05 * min(sizes)
-
-
 def number_of(level: int, chunk: Any) -> Expansion:
-    """Takes longest of the first chunk; `edges` is the number that is in the chunk, `bytes` the process."""
+    """The first chunk takes longest. `edges` carries the number in the chunk, `bytes` the process id."""
     time.sleep(0.03 * (chunk[0] == 0))
     return Expansion(int(chunk[0]), {}, [], chunk + 1, chunk[:0], os.getpid())
 
@@ -183,21 +116,8 @@ def test_threads_beside_the_search_do_not_matter() -> None:
         other.join()
 
 
-def test_a_process_that_may_have_no_children_expands_its_chunks_itself() -> None:
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def search() -> None:
-        with begun(2, number_of) as shared:
-            theirs.send({one.bytes for one in shared.expanded(number_of, 0, CHUNKS)})
-
-    child = multiprocessing.get_context("fork").Process(target=search, daemon=True)
-    child.start()
-    assert ours.poll(10) and ours.recv() == {child.pid}
-    child.join(10)
-
-
 class Broken(Exception):
-    """Planted."""
+    """A planted error."""
 
 
 class Unsendable(Broken):
@@ -208,7 +128,7 @@ class Unsendable(Broken):
 
 
 def in_a_process(caller: int, act: Callable[[], None]) -> Callable[[Any], Any]:
-    """A step that does something else in another process than the caller."""
+    """A step that acts differently in a process other than the caller's."""
     right = Step.run
 
     def run(step: Step, columns: Any) -> Any:
@@ -239,19 +159,27 @@ def test_an_exception_of_a_process_reaches_the_caller_and_nothing_is_left(
     assert not [name for name in threads + processes if name.startswith("explore")]
 
 
-def test_a_process_that_is_killed_ends_the_search_and_what_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_a_process(os.getpid(), lambda: os.kill(os.getpid(), signal.SIGKILL))(monkeypatch)
-    with tiny():
-        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
-    assert stopped.startswith("stopped as a process of the search ended with -9") and 0 < distinct < 1_568
+def signalled(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
 
 
-def test_a_process_that_is_stopped_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_a_process(os.getpid(), lambda: os.kill(os.getpid(), signal.SIGSTOP))(monkeypatch)
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (signalled(signal.SIGKILL), "stopped as a process of the search ended with -9"),
+        (signalled(signal.SIGSTOP), "stopped as a process of the search gave no answer"),
+        (raises(MemoryError), "stopped since no memory could be allocated"),
+    ],
+    ids=["killed", "stopped", "no memory"],
+)
+def test_a_process_that_fails_ends_the_search_and_what_was_found_stays(
+    act: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_process(os.getpid(), act)(monkeypatch)
     with tiny():
         monkeypatch.setattr(cores, "ANSWER_SECONDS", 0.2)
-        *_, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
-    assert stopped.startswith("stopped as a process of the search gave no answer")
+        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
+    assert stopped.startswith(said) and 0 < distinct < 1_568
 
 
 def test_ctrl_c_while_processes_are_forked_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +187,7 @@ def test_ctrl_c_while_processes_are_forked_is_not_lost(monkeypatch: pytest.Monke
 
     def fork(self: Cores, expand: Any, learn: Any) -> None:
         right(self, expand, learn)
-        with suppress(KeyboardInterrupt):  # as Python does around a fork
+        with suppress(KeyboardInterrupt):  # like Python around a fork
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Cores, "_fork", fork)
@@ -285,13 +213,6 @@ def test_without_processes_or_threads_the_callers_thread_does_everything(
         assert (shared.chunks, shared.ranges) == (1, 1)
 
 
-def test_memory_that_ends_in_a_process_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_a_process(os.getpid(), raises(MemoryError))(monkeypatch)
-    with tiny():
-        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
-    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
-
-
 def test_memory_that_ends_on_a_thread_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Visited.unseen
 
@@ -303,7 +224,7 @@ def test_memory_that_ends_on_a_thread_is_a_limit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Visited, "unseen", unseen)
     with tiny():
         distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), 2)["graph"]
-    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+    assert stopped.startswith("stopped since no memory could be allocated") and 0 < distinct < 1_568
 
 
 def test_a_caller_that_leaves_kills_the_processes() -> None:
@@ -329,18 +250,9 @@ def test_a_process_whose_caller_is_killed_ends() -> None:
     os.close(writing)
     assert len(processes) == 2
     until = time.monotonic() + 30.0
-    while any(map(lives, processes)):
+    while any(map(alive, processes)):
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def lives(pid: int) -> bool:
-    """Does the process run? One that has ended may wait for its new parent, which need not be in a hurry."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -352,23 +264,8 @@ def test_a_number_of_cores_below_one_is_refused(count: int) -> None:
 # ---- planted mistakes
 
 
-def backwards(right: Any) -> Any:
-    def expanded(*args: Any) -> Iterator[Any]:
-        return iter(list(right(*args))[::-1])
-
-    return expanded
-
-
-def without_the_last(right: Any) -> Any:
-    def each(of: Workers, do: Any, pieces: Sequence[Any]) -> Any:
-        results = right(of, do, pieces)
-        return results[:-1] if len(results) > 1 and results[0] is not None else results
-
-    return each
-
-
 def merged_later(right: Any) -> Any:
-    """The caller goes on before a merge has begun."""
+    """The caller continues before a merge has begun."""
 
     def each(of: Workers, do: Any, pieces: Sequence[Any]) -> Any:
         return right(of, do, pieces) if do.__name__ != "merge" or len(pieces) < 2 else []
@@ -386,8 +283,8 @@ def on_the_caller_only(right: Any) -> Any:
 
 
 MUTANTS = {
-    "expansions come in another order": wrapped(Cores, "expanded", backwards),
-    "the last range is lost": wrapped(Cores, "each", without_the_last),
+    "expansions come in another order": rewritten(Cores._taken, "self._place(number)", "self._place(number ^ 1)"),
+    "the last range is lost": rewritten(Workers.cut, "for part in range(parts)", "for part in range(parts - 1)"),
     "a merge is not waited for": wrapped(Cores, "each", merged_later),
     "a range is not compared with the set": wrapped(Visited, "unseen", on_the_caller_only),
     "each run is cut where its own parts end": rewritten(
@@ -396,7 +293,7 @@ MUTANTS = {
     "two processes have one chunk": rewritten(Cores._give, "self._place(number)", "self._place(number // 2)"),
     "a slot is used before it is free": rewritten(Cores._place, "% SLOTS * self._slot_bytes", "* 0"),
     "the caller does not know which steps were met": rewritten(
-        ExplicitEngine._successors, "self.compiled.steps[number].meet()", "pass"
+        ExplicitEngine._successors, "self.compiled.steps[number].activate()", "pass"
     ),
 }
 

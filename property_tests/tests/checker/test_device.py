@@ -1,25 +1,19 @@
-"""The explicit engine on torch tensors: its answers are those on NumPy's arrays, to the last step of each run.
+"""The explicit engine on torch tensors gives the answers on NumPy's arrays, to the last step of each run.
 
-Without a GPU the tensors are in the memory of the processor, and kernels are compiled for it; with one everything is
-tried there as well. Levels of one state move to the device, chunks are of a few states, and a chunk there is as large
-as several of NumPy's.
+Without a GPU the tensors are in main memory, and kernels are compiled for the processor; with one, each test runs
+there as well. Levels of one state move to the device, chunks have a few states, and a chunk there is as large as
+several of NumPy's.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import random
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,38 +25,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trystate import registry
-from trystate.model.checker.check import check, watches
+from trystate.model.checker import engine as checker_engine
+from trystate.model.checker.check import check
 from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import fused, visited, watch_evaluation
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.explicit.levels import Levels
 from trystate.model.checker.explicit.packing import Layout
 from trystate.model.checker.explicit.workers import Workers
-from trystate.model.checker.kernel import Kernel, Lasso, Limits
+from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import DeclarationError, UnavailableError, UsageError
-from trystate.model.language import Form, System, flag, integer, transition
+from trystate.model.language import System
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survivors, wrapped
 from trystate.property_tests.support.nightly import NIGHTLY, examples
-from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
-from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords, TwoWords
-from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.runs import MANY, facts
+from trystate.property_tests.support.systems.engine_samples import ThreeWords, TwoWords
+from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
-from trystate.property_tests.support.systems.wide_systems import TERM_MAX, Totals, cells, wide_declarations
+from trystate.property_tests.support.systems.wide_systems import Totals, wide_declarations
+from trystate.property_tests.tests.checker.devices import COMPILER, DEVICES, WITH_KERNELS, on
+from trystate.property_tests.tests.checker.searches import SYSTEMS, answers
 from trystate.search import device, plans
 from trystate.search.device import Device, TensorLayout
-from trystate.search.kernels import Launch
 from trystate.search.machine import SearchOptions
 
-DEVICES = ("torch-cpu", *(("cuda",) if torch.cuda.is_available() else ()))
-COMPILER = shutil.which("g++")
-WITH_KERNELS = (*((DEVICES[0],) if COMPILER else ()), *DEVICES[1:])
 on_each_device = pytest.mark.parametrize("name", DEVICES)
-PLANNED_STATES = 20_000 if NIGHTLY else 60  # of a system of the plan
+PLANNED_STATES = 20_000 if NIGHTLY else 60  # largest system of the plan to search
 
 
 @contextmanager
 def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.MonkeyPatch]:
-    """Chunks of so many states, so many times larger on a device, where levels of `level` states are searched."""
+    """Chunks of `chunk` states, `chunks` times larger on a device, which searches levels of `level` states or more."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explicit, "CHUNK", chunk)
         patch.setattr(visited, "PENDING_MIN", 8)
@@ -71,59 +64,10 @@ def tiny(chunk: int = 3, chunks: int = 3, level: int = 1) -> Iterator[pytest.Mon
         yield patch
 
 
-@cache
-def for_the_processor(source: str) -> Launch:
-    """The kernel of a source, which is C as well."""
-    with tempfile.TemporaryDirectory() as folder:
-        (path := Path(folder, "steps.cpp")).write_text(source)
-        made = str(path.with_suffix(".so"))
-        subprocess.run([str(COMPILER), "-O0", "-shared", "-fPIC", "-o", made, str(path)], check=True)
-        steps = ctypes.CDLL(made).steps
-
-    def launch(count: int, *tensors: Any) -> None:
-        steps(ctypes.c_longlong(count), *(ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors))
-
-    return launch
-
-
-def on(name: str, kernels: bool = False) -> Device:
-    found = Device(name)
-    if not kernels:
-        found.compile = None
-    elif name == "torch-cpu":
-        found.compile = lambda sources: [for_the_processor(source) for source in sources]
-    return found
-
-
-def answers(of: System, workers: Workers | None, limits: Limits = MANY, **options: Any) -> dict[str, Any]:
-    """Everything that a search says, but for times and bytes."""
-    kernel = Kernel(of)
-    engine = ExplicitEngine(kernel, limits, workers=workers, **options)
-    seen = engine.explore([replace(watch, path=True) for watch in watches(kernel)])
-    said: dict[str, Any] = {
-        "graph": (seen.distinct, seen.edges, seen.depth, seen.stopped),
-        "found": seen.found,
-        "levels": [level[:].tobytes() for level in engine.levels],
-    }
-    if seen.complete and engine.symmetry is None:
-        said["edges"] = engine.explored().graph.after.tobytes()
-    return said
-
-
 def assert_alike(of: System, limits: Limits = MANY, kernels: bool = False, **options: Any) -> None:
-    expected = answers(of, None, limits, **options)
+    expected = answers(of, 1, limits, **options)
     for name in WITH_KERNELS if kernels else DEVICES:
         assert answers(of, on(name, kernels), limits, **options) == expected
-
-
-@given(declarations())
-@settings(max_examples=examples(5))
-def test_random_systems_have_the_same_answers_on_a_device(declared: Declaration) -> None:
-    with tiny():
-        assert_alike(system(declared))
-        report = check(system(declared), engine="explicit", workers=on(DEVICES[-1]))
-        assert facts(report) == facts(check(system(declared), engine="interpret"))
-        assert_runs_show_what_they_claim(report)
 
 
 @given(wide_declarations())
@@ -141,69 +85,6 @@ def test_numbers_beyond_int64_are_exact_on_a_device(declared: Declaration) -> No
         assert [decided(on(name)) for name in DEVICES] == [expected] * len(DEVICES)
 
 
-class Sums(Totals):
-    """A step that computes beyond int64."""
-
-    @transition()
-    def empty(self, s: Any) -> None:
-        """The numbers are 0 again."""
-        s.when(sum(cells(s.amount, s.part)) > 2 * TERM_MAX)
-        for k in s.part:
-            s.amount[k] = 0
-
-
-class Negated(System):
-    """Conditions that are negated as a whole."""
-
-    a, b, c = flag(), flag(), flag()
-    m, n = integer(0, 2), integer(0, 2)
-
-    @transition()
-    def differ(self, s: Any) -> None:
-        """Two flags are set where two numbers are not the same."""
-        s.a = s.a | (s.m != s.n)
-        s.b = s.b | (s.m != s.n)
-
-    @transition()
-    def count(self, s: Any) -> None:
-        """Both numbers, one behind the other."""
-        s.when(s.m < 2)
-        s.m, s.n = s.m + 1, s.m
-
-    @transition()
-    def turn(self, s: Any) -> None:
-        """Not when both flags are set."""
-        s.when(~(s.a & s.b))
-        s.c = ~s.c
-
-    @transition()
-    def set_a(self, s: Any) -> None:
-        """One flag."""
-        s.a = True
-
-    @transition()
-    def set_b(self, s: Any) -> None:
-        """The other."""
-        s.b = True
-
-
-SYSTEMS: dict[str, Callable[[], System]] = {
-    "one word": lambda: TwoPhaseCommit(rm=4),
-    "two words": lambda: TwoWords(rm=2),
-    "six words": lambda: ThreeWords(rm=2),
-    "several initial states": lambda: Ring(node=2, faults=["loss"]),
-    "effects out of range": Overflowing,
-    "negations": Negated,
-    "sums beyond int64": Sums,
-}
-
-
-@pytest.mark.parametrize("of", SYSTEMS)
-def test_states_of_any_width_have_the_same_answers(of: str) -> None:
-    with tiny(chunk=8):
-        assert_alike(SYSTEMS[of]())
-
-
 @pytest.mark.parametrize(
     "run",
     [run for run in plans.small(registry.plan()) if plans.states()[run.label] < PLANNED_STATES],
@@ -216,16 +97,6 @@ def test_the_systems_of_the_plan_have_the_same_reports(run: Any) -> None:
     told = [[(v.property.name, v.status, v.run) for v in one.verdicts] for one in reports]
     assert told[1:] == told[:1] * len(places)
     assert [facts(one) for one in reports[1:]] == [facts(reports[0])] * len(places)
-
-
-def test_symmetry_gives_the_same_answers() -> None:
-    with tiny():
-        assert_alike(TwoPhaseCommit(rm=6), symmetry=True)
-
-
-def test_a_search_that_moves_later_gives_the_same_answers() -> None:
-    with tiny(level=40):
-        assert_alike(TwoPhaseCommit(rm=4))
 
 
 def test_levels_leave_a_device_that_is_crowded_and_runs_may_be_short() -> None:
@@ -241,14 +112,6 @@ def test_a_limit_of_states_stops_where_smaller_chunks_would(states: int) -> None
         assert_alike(TwoPhaseCommit(rm=4), replace(MANY, states=states))
 
 
-@on_each_device
-@pytest.mark.parametrize("limits", [replace(MANY, memory_bytes=1 << 9), replace(MANY, seconds=0.0)])
-def test_memory_and_seconds_stop_a_search_on_a_device(name: str, limits: Limits) -> None:
-    with tiny():
-        *_, stopped = answers(TwoPhaseCommit(rm=5), on(name), limits)["graph"]
-    assert "MiB (limit 0 MiB" in stopped if limits.seconds else "s (limit 0 s" in stopped
-
-
 def test_liveness_after_a_search_on_a_gpu_has_the_memory_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     small, found = replace(MANY, memory_bytes=1 << 9), Device("torch-cpu")
     assert found.afterwards(small) == small
@@ -257,27 +120,24 @@ def test_liveness_after_a_search_on_a_gpu_has_the_memory_of_the_processor(monkey
     assert found.afterwards(small) == replace(small, memory_bytes=3 << 28)
 
 
-@on_each_device
-def test_memory_that_ends_on_a_device_is_a_limit(name: str) -> None:
-    right, calls = TensorLayout.find, iter(range(40))
+def fails_after_40(right: Any) -> Any:
+    calls = iter(range(40))
 
     def find(of: TensorLayout, *keys: Any) -> Any:
         if next(calls, None) is None:
             raise torch.OutOfMemoryError("planted")
         return right(of, *keys)
 
-    with tiny() as patch:
-        patch.setattr(TensorLayout, "find", find)
-        distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
-    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+    return find
 
 
 @on_each_device
-def test_more_keys_than_torch_sorts_are_a_limit(name: str) -> None:
+@pytest.mark.parametrize("limit", [wrapped(TensorLayout, "find", fails_after_40), replaced(device, "SORT_MAX", 100)])
+def test_memory_that_ends_and_more_keys_than_torch_sorts_are_limits(name: str, limit: Mutant) -> None:
     with tiny() as patch:
-        patch.setattr(device, "SORT_MAX", 100)
+        limit(patch)
         distinct, _, _, stopped = answers(TwoPhaseCommit(rm=4), on(name))["graph"]
-    assert stopped.startswith("stopped as the process got no more memory") and 0 < distinct < 1_568
+    assert stopped.startswith("stopped since no memory could be allocated") and 0 < distinct < 1_568
 
 
 @on_each_device
@@ -286,46 +146,11 @@ def test_ctrl_c_ends_a_search_on_a_device(name: str) -> None:
         raise KeyboardInterrupt
 
     with tiny() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(explicit, "REPORT_SECONDS", 0.0)
+        patch.setattr(checker_engine, "REPORT_SECONDS", 0.0)
         check(TwoPhaseCommit(rm=4), engine="explicit", workers=on(name), on_progress=pressed)
 
 
-def test_lassos_of_a_search_on_a_device_are_those_of_numpy() -> None:
-    def lassos(workers: Workers | None) -> list[Lasso | None]:
-        engine = ExplicitEngine(Kernel(Ring(node=2)), MANY, workers=workers)
-        engine.explore([])
-        (served,) = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
-        premise, goal = served.exprs
-        return [engine.lasso(premise, goal, {served.params[0]: k}) for k in range(2)]
-
-    with tiny():
-        assert [lassos(on(name)) for name in DEVICES] == [lassos(None)] * len(DEVICES)
-
-
 # ---- kernels
-
-
-KERNELS: dict[str, tuple[Callable[[], System], dict[str, Any]]] = {
-    **{name: (of, {}) for name, of in SYSTEMS.items()},
-    "symmetry": (lambda: TwoPhaseCommit(rm=3), {"symmetry": True}),
-}
-
-
-@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
-@pytest.mark.parametrize("of", KERNELS)
-def test_kernels_have_the_same_answers(of: str) -> None:
-    build, options = KERNELS[of]
-    with tiny(chunk=32, level=1) as patch:
-        patch.setattr(fused, "STEPS_MAX", 5)
-        assert_alike(build(), kernels=True, **options)
-
-
-@pytest.mark.skipif(not WITH_KERNELS, reason="needs g++, or a GPU")
-@given(declarations())
-@settings(max_examples=examples(5))
-def test_random_systems_have_the_same_answers_with_kernels(declared: Declaration) -> None:
-    with tiny(chunk=32, level=2):
-        assert_alike(system(declared), kernels=True)
 
 
 WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 40 | k >> 2)
@@ -334,11 +159,11 @@ WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 4
 def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
     of = {1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words]
     kernel = Kernel(of)
-    here = Layout(kernel.cells, kernel.frozen)
+    here = Layout(kernel.cells, kernel.constant_cells)
     columns = tuple(np.array([s[j % 3] for s in states], np.int64) for j in range(here.words))
     keys = here.keys(columns).copy()
     for name in DEVICES:
-        there = TensorLayout(kernel.cells, kernel.frozen, "", Device(name))
+        there = TensorLayout(kernel.cells, kernel.constant_cells, "", Device(name))
         sent = there.sent(keys)
         assert there.fetched(sent).tobytes() == keys.tobytes()
         expected = here.sort_unique(keys.copy())
@@ -353,7 +178,7 @@ def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]
 @given(st.integers(1, 3), st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=30), st.integers(1, 30))
 @settings(max_examples=examples(20))
 def test_keys_are_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
-    """Of many words that differ in few bits, so that all comparisons are decided by each word at times."""
+    """Keys have many words that differ in few bits, so each word decides some comparison."""
     assert_sorted_and_found_as_by_numpy(words, states, some)
 
 
@@ -388,10 +213,6 @@ def test_a_device_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 # ---- planted mistakes
 
 
-def as_it_is(right: Any) -> Any:
-    return lambda of, column, back=False: column
-
-
 MUTANTS: dict[str, Mutant] = {
     "repetitions stay": rewritten(TensorLayout.sort_unique, "keys[1:], keys[:-1]", "keys[1:], keys[1:] + 1"),
     "of one word repetitions stay": rewritten(TensorLayout.sort, "torch.unique(keys)", "torch.sort(keys).values"),
@@ -400,14 +221,14 @@ MUTANTS: dict[str, Mutant] = {
     "the other words are compared alone": rewritten(TensorLayout._search, " & before)", ")"),
     "only the first word differs": rewritten(TensorLayout.differ, "range(1, self.words)", "range(1, 1)"),
     "a key after the last is at no place": rewritten(TensorLayout.find, "at == len(sorted_keys), 0", "at < 0, 0"),
-    "words are compared whole": wrapped(TensorLayout, "_ordered", as_it_is),
+    "words are compared whole": replaced(TensorLayout, "_ordered", lambda of, column, back=False: column),
     "halves have a sign": rewritten(TensorLayout._ordered, "-(1 << 63)", "0"),
     "numbers wrap": replaced(device, "leaves_int64", lambda lines: False),
     "a find in a later part counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "False"),
     "the last find counts": rewritten(watch_evaluation._Finds.note, "part < self.parts.get(key, 0)", "True"),
     "the states seen before are forgotten": rewritten(ExplicitEngine._move, "in self.levels", "in self.levels[:1]"),
     "the processor does not know which steps were met": rewritten(
-        ExplicitEngine._successors, "self.compiled.steps[number].meet()", "pass"
+        ExplicitEngine._successors, "self.compiled.steps[number].activate()", "pass"
     ),
     "the search stays on the device": rewritten(ExplicitEngine.explore, "self._use(self.compiled)", "pass"),
     "levels stay where they are": rewritten(Levels.__getitem__, "layout.home is not layout", "False"),
@@ -429,7 +250,7 @@ def assert_what_mutants_break(expected: dict[str, Any]) -> None:
 
 def test_planted_mistakes_are_found() -> None:
     with tiny(level=4):
-        expected = {name: answers(of(), None) for name, of in CLAIMED.items()}
+        expected = {name: answers(of(), 1) for name, of in CLAIMED.items()}
         assert survivors(MUTANTS, lambda: assert_what_mutants_break(expected)) == []
 
 
@@ -442,8 +263,8 @@ MUTANTS_OF_KERNELS: dict[str, Mutant] = {
     "a watch is not marked": rewritten(fused.Scalars.give, "for expr, act in self._watched:", "for expr, act in ():"),
     "a step that is met is not marked": rewritten(fused.fuse, "emitter.begin(step.fixed)", "emitter.begin('0')"),
     "the second kernel writes where the first does": rewritten(fused._kernel, "places[i] = at;", ";"),
-    "marks are not looked at": rewritten(TensorLayout.together, "fused.open(counted.marks, watching.found)", "()"),
-    "a step is taken twice": rewritten(ExplicitEngine._expand, "number in together.taken", "False"),
+    "marks are not looked at": rewritten(TensorLayout.fused, "fused.open(counted.marks, watching.found)", "()"),
+    "a step is taken twice": rewritten(ExplicitEngine._expand, "number in fused.taken", "False"),
     "a step beside the kernels is left out": rewritten(fused.Fused.open, "*self.apart, ", ""),
 }
 
@@ -456,5 +277,5 @@ def test_planted_mistakes_of_kernels_are_found() -> None:
 
     with tiny(chunk=32, level=1) as patch:
         patch.setattr(fused, "STEPS_MAX", 5)
-        expected = {name: answers(SYSTEMS[name](), None) for name in CLAIMED_OF_KERNELS}
+        expected = {name: answers(SYSTEMS[name](), 1) for name in CLAIMED_OF_KERNELS}
         assert survivors(MUTANTS_OF_KERNELS, claim) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,12 @@ from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.export import tla as exporter
 from trystate.model.checker.export.tla import tla
-from trystate.model.language import Form, System, always, flag, sometimes, terminal
+from trystate.model.language import Form, System
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.search import plans
 
 by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
@@ -27,7 +28,7 @@ def jar() -> Path:
 
 
 def disagreements(of: System, folder: Path, jar: Path) -> list[str]:
-    """How TLC's searches differ from ours, in words: one of all that holds, and one for each run that is shown."""
+    """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
     report = check(of)
     asked = [v for v in report.verdicts if v.property.form is not Form.LEADS_TO]
     holding = [v.property.name for v in asked if v.run is None]
@@ -52,25 +53,12 @@ def test_tlc_agrees_on_the_states_and_on_all_that_holds(tmp_path: Path, jar: Pat
     assert seen == Seen(check(of).exploration.distinct, "", None)
 
 
-class Still(System):
-    """No step writes a field, and one state is all there is."""
-
-    up = flag(initial=True)
-
-    @sometimes()
-    def there(self, s: Any) -> Any:
-        """Constantly true."""
-        return s.up
-
-    @always(witness="there")
-    def never_down(self, s: Any) -> Any:
-        """Constantly true."""
-        return s.up
-
-    @terminal
-    def rests(self, s: Any) -> Any:
-        """Everywhere."""
-        return s.up
+# No step writes a field, and there is only one state; both conditions are constantly true.
+Still = declared(
+    "up = flag(initial=True)\n@sometimes()\ndef there(self, s): 'Up.'; return s.up\n"
+    "@always(witness='there')\ndef never_down(self, s): 'Up.'; return s.up\n@terminal\ndef rests(self, s): return s.up",
+    System,
+)
 
 
 def test_tlc_agrees_on_a_system_without_steps_and_on_constants(tmp_path: Path, jar: Path) -> None:
@@ -94,25 +82,17 @@ def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> 
     assert {label: said for label, said in found.items() if said} == {}
 
 
-def _dropped(self: Any, expr: Any, show: Any) -> str:
-    return str(show(expr.args[0]) if expr.op == "and" else SHOW(self, expr, show))
-
-
-SHOW, EXCEPT = exporter._Module._show, exporter._except
-MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
-    "less is more": (exporter, "_SIGNS", {**exporter._SIGNS, "lt": ">"}),
-    "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
-    "a dropped conjunct": (exporter._Module, "_show", _dropped),
-    "one member alone is changed": (exporter, "_except", lambda field, changed: EXCEPT(field, [*changed][:1])),
-    "a bound that is too low": (exporter, "_set", lambda sort: "BOOLEAN" if sort.kind == "bool" else "(-1)..100"),
+MISTAKES: dict[str, Mutant] = {
+    "less is more": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "lt": ">"}),
+    "a sum is a difference": replaced(exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
+    "a dropped conjunct": rewritten(exporter._Module._show, "_AND.join(map(show, args))", "show(args[0])"),
+    "one member alone is changed": rewritten(exporter._except, "[*changed]", "[*changed][:1]"),
+    "a bound that is too low": rewritten(exporter._set, "({sort.low})..{sort.high}", "(-1)..100"),
 }
 
 
 @by_night
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_of_the_exporter_is_noticed(
-    mistake: str, tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner, name, wrong = MISTAKES[mistake]
-    monkeypatch.setattr(owner, name, wrong)
-    assert disagreements(Sample(faults=["fall"]), tmp_path, jar)
+def test_a_mistake_of_the_exporter_is_noticed(mistake: str, tmp_path: Path, jar: Path) -> None:
+    with planted(MISTAKES[mistake]):
+        assert disagreements(Sample(faults=["fall"]), tmp_path, jar)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
 
 import pytest
 from hypothesis import assume, event, given, note, settings
 
 from trystate.model.checker.check import check
-from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Instance
+from trystate.model.checker.kernel import Instance, Kernel, Limits
+from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.model.language import Kind, State, System, any_, flag, index, sometimes, transition
-from trystate.model.language.machines import apply_effects
+from trystate.model.language import Kind, State, System
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import (
     AVAILABLE,
@@ -23,7 +21,7 @@ from trystate.property_tests.support.runs import (
     facts,
 )
 from trystate.property_tests.support.systems.random_meaning import (
-    assert_steps_do_what_their_plans_say,
+    assert_trees_mean_what_their_plans_say,
     response_holds,
 )
 from trystate.property_tests.support.systems.random_systems import (
@@ -51,7 +49,7 @@ def test_all_engines_see_one_graph_and_decide_alike(declared: Declaration) -> No
 
 
 def decided(declared: Declaration) -> bool:
-    """Whether the reference finds that the response holds."""
+    """Does the reference find that the response holds?"""
     return check(system(declared), engine="interpret").verdict("response").status is Status.HOLDS
 
 
@@ -77,7 +75,7 @@ def test_a_fair_step_of_the_environment_happens_and_an_unfair_one_need_not(monke
 
 
 def orbits(of: System, states: set[State]) -> int:
-    """How many sets of states there are that renaming the members makes of each other."""
+    """The number of sets of states that are equal under a renaming of the members."""
     cells = {cell.key: k for k, cell in enumerate(of.cells)}
     renamings = [
         [cells[cell.slot.name, tuple(names[i] for i in cell.indices)] for cell in of.cells]
@@ -87,14 +85,9 @@ def orbits(of: System, states: set[State]) -> int:
 
 
 def reachable(of: System) -> set[State]:
-    interpreter = Interpreter(of)
-    seen = set(of.initial_states)
-    queue = list(seen)
-    while queue:
-        new = {after for _, after in interpreter.successors(queue.pop())} - seen
-        seen |= new
-        queue += new
-    return seen
+    engine = ReferenceEngine(Kernel(of), Limits())
+    engine.explore([])
+    return {*engine.graph}
 
 
 @given(declarations(symmetric=True))
@@ -127,62 +120,6 @@ def test_symmetry_is_refused_or_right(declared: Declaration) -> None:
 
 
 @given(declarations())
-def test_a_traced_step_does_what_its_plan_says(declared: Declaration) -> None:
-    interpreter = Interpreter(system(declared))
-    assert_steps_do_what_their_plans_say(declared, interpreter, sorted(reachable(interpreter.system))[:20])
-
-
-@given(declarations())
 @settings(max_examples=examples(30))
-def test_unrolled_trees_mean_what_the_traced_ones_mean(declared: Declaration) -> None:
-    interpreter = Interpreter(system(declared))
-    kernel = interpreter.kernel
-    for state in sorted(reachable(kernel.system))[:20]:
-        for instance in kernel.instances:
-            assert interpreter.holds(kernel.guard(instance), state) == interpreter.allowed(instance, state)
-            result = list(state)
-            for position, tree in kernel.effects(instance).items():
-                result[position] = interpreter.value(tree, state)
-            assert tuple(result) == interpreter.apply(instance, state)
-            assert interpreter.holds(kernel.changes(instance), state) == (tuple(result) != state)
-
-
-@given(declarations())
-def test_a_condition_after_a_step_is_foretold_from_the_state_before_it(declared: Declaration) -> None:
-    interpreter = Interpreter(system(declared))
-    conditions = [interpreter.system.claim(name).exprs[0] for name in ("invariant", "witness")]
-    states = sorted(reachable(interpreter.system))[:10]
-    for instance in interpreter.kernel.instances:
-        for condition in conditions:
-            foretold = apply_effects(condition, instance.transition, {})
-            for state in states:
-                expected = interpreter.holds(condition, interpreter.apply(instance, state))
-                assert interpreter.holds(foretold, state, instance.binding) is expected
-
-
-class Spreading(System):
-    """A rumour reaches everybody whom anybody has told: a quantifier in a condition and in an effect."""
-
-    node = index(2)
-    knows = flag(per="node")
-    told = flag(per=("node", "node"), initial=(False, True))
-
-    @transition()
-    def spread(self, s: Any) -> None:
-        """Everybody learns what anybody has told them."""
-        for k in s.node:
-            s.knows[k] = any_(s.told[k, j] for j in s.node)
-
-    @sometimes()
-    def known(self, s: Any) -> Any:
-        """Somebody knows."""
-        return any_(s.knows[j] for j in s.node)
-
-
-def test_a_quantifier_of_an_effect_does_not_capture_that_of_a_condition() -> None:
-    interpreter = Interpreter(Spreading())
-    (instance,) = interpreter.kernel.instances
-    condition = interpreter.system.claim("known").exprs[0]
-    foretold = apply_effects(condition, instance.transition, {})
-    for state in interpreter.system.initial_states:
-        assert interpreter.holds(foretold, state) is interpreter.holds(condition, interpreter.apply(instance, state))
+def test_trees_mean_what_their_plans_say(declared: Declaration) -> None:
+    assert_trees_mean_what_their_plans_say(declared)

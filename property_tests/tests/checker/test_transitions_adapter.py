@@ -7,30 +7,18 @@ from typing import Any
 
 import pytest
 import transitions
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trystate import registry
+from trystate.model.checker import transitions_adapter as adapter
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.transitions_adapter import Running, to_transitions, trigger_name
 from trystate.model.errors import UsageError
-from trystate.model.language import Machine, SymbolicState, System, flag, machine, transition
-from trystate.model.rendezvous import Rendezvous
-from trystate.property_tests.support.mutants import replaced, survivors
-from trystate.property_tests.support.nightly import examples
-from trystate.property_tests.support.systems.philosophers import Philosopher, Philosophers
+from trystate.model.language import Machine, System
+from trystate.property_tests.support.mutants import replaced, rewritten, survivors
+from trystate.property_tests.support.systems.declarations import WAVE, declared
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
 
-STEPS_MAX = 25
 EVERY_STEPS_MAX = 10
-
-RENDEZVOUS = Rendezvous(node=2, min_nodes=2, max_nodes=2, edition="torch", faults=["worker_failure"])
-SYSTEMS = [TwoPhaseCommit(rm=2, faults=["coordinator_crash"]), Philosophers(seat=3), RENDEZVOUS]
-MACHINES = [
-    pytest.param(m, {p.args[0]: p.sort.high for p in m.params}, id=f"{s.name}-{m.name}")
-    for s in SYSTEMS
-    for m in s.machines.values()
-]
 
 
 class Walk:
@@ -55,13 +43,6 @@ class Walk:
     def enabled(self) -> list[str]:
         return sorted(n for n, i in self.instances.items() if self.interpreter.step(i, self.data) is not None)
 
-    def offered(self) -> list[str]:
-        return sorted(n for n in self.instances if getattr(self.model, f"may_{n}")())
-
-    def assert_same(self) -> None:
-        assert self.observe() == (self.control, self.data)
-        assert self.offered() == self.enabled()
-
     def take(self, name: str) -> None:
         after = self.interpreter.step(self.instances[name], self.data)
         assert after is not None
@@ -75,25 +56,6 @@ class Walk:
         assert self.observe() == before
 
 
-@pytest.mark.parametrize(("which", "indices"), MACHINES)
-@settings(max_examples=examples(10))
-@given(data=st.data())
-def test_random_walks_agree_on_what_is_enabled_and_where_it_leads(
-    which: Machine, indices: dict[str, int], data: st.DataObject
-) -> None:
-    walk = Walk(which, indices)
-    for _ in range(data.draw(st.integers(1, STEPS_MAX))):
-        walk.assert_same()
-        enabled = walk.enabled()
-        refused = sorted(set(walk.instances) - set(enabled))
-        if refused:
-            walk.assert_refused(data.draw(st.sampled_from(refused)))
-        if not enabled:
-            return
-        walk.take(data.draw(st.sampled_from(enabled)))
-    walk.assert_same()
-
-
 EDITIONS = [
     pytest.param(cls, edition, id=f"{name}-{edition}")
     for name, cls in registry.SYSTEMS.items()
@@ -102,7 +64,7 @@ EDITIONS = [
 
 
 def run_every_machine(cls: type[System], edition: str | None) -> None:
-    """A walk of each machine on the library, with a refused trigger beside each step."""
+    """Walks each machine on the library, with a refused trigger next to each step."""
     system = cls(edition=edition)
     for which in system.machines.values():
         walk = Walk(which, {p.args[0]: p.sort.high for p in which.params})
@@ -116,6 +78,8 @@ def run_every_machine(cls: type[System], edition: str | None) -> None:
                 break
             walk.take(pick.choice(enabled))
         assert walk.observe() == (walk.control, walk.data)
+        assert list(walk.library.states) == [member.name for member in which.states]
+        assert sorted(walk.library.events) == sorted(walk.instances)
 
 
 @pytest.mark.parametrize(("cls", "edition"), EDITIONS)
@@ -123,45 +87,37 @@ def test_every_machine_of_every_system_runs_on_the_library(cls: type[System], ed
     run_every_machine(cls, edition)
 
 
-def test_a_library_that_leaves_out_a_guard_or_an_effect_is_noticed() -> None:
+def test_a_library_that_leaves_out_a_guard_an_effect_or_a_move_is_noticed() -> None:
     mutants = {
         "no guard": replaced(Running, "_leads", lambda self, instance, dest, event: True),
         "no effect": replaced(Running, "_take", lambda self, instance, event: None),
-        "any destination": replaced(
-            Running, "_leads", lambda self, instance, dest, event: self._interpreter.step(instance, self.data)
+        "any destination": rewritten(Running._leads, " and self._name(after) == dest", ""),
+        "no claimed move": rewritten(adapter._arcs, "claimed | ", ""),
+        "no step that stays": rewritten(
+            adapter._arcs, " | {(member.name, member.name) for member in machine.states}", ""
         ),
     }
     assert survivors(mutants, lambda: run_every_machine(registry.SYSTEMS["watches"], "SEED")) == []
 
 
-@pytest.mark.parametrize(("which", "indices"), MACHINES)
-def test_the_library_knows_the_control_states_and_every_instance_as_a_trigger(
-    which: Machine, indices: dict[str, int]
-) -> None:
-    walk = Walk(which, indices)
-    assert list(walk.library.states) == [member.name for member in which.states]
-    assert sorted(walk.library.events) == sorted(walk.instances)
+def moves(library: transitions.Machine, trigger: str) -> set[tuple[str, str | None]]:
+    return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
 
 
 def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
-    _, library = to_transitions(SYSTEMS[0].machines["manager"], rm=0)
+    _, library = to_transitions(TwoPhaseCommit(rm=2).machines["manager"], rm=0)
 
-    def moves(trigger: str) -> set[tuple[str, str | None]]:
-        return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
-
-    assert moves("obey_abort_0") == {("PREPARED", "ABORTED"), ("WORKING", "ABORTED")}
-    assert moves("obey_abort_1") == set()
-    assert moves("commit") == set()
+    assert moves(library, "obey_abort_0") == {("PREPARED", "ABORTED"), ("WORKING", "ABORTED")}
+    assert moves(library, "obey_abort_1") == set()
+    assert moves(library, "commit") == set()
 
 
 def test_an_arc_of_others_moves_the_machines_of_others_only() -> None:
-    _, library = to_transitions(SYSTEMS[1].machines["cutlery"], seat=1)
+    _, library = to_transitions(
+        declared(WAVE.format("[arc(Mood.CALM, Mood.CROSS, of='others')]"))().machines["lamp"], node=1
+    )
 
-    def moves(trigger: str) -> set[tuple[str, str | None]]:
-        return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
-
-    assert moves("put_down_0") == moves("put_down_1") == {("TAKEN", "FREE")}
-    assert moves("get_hungry_1") == set()
+    assert (moves(library, "wave_0"), moves(library, "wave_1")) == ({("CALM", "CROSS")}, set())
 
 
 def test_a_trigger_has_its_indices_as_suffix_and_none_without() -> None:
@@ -182,19 +138,18 @@ def test_a_step_that_would_change_nothing_is_refused() -> None:
 
 
 def test_callbacks_of_the_user_see_the_data_after_the_step() -> None:
-    which = Philosophers(seat=2).machines["diner"]
-    model, library = to_transitions(which, seat=0)
+    model, library = to_transitions(TwoPhaseCommit(rm=2).machines["manager"], rm=0)
     seen = []
     library.add_transition("unused", "*", "=")
-    getattr(library, f"on_enter_{Philosopher.HUNGRY.name}")(lambda event: seen.append(event.model.data))
-    model.get_hungry_0()
+    getattr(library, f"on_enter_{Manager.PREPARED.name}")(lambda event: seen.append(event.model.data))
+    model.prepare_0()
     assert seen == [model.data]
 
 
 @pytest.mark.parametrize(
     ("indices", "words"),
     [
-        ({}, r"one per rm, say which: call to_transitions\(machine, rm=0\)"),
+        ({}, r"one per rm, give its index: call to_transitions\(machine, rm=0\)"),
         ({"rm": 2}, "rm=2 is not a rm: give a number from 0 to 1"),
         ({"rm": -1}, "rm=-1 is not a rm"),
         ({"rm": True}, "rm=True is not a rm"),
@@ -207,27 +162,7 @@ def test_a_bad_or_missing_index_is_a_usage_error(indices: dict[str, Any], words:
         to_transitions(TwoPhaseCommit(rm=2).machines["manager"], **indices)
 
 
-def test_a_machine_without_an_index_takes_none() -> None:
-    with pytest.raises(UsageError, match=r"coordinator has no index 'rm': call to_transitions\(machine\)"):
-        to_transitions(TwoPhaseCommit(rm=2).machines["coordinator"], rm=0)
-
-
-class Unnameable(System):
-    """A transition with the name of something that the model has."""
-
-    on = flag()
-
-    @machine(Decision)
-    def control(self, s: SymbolicState) -> Any:
-        """Never moves."""
-        return Decision.NONE
-
-    @transition()
-    def trigger(self, s: SymbolicState) -> None:
-        """Cannot be a method of the model."""
-        s.on = True
-
-
 def test_a_trigger_cannot_take_a_name_that_the_model_needs() -> None:
+    text = "@transition()\ndef trigger(self, s): 'It crashes.'; s.down = True"
     with pytest.raises(UsageError, match="a transition called 'trigger' cannot be a trigger"):
-        to_transitions(Unnameable().machines["control"])
+        to_transitions(declared(text, TwoPhaseCommit)().machines["manager"], rm=0)

@@ -1,4 +1,4 @@
-"""A plan of two small runs, and a command line in an empty folder: what the tests of the commands share."""
+"""Fixtures of the tests of the commands: a plan of two small runs, and a command line in an empty folder."""
 
 import io
 import json
@@ -13,7 +13,6 @@ from trystate import registry
 from trystate.__main__ import main
 from trystate.commands import verify
 from trystate.model.checker.expectations import Finding, Run
-from trystate.model.language import Expr, SymbolicState, System, index, integer, transition
 from trystate.property_tests import replays
 from trystate.property_tests.harness.checks import Check, Outcome
 from trystate.property_tests.support.systems.lock import Edition, Lock
@@ -28,24 +27,13 @@ WHOLE = ("verify", "--all", "--jobs", "1")
 DIFFERS = Check("edges", lambda report: Outcome(7, "edges", ("step 3: the model says A, torch B",), 0.1))
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-class Endless(System):
-    """Digits that change each on its own: more states than can be counted."""
-
-    digit = index(12)
-    shows = integer(0, 9, per="digit")
-
-    @transition(each="digit")
-    def turn(self, s: SymbolicState, digit: Expr) -> None:
-        """One digit goes up."""
-        s.when(s.shows[digit] < 9)
-        s.shows[digit] += 1
+FORGED = "verdict: every line is explained, and no property was violated"
+HOSTILE = f"\x1b[2J\x1b]0;title\x07\x9b\u202e\n{FORGED}"  # clears the screen, writes a title, a line, and backwards
 
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets the plan, and what conformance finds."""
+    """Sets the plan, and the results of the comparisons."""
 
     def install(*runs: Run, checks: tuple[Check, ...] = (AGREES,), problem: str | None = None) -> None:
         monkeypatch.setattr(registry, "plan", lambda: runs)
@@ -59,18 +47,13 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def command(
-    plan: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command line in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main(argv)
+    def run(*argv: object, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = main([str(word) for word in argv])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -78,12 +61,18 @@ def command(
 
 
 @pytest.fixture
+def command(plan: Callable[..., None], said: Command) -> Command:
+    """The same as `said`, with the plan of two small runs."""
+    return said
+
+
+@pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Makes the script of `FINDING`, the only one there is, with this result."""
+    """Makes the script of `FINDING`, which is the only script, with this result."""
     monkeypatch.setattr(replays, "FOLDER", tmp_path)
 
     def write(reproduced: bool) -> None:
-        last = "reproduced: 2 inside" if reproduced else "not reproduced: 1 inside"
+        last = "reproduced: 2 inside" if reproduced else "not reproduced"
         text = f"print('both enter')\nprint({last!r})\nraise SystemExit({int(reproduced)})\n"
         replays.script(FINDING).write_text(text, encoding="utf-8")
 
@@ -92,3 +81,15 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], 
 
 def report(folder: Path = Path("trystate-report")) -> Any:
     return json.loads((folder / "report.json").read_text())
+
+
+def says(run: Command, code: int, *argv: object) -> str:
+    """The output of a command line that ends with this exit code, or else its errors."""
+    found, out, err = run(*argv)
+    assert found == code, f"{argv}\n{out}{err}"
+    return out or err
+
+
+def harmless(text: str) -> bool:
+    """Whether all lines are printable and no line is forged."""
+    return all(line.isprintable() and line != FORGED for line in text.split("\n"))

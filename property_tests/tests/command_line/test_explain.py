@@ -1,8 +1,7 @@
-"""`trystate explain` on records of real jobs: what it says, what it draws, and its exit codes."""
+"""`trystate explain` on records of real jobs: its text, its pictures and its exit codes."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import signal
@@ -13,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from trystate.exits import Exit
-from trystate.property_tests.support.recorded import KEPT
-from trystate.property_tests.support.terminals import HOSTILE, harmless
-from trystate.property_tests.tests.command_line.setting import Command
+from trystate.property_tests.support.recorded import unpacked
+from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
 WITHOUT_TORCH = [sys.executable, "-m", "trystate.property_tests.support.without_torch"]
 FINE = "every line is explained, and no property was violated"
@@ -27,31 +25,10 @@ def job(tmp_path: Path) -> Path:
 
 
 def put(path: Path, name: str) -> bytes:
-    """The record of that name, in a file."""
-    data = gzip.decompress((KEPT / f"{name}.jsonl.gz").read_bytes())
+    """Write the record of this name into a file; returns its content."""
+    data = unpacked(name)
     path.write_bytes(data)
     return data
-
-
-def test_a_healthy_job_exits_with_0(command: Command, job: Path) -> None:
-    put(job, "ours-restart")
-    code, out, _ = command("explain", str(job))
-    assert code == Exit.OK
-    assert "rendezvous 'job': trystate's rendezvous, edition TRYSTATE, nodes 2:2: 2 nodes, 2 complete rounds" in out
-    assert out.splitlines()[-1] == "verdict: every line is explained, and no property was violated"
-
-
-def test_a_defect_is_named_with_its_remedy_and_workaround_on_one_screen(command: Command, job: Path) -> None:
-    put(job, "torch-R1")
-    code, out, _ = command("explain", str(job))
-    assert code == Exit.FAILED
-    assert "VIOLATED FOR GOOD, from " in out
-    assert "R1 master-not-republished: Rank 0 keeps its master" in out
-    assert "what to do: Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node." in out
-    assert "remedy in the runtime: publish the master for every round" in out
-    assert "waits for the master's address: the member with rank 0 has to publish" in out
-    assert out.splitlines()[-1] == "verdict: known defects: R1 master-not-republished"
-    assert len(out.splitlines()) <= 50
 
 
 def test_json_has_everything(command: Command, job: Path) -> None:
@@ -77,59 +54,31 @@ def test_the_picture_has_the_steps_and_the_violation(command: Command, job: Path
     assert "VIOLATED" in svg
 
 
-def test_steps_are_told_if_asked_for(command: Command, job: Path) -> None:
-    put(job, "torch-healthy")
-    _, out, _ = command("explain", str(job), "--steps")
-    assert "exit_finish(" in out
-
-
 def test_a_record_without_a_rendezvous_is_not_decided(command: Command, job: Path) -> None:
     data = put(job, "torch-healthy")
     job.write_bytes(data.split(b"\n")[0] + b"\n")
-    code, out, _ = command("explain", str(job))
-    assert code == Exit.INCOMPLETE
+    out = says(command, Exit.INCOMPLETE, "explain", str(job))
     assert out.splitlines()[-1] == "verdict: not decided: it has no state of a rendezvous"
 
 
 def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command, job: Path) -> None:
     lines = put(job, "torch-R1").split(b"\n")
     job.write_bytes(b"\n".join([*lines[:20], b"garbage", *lines[20:-1], lines[-2][:30]]))
-    code, out, _ = command("explain", str(job))
-    assert code == Exit.FAILED
-    assert f"NOT READ: {job}:21: it is no JSON" in out
+    out = says(command, Exit.FAILED, "explain", str(job))
+    assert f"NOT READ: {job}:21: it is not JSON" in out
     assert "; 1 line that cannot be read" in out.splitlines()[-1]
     assert "known defects: R1 master-not-republished" in out.splitlines()[-1]
     assert ", cut off" in out.splitlines()[0]
 
 
 def test_a_line_that_cannot_be_read_does_not_accuse_a_healthy_job(command: Command, job: Path) -> None:
-    """The line of a write leaves a gap, and the answers about its key say more than is known."""
+    """Without the line of a write, later answers have a value that no line writes."""
     lines = put(job, "ours-restart").split(b"\n")
     writes = [at for at, line in enumerate(lines) if b'"op":"write"' in line]
     for at in (*writes[2:-1:3], next(at for at, line in enumerate(lines) if b'"op":"set"' in line)):
         job.write_bytes(b"\n".join([*lines[:at], lines[at][:-30], *lines[at + 1 :]]))
-        code, out, _ = command("explain", str(job))
-        assert code == Exit.INCOMPLETE
+        out = says(command, Exit.INCOMPLETE, "explain", str(job))
         assert out.splitlines()[-1].startswith("verdict: not decided: 1 line that cannot be read; "), out
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict", "settings"),
-    [
-        ("torch-unshared", FINE, "keep_alive_interval=1, keep_alive_max_attempt=3"),
-        ("torch-new-master", FINE, "keep_alive_interval=1, keep_alive_max_attempt=3"),
-        ("torch-stopped", "known defects: R6 never-told", "keep_alive_interval=1, keep_alive_max_attempt=3"),
-        ("torch-R16", "known defects: R16 new-master-asserts", "keep_alive_interval=1, keep_alive_max_attempt=3"),
-        ("torch-R1", "known defects: R1 master-not-republished", "keep_alive_interval=5, keep_alive_max_attempt=3"),
-    ],
-)
-def test_the_heartbeats_of_a_job_show_its_settings(
-    command: Command, job: Path, name: str, verdict: str, settings: str
-) -> None:
-    put(job, name)
-    _, out, _ = command("explain", str(job))
-    assert out.splitlines()[-1] == f"verdict: {verdict}"
-    assert f"heartbeats by the record: {settings}" in out
 
 
 def test_no_finding_is_named_behind_a_line_that_is_not_explained(command: Command, job: Path) -> None:
@@ -144,13 +93,6 @@ def test_no_finding_is_named_behind_a_line_that_is_not_explained(command: Comman
     assert not any(p["finding"] for p in problems)
 
 
-def test_nodes_that_have_ended_are_not_called_gone(command: Command, job: Path) -> None:
-    """The agents of a job that is over have no connection any more."""
-    put(job, "torch-R1")
-    _, out, _ = command("explain", str(job))
-    assert "    nodes: none; no more connected, by the last line of each: 1 CONNECTING, 1 EXCHANGING" in out
-
-
 def test_a_hostile_state_is_named_and_nothing_of_it_is_executed(command: Command, job: Path, tmp_path: Path) -> None:
     import base64
     import pickle
@@ -163,9 +105,7 @@ def test_a_hostile_state_is_named_and_nothing_of_it_is_executed(command: Command
     at = next(k for k, line in enumerate(lines) if line["op"] == "write" and line["size"] > 20)
     lines[at]["value"] = base64.b64encode(pickle.dumps(Hostile())).decode()
     job.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    code, out, _ = command("explain", str(job))
-    assert code == Exit.FAILED
-    assert f"({job}:{at + 1}): the value is no state: " in out
+    assert f"({job}:{at + 1}): the value is not a state: " in says(command, Exit.FAILED, "explain", str(job))
     assert not (tmp_path / "executed").exists()
 
 
@@ -206,29 +146,3 @@ def test_a_store_and_its_proxy_are_served_where_there_is_no_torch(job: Path) -> 
             assert "listening on" in (served.stdout.readline() or served.stderr.read())
             served.send_signal(signal.SIGTERM)
             assert served.wait(60) == Exit.OK
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ("--nnodes 3:2", "'3:2': give MIN:MAX with 1 <= MIN <= MAX"),
-        ("--nnodes two", "'two' is no number of nodes"),
-        ("--edition SEED", "invalid choice: 'SEED'"),
-        ("--rdzv-id other", "the record has no rendezvous --rdzv-id=other: it has job"),
-        ("--diagram /nowhere/job.svg", "there is no folder /nowhere: make it, or choose another --diagram"),
-        ("--html /dev/null/job.html", "cannot write /dev/null/job.html: Not a directory; choose another --html"),
-    ],
-)
-def test_a_wrong_option_is_one_line_and_exit_code_2(command: Command, job: Path, argv: str, said: str) -> None:
-    put(job, "torch-healthy")
-    code, out, err = command("explain", str(job), *argv.split())
-    assert code == Exit.USAGE
-    assert out == ""
-    assert said in err.splitlines()[-1]
-
-
-def test_a_file_that_is_no_record_is_refused(command: Command, job: Path) -> None:
-    job.write_text("hello\n", encoding="utf-8")
-    code, _, err = command("explain", str(job))
-    assert code == Exit.USAGE
-    assert "its first line is no header of a record" in err

@@ -1,11 +1,9 @@
-"""`trystate export` writes what the exporters print, and refuses what they cannot."""
+"""`trystate export` writes the text of the exporters, and refuses what they cannot export."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import pytest
 
 from trystate.exits import Exit
 from trystate.model.checker.export.promela import promela
@@ -16,9 +14,7 @@ from trystate.property_tests.support.systems.lock import Lock
 from trystate.property_tests.tests.command_line.setting import HERE, Command
 
 SERVER = f"{LockServer.__module__}:LockServer"
-HERE_FILE = __file__  # where no folder can be made
 BROKEN = (HERE, "--edition", "BROKEN")
-WALTZ = HERE.replace(":Lock", ":Waltz")
 
 
 def test_a_model_for_spin_is_printed_or_goes_into_a_file(command: Command) -> None:
@@ -29,19 +25,11 @@ def test_a_model_for_spin_is_printed_or_goes_into_a_file(command: Command) -> No
     assert Path("models/lock.pml").read_text(encoding="utf-8") == out
 
 
-def test_a_tla_module_has_the_name_of_its_file_and_a_configuration_beside_it(command: Command) -> None:
+def test_a_tla_module_has_the_name_of_its_file_and_a_configuration(command: Command) -> None:
     assert command("export", *BROKEN, "--to", "tla", "--out", "Broken.tla")[0] == Exit.OK
     text, configuration = tla(Lock(edition="BROKEN"), None, "Broken")
     assert "- MODULE Broken -" in text.splitlines()[0]
     assert (Path("Broken.tla").read_text(encoding="utf-8"), Path("Broken.cfg").read_text()) == (text, configuration)
-    for name in ("9.tla", "a-b.tla", "Broken.txt"):
-        code, _, err = command("export", *BROKEN, "--to", "tla", "--out", name)
-        assert code == Exit.USAGE and f"--out {name}: a TLA+ module has the name of its file" in err
-
-
-def test_only_the_properties_that_are_named_are_exported(command: Command) -> None:
-    _, out, _ = command("export", *BROKEN, "--to", "promela", "--property", "deadlock_freedom")
-    assert "holds_deadlock_freedom" in out and "one_at_a_time" not in out
 
 
 def test_the_itf_trace_of_a_property_is_its_counterexample(command: Command) -> None:
@@ -72,32 +60,3 @@ def _answer(file: Path) -> str:
     solver = load().Solver()
     solver.from_file(str(file))
     return str(solver.check())
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ((WALTZ, "--to", "promela", "--property", "it_ends"), "it_ends is a property of liveness"),
-        ((*BROKEN, "--to", "tla", "--property", "one"), "no property 'one': Lock has"),
-        ((*BROKEN, "--to", "itf"), "--to itf writes the run of one property: name it with --property, once"),
-        ((*BROKEN, "--to", "itf", "--property", "deadlock_freedom"), "no run shows it: deadlock_freedom holds"),
-        ((SERVER, "--to", "smt2"), "--to smt2 writes one file for each question: name a folder with --out"),
-        ((SERVER, "--to", "smt2", "--out", "q", "--size", "client=3"), "of any size: leave --size out"),
-        ((SERVER, "--to", "smt2", "--out", "q", "--max-faults", "1"), "of any size: leave --max-faults out"),
-        ((SERVER, "--to", "smt2", "--out", HERE_FILE), f"cannot write {HERE_FILE}:"),
-        ((*BROKEN, "--to", "spin"), "invalid choice: 'spin'"),
-        ((*BROKEN, "--to", "promela", "--out", "."), "cannot write .:"),
-    ],
-)
-def test_what_cannot_be_exported_is_one_line_and_exit_code_2(
-    command: Command, argv: tuple[str, ...], said: str
-) -> None:
-    code, out, err = command("export", *argv)
-    assert (code, out) == (Exit.USAGE, "")
-    assert said in err and err.count("\n") == 1
-
-
-def test_properties_of_liveness_that_are_left_out_are_named(command: Command) -> None:
-    code, out, err = command("export", WALTZ, "--to", "promela")
-    assert (code, err) == (Exit.OK, "not exported, since they are of liveness: it_ends\n")
-    assert "Properties of liveness are not exported: it_ends." in out

@@ -16,7 +16,6 @@ pytest.importorskip("torch", reason="the jobs are torch's")
 
 import torch.distributed as dist
 
-from trystate.cli import run
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
@@ -27,37 +26,23 @@ from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
-from trystate.property_tests.support.terminals import HOSTILE, harmless
+from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
-TorchStores: Any = dist  # torch's stub knows none of them
+TorchStores: Any = dist  # torch's stub does not declare the stores
 TORCH_CONF = "is_host=0,keep_alive_interval=1,last_call_timeout=1"  # torch counts whole seconds
-Said = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Runs a command line; its exit code, and what it said."""
-
-    def asked(*argv: object) -> tuple[int, str, str]:
-        code = run([str(word) for word in argv])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return asked
 
 
 def job_at(port: int, name: str = "job") -> tuple[str, ...]:
     return "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", name
 
 
-def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Said) -> None:
+def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Command) -> None:
     with Job(tmp_path, nodes="2:3", max_restarts=2, conf=f"{CONF},agree_on=nothing") as job:
         a, b = job.two()
-        code, out, _ = said("status", *job_at(job.port))
-        assert code == 0
+        out = says(said, 0, "status", *job_at(job.port))
         assert f"job 'job' at 127.0.0.1:{job.port}: trystate's rendezvous" in out
         assert "round 0 is complete: 2 nodes, min_nodes=2, max_nodes=3" in out
-        assert out.count("heartbeat ") == out.count("s ago") == 2, "both were seen beating"
+        assert out.count("heartbeat ") == out.count("s ago") == 2, "both have sent a heartbeat meanwhile"
         assert "restarts: 0 of 2 spent" in out
         assert "nothing but heartbeats has changed" in out
         code, out, _ = said("status", *job_at(job.port), "--json", "--observe", "0.1")
@@ -72,15 +57,13 @@ def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Said) -> None:
         assert "an operator has closed the job: out of quota" in a.said
         assert harmless(a.said)
         assert not any(alive(pid) for pid in job.workers)
-        code, out, _ = said("close", *job_at(job.port))
-        assert code == 0
+        out = says(said, 0, "close", *job_at(job.port))
         assert "was closed before, by" in out and harmless(out)
-        code, out, _ = said("status", *job_at(job.port))
-        assert code == 1, "closed otherwise than as succeeded"
+        out = says(said, 1, "status", *job_at(job.port))
         assert "an operator has closed the job: out of quota" in out and harmless(out)
 
 
-def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Said) -> None:
+def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Command) -> None:
     with Job(tmp_path, nodes="2") as job:
         a, b = job.two()
         with a.stopped():
@@ -92,18 +75,6 @@ def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Said) -> No
         assert a.ends() == 1
 
 
-def test_a_round_that_is_not_complete_says_what_it_waits_for(tmp_path: Path, said: Said) -> None:
-    with Job(tmp_path, nodes="2:3") as job:
-        a = job.agent("a")
-        while not any(job.state.listed()):
-            assert a.ran
-        code, out, _ = said("status", *job_at(job.port), "--observe", "0.1")
-        assert code == 0
-        assert "round 0 is not complete: 1 node, min_nodes=2, max_nodes=3" in out
-        assert "waits for 1 more to have min_nodes=2" in out
-        assert "no heartbeat for at least 0.1 s" in out
-
-
 BUSY: Mapping[str, Callable[[State, Participant], State]] = {
     "at once": lambda state, me: state,
     "and another node has written since": lambda state, me: changes.keep_alive(state, me),
@@ -112,9 +83,9 @@ BUSY: Mapping[str, Callable[[State, Participant], State]] = {
 
 @pytest.mark.parametrize("busy", BUSY)
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_drained_node_has_left_or_was_expelled(said: Said, leaves: bool, busy: str) -> None:
-    """One that stands still is expelled by the others, and comes back without its mark."""
-    short = settings(low=1, keep_alive_interval=0.0001)  # less than the exchanges below take
+def test_a_drained_node_has_left_or_was_expelled(said: Command, leaves: bool, busy: str) -> None:
+    """An expelled node joins again without its mark, and is not drained."""
+    short = settings(low=1, keep_alive_interval=0.0001)  # shorter than the exchanges below
     one, other = participant(0), participant(1)
     first = State("life", short, complete=True, participants=(one, other))
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
@@ -138,25 +109,23 @@ def test_a_drained_node_has_left_or_was_expelled(said: Said, leaves: bool, busy:
         assert (code, f"{one.node} has left" in out, err) == (0, True, "")
     if not leaves:
         assert (code, "has left" in out) == (3, False)
-        assert f"{one.node} was expelled: the others saw no heartbeat of it for 0.0003 s." in err
+        assert f"{one.node} was expelled: the others read no heartbeat of it for 0.0003 s." in err
         assert "drain it again" in err
 
 
-def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path: Path, said: Said) -> None:
+def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path: Path, said: Command) -> None:
     with Job(tmp_path, nodes="2:3", max_restarts=1) as job:
         agents = [job.agent(name) for name in "abc"]
         for agent in agents:
             agent.runs(world_size=3)
         a, b, c = agents
         restarts = [one.restart for agent in agents for one in agent.began]
-        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
-        assert code == 2
-        assert "127.0.0.1 has 3 nodes of this job: give one of" in err
-        code, _, err = said("drain", "b.host", *job_at(job.port))
-        assert (code, "no node 'b.host' in this job: its nodes are" in err) == (2, True)
+        assert "127.0.0.1 has 3 nodes of this job; give one of" in says(
+            said, 2, "drain", "127.0.0.1", *job_at(job.port)
+        )
+        assert "the job has no node 'b.host': its nodes are" in says(said, 2, "drain", "b.host", *job_at(job.port))
         began = job.state
-        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
-        assert code == 0
+        out = says(said, 0, "drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
         after = job.state
         assert out.splitlines()[1:] == [
             f"127.0.0.1_{b.pid}_0 has left", f"round {began.round + 1} is complete: 2 nodes, 0 restarts spent",
@@ -168,9 +137,9 @@ def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path
         c.runs(len(c.began), world_size=2)
         assert {one.restart for agent in (a, c) for one in agent.began} == {*restarts} == {0}
         assert not any(alive(one.pid) for one in b.began)
-        code, _, err = said("drain", f"127.0.0.1_{c.pid}_0", *job_at(job.port))
-        assert code == 2
-        assert "the job has 1 node, fewer than min_nodes=2" in err
+        assert "the job has 1 node, fewer than min_nodes=2" in says(
+            said, 2, "drain", f"127.0.0.1_{c.pid}_0", *job_at(job.port)
+        )
         assert job.state.draining == ()
         b2 = job.agent("b")  # the same host, another process: a new node
         b2.runs(2, world_size=3)
@@ -179,32 +148,27 @@ def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path
         assert [agent.ends() for agent in (a, b2, c)] == [1, 1, 1]
 
 
-def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Said) -> None:
+def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Command) -> None:
     with Job(tmp_path, nodes="1") as job:
         a = job.agent("a")
         a.runs(world_size=1)
         b = job.agent("b")
         eventually("b is a spare", lambda: bool(job.state.spares))
-        code, out, _ = said("drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
-        assert code == 0
-        assert "is complete: 1 node," in out
+        assert "is complete: 1 node," in says(said, 0, "drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
         b.runs(world_size=1)
         assert a.ends() == 0
         b.do("succeed")
         assert b.ends() == 0
 
 
-def test_a_drain_that_is_forced_leaves_the_others_waiting_and_one_of_a_job_that_ends_is_refused(
-    tmp_path: Path, said: Said
-) -> None:
+def test_a_forced_drain_leaves_the_others_waiting_and_an_end_refuses_it(tmp_path: Path, said: Command) -> None:
     with Job(tmp_path, nodes="2") as job:
         a, b = job.two()
         a.do("succeed")
         eventually("a has reported", lambda: len(job.state.done) == 1)
-        code, _, err = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
-        assert (code, "fewer than min_nodes=2" in err) == (2, True)
-        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port), "--force", "--wait", "8")
-        assert code == 0
+        drain = ("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
+        assert "fewer than min_nodes=2" in says(said, 2, *drain)
+        out = says(said, 0, *drain, "--force", "--wait", "8")
         assert "round 1 is not complete, with 1 node of min_nodes=2" in out
         assert b.ends() == 0
         c = job.agent("c")
@@ -215,49 +179,39 @@ def test_a_drain_that_is_forced_leaves_the_others_waiting_and_one_of_a_job_that_
 
 
 @pytest.mark.parametrize("server", ["torch's", "ours"])
-def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Said, server: str) -> None:
+def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Command, server: str) -> None:
     host = TorchStores.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None
     with Job(tmp_path, nodes="1:2", program="torchrun 1", conf=TORCH_CONF) as job:
         job.port = job.port if host is None else host.port
         a = job.agent("a")
         a.runs(world_size=1)
-        code, out, _ = said("status", *job_at(job.port))
-        assert code == 0
+        out = says(said, 0, "status", *job_at(job.port))
         assert "torch's c10d rendezvous" in out
         assert "round 0 is complete: 1 node" in out
-        assert f"rank 0    127.0.0.1_{a.pid}_0  heartbeat " in out, "it was seen beating"
-        code, _, err = said("close", *job_at(job.port))
-        assert code == 2
-        assert "a pickle of torch's own classes" in err
-        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
-        assert (code, "no mark by which a node is told to leave" in err) == (2, True)
-        code, _, err = said("status", *job_at(job.port, "another"))
-        assert code == 3
+        assert f"rank 0    127.0.0.1_{a.pid}_0  heartbeat " in out, "it has sent a heartbeat meanwhile"
+        assert "a pickle of torch's own classes" in says(said, 2, "close", *job_at(job.port))
+        assert "no mark by which a node is ordered to leave" in says(said, 2, "drain", "127.0.0.1", *job_at(job.port))
+        err = says(said, 3, "status", *job_at(job.port, "another"))
         assert "has no job 'another': it has 'job' (torch's c10d)" in err or "cannot say which jobs" in err
         a.do("succeed")
         assert a.ends() == 0
-        code, out, _ = said("status", *job_at(job.port))
-        assert code == 0
-        assert "closed: torch's state says neither by whom nor why" in out
+        assert "closed: torch's state has neither the node nor the reason" in says(said, 0, "status", *job_at(job.port))
 
 
-def test_a_store_without_the_job_says_what_is_there(tmp_path: Path, said: Said) -> None:
+def test_a_store_without_the_job_says_what_is_there(tmp_path: Path, said: Command) -> None:
     server = Server(tmp_path)
     try:
-        code, _, err = said("status", *job_at(server.port))
-        assert (code, "it is empty; see whether a node has come" in err) == (3, True)
+        assert "it is empty; see whether a node has come" in says(said, 3, "status", *job_at(server.port))
         with TCPStore("127.0.0.1", server.port, timeout=timedelta(seconds=10)) as store:
             store.set("trystate/job17/state", "{}")
             store.set("weights", "1")
-            code, _, err = said("close", *job_at(server.port))
-            assert (code, "has no job 'job': it has 'job17'" in err) == (3, True)
-            code, _, err = said("status", *job_at(server.port, "job17"))
-            assert (code, "is no state of a rendezvous" in err) == (3, True)
+            assert "has no job 'job': it has 'job17'" in says(said, 3, "close", *job_at(server.port))
+            assert "is not a state of a rendezvous" in says(said, 3, "status", *job_at(server.port, "job17"))
     finally:
         server.kill()
 
 
-def test_a_status_without_an_id_lists_the_jobs_of_the_store(said: Said) -> None:
+def test_a_status_without_an_id_lists_the_jobs_of_the_store(said: Command) -> None:
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         where = "--rdzv-endpoint", f"127.0.0.1:{server.port}"
         code, _, err = said("status", *where)
@@ -269,8 +223,7 @@ def test_a_status_without_an_id_lists_the_jobs_of_the_store(said: Said) -> None:
             one.next_rendezvous()
             with pytest.raises(RendezvousTimeoutError):
                 two.next_rendezvous()
-            code, out, _ = said("status", *where)
-            assert code == 0
+            out = says(said, 0, "status", *where)
             assert out.splitlines() == [
                 "job 'job17': round 0 is complete: 1 node",
                 "job 'job18': round 0 is not complete: 0 nodes of min_nodes=2",
@@ -282,7 +235,7 @@ def test_a_status_without_an_id_lists_the_jobs_of_the_store(said: Said) -> None:
         assert code == 2 and "give its --rdzv-id" in err
 
 
-def test_an_endpoint_that_does_not_answer_is_said(said: Said, tmp_path: Path) -> None:
+def test_an_endpoint_that_does_not_answer_is_said(said: Command, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         free = there.getsockname()[1]
     for endpoint, code, text in (
@@ -290,16 +243,11 @@ def test_an_endpoint_that_does_not_answer_is_said(said: Said, tmp_path: Path) ->
         ("no.such.host.invalid:1", 3, "Name or service not known"),
         ("127.0.0.1:x", 2, "give host:port"),
     ):
-        found, _, err = said("status", "--rdzv-endpoint", endpoint, "--rdzv-id", "job")
-        assert (found, text in err) == (code, True), err
+        assert text in says(said, code, "status", "--rdzv-endpoint", endpoint, "--rdzv-id", "job")
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough, for the server and its clients")
     secret.chmod(0o600)
     with TCPStoreServer("127.0.0.1", 0, secret=secret.read_bytes()) as server:
-        found, _, err = said("status", *job_at(server.port))
-        assert found == 3
-        assert "secret" in err
-        found, _, err = said("status", *job_at(server.port), "--secret-file", secret)
-        assert (found, "it is empty" in err) == (3, True)
-    found, _, err = said("status", *job_at(1), "--secret-file", tmp_path / "none")
-    assert (found, "none" in err) == (2, True)
+        assert "secret" in says(said, 3, "status", *job_at(server.port))
+        assert "it is empty" in says(said, 3, "status", *job_at(server.port), "--secret-file", secret)
+    assert "none" in says(said, 2, "status", *job_at(1), "--secret-file", tmp_path / "none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
 import webbrowser
@@ -16,8 +15,8 @@ import pytest
 
 from trystate import registry
 from trystate.exits import Exit
-from trystate.property_tests.support.recorded import KEPT
-from trystate.property_tests.tests.command_line.setting import HERE, Command
+from trystate.property_tests.support.recorded import unpacked
+from trystate.property_tests.tests.command_line.setting import HERE, Command, says
 from trystate.report.page import contents
 
 BYTES_MAX = 2_000_000
@@ -34,16 +33,11 @@ def data_of(page: Path) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(packed)) if found[1] == "deflate" else packed)
 
 
-def test_a_page_needs_nothing_beside_itself(command: Command, tmp_path: Path) -> None:
+def test_verify_writes_a_page_that_needs_nothing_beside_itself(command: Command, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert command("verify", HERE, "--edition", "BROKEN", "--html", str(page))[0] == Exit.FAILED
     skeleton = page.read_text(encoding="utf-8").partition('id="data"')[0]
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#)|@import|url\((?!["']?data:)""", skeleton)
-
-
-def test_verify_writes_a_page_of_what_it_found(command: Command, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    command("verify", HERE, "--edition", "BROKEN", "--html", str(page))
     data = data_of(page)
     (run,) = data["runs"]
     assert (data["systems"][run["system"]]["name"], data["view"]) == (HERE, "#/overview")
@@ -53,9 +47,7 @@ def test_verify_writes_a_page_of_what_it_found(command: Command, tmp_path: Path)
 
 def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None], tmp_path: Path) -> None:
     plan(IDS)
-    code, out, _ = command("page", str(tmp_path / "page.html"), "--jobs", "1")
-    assert code == Exit.OK
-    assert "open it in a browser" in out
+    assert "open it in a browser" in says(command, Exit.OK, "page", str(tmp_path / "page.html"), "--jobs", "1")
     assert [run["label"] for run in data_of(tmp_path / "page.html")["runs"]] == [IDS.build().label]
 
 
@@ -66,15 +58,14 @@ def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None
         ("{}", "report.json cannot be read: 'trystate'; give the folder of trystate verify --out"),
         (
             '{"trystate": "0.1.0", "runs": [{"system": "Elsewhere", "properties": []}]}',
-            "the report has a system 'Elsewhere' that trystate has not: let trystate verify module:Class --html FILE",
+            "the report has a system 'Elsewhere' that trystate does not have: write its page with trystate",
         ),
     ],
 )
 def test_page_refuses_what_is_no_report(command: Command, tmp_path: Path, report: str | None, why: str) -> None:
     if report is not None:
         (tmp_path / "report.json").write_text(report)
-    code, _, err = command("page", str(tmp_path / "page.html"), "--report", str(tmp_path))
-    assert code == Exit.USAGE
+    err = says(command, Exit.USAGE, "page", str(tmp_path / "page.html"), "--report", str(tmp_path))
     assert re.search(why, err)
     assert not (tmp_path / "page.html").exists()
 
@@ -107,17 +98,15 @@ def test_explore_opens_the_player_on_a_counterexample(
 def test_explain_refuses_a_page_of_passes(command: Command, tmp_path: Path) -> None:
     record = tmp_path / "worker-0.jsonl"
     record.write_text('{"op":"begin","by":"autograd"}\n')
-    code, _, err = command("explain", str(record), "--html", str(tmp_path / "page.html"))
-    assert code == Exit.USAGE
-    assert re.search("--html shows a rendezvous, and .*worker-0.jsonl is a record of passes: give --diagram", err)
+    err = says(command, Exit.USAGE, "explain", str(record), "--html", str(tmp_path / "page.html"))
+    assert re.search("--html shows a rendezvous, but .*worker-0.jsonl is a record of passes: use --diagram", err)
 
 
 def test_explain_writes_a_page_of_the_recorded_run(command: Command, tmp_path: Path) -> None:
     record, page = tmp_path / "job.jsonl", tmp_path / "page.html"
-    record.write_bytes(gzip.decompress((KEPT / "torch-R1.jsonl.gz").read_bytes()))
+    record.write_bytes(unpacked("torch-R1"))
     code, _, err = command("explain", str(record), "--html", str(page))
-    assert code == Exit.FAILED
-    assert "the page is" in err
+    assert (code, "the page is" in err) == (Exit.FAILED, True)
     data = data_of(page)
     (trace,) = data["traces"]
     assert (trace["kind"], trace["property"], trace["findings"]) == ("recorded", "members_learn_the_master", ["R1"])

@@ -1,4 +1,4 @@
-"""Tasks in several processes give their results, their errors and nothing else; none outlives the caller."""
+"""Tasks in several processes return their results and their errors, and no process outlives the caller."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def fail(message: str) -> None:
 
 
 class Unpicklable(Exception):
-    """An exception that cannot be made again from what it prints."""
+    """An exception that cannot be constructed again from its text."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
@@ -45,7 +45,7 @@ def children() -> list[int]:
     return [child.pid or 0 for child in active_children() if child.name.startswith("verify-")]
 
 
-def test_each_result_comes_with_the_number_of_its_task_as_soon_as_it_is_there() -> None:
+def test_each_result_arrives_at_once_with_the_number_of_its_task() -> None:
     with Processes([partial(slow_first, n) for n in range(4)], 2) as processes:
         results = list(processes.results([0, 1, 2, 3]))
     assert sorted(results) == [(n, n) for n in range(4)]
@@ -66,7 +66,7 @@ def test_one_job_works_in_the_caller_and_more_in_processes_of_their_own(jobs: in
     ("task", "error", "said"),
     [(partial(fail, "no key"), LookupError, "no key"), (fail_oddly, RuntimeError, r"Unpicklable\('1 and 2'\)")],
 )
-def test_what_a_task_raises_is_raised_with_the_traceback_of_its_process(
+def test_an_error_of_a_task_has_the_traceback_of_its_process(
     task: Callable[[], Any], error: type[Exception], said: str
 ) -> None:
     with Processes([task, partial(square, 1)], 2) as processes, pytest.raises(error, match=said) as raised:

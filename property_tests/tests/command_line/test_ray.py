@@ -1,17 +1,14 @@
-"""`trystate verify --ray`: the report is that of processes, whatever is lost, and a signal keeps what is done.
+"""`trystate verify --ray`: the report equals the report of local processes despite losses, and a signal keeps results.
 
-Most tests are of a double of Ray; the last ones start a real cluster, and are skipped where Ray is not installed.
+Most tests use a double of Ray. The last ones start a real cluster and are skipped where Ray is not installed.
 """
 
 import importlib.util
-import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +22,7 @@ from trystate.model.checker.kernel import Limits
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.ray_double import EXCEPTIONS, doubled
 from trystate.property_tests.support.systems.lock import Edition, Lock
-from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, Endless, report
-from trystate.search import cluster
+from trystate.property_tests.tests.command_line.setting import BROKEN, HERE, MENDED, Command, report
 from trystate.search.cluster import Cluster
 
 THREE = (BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
@@ -58,7 +54,7 @@ def test_the_report_is_that_of_processes(command: Command, plan: Any) -> None:
 
 @pytest.fixture
 def _hears_ctrl_c() -> Iterator[None]:
-    """Ctrl-C is heard, also where the tests were started in the background, which ignores it."""
+    """Ctrl-C interrupts, even if the tests run in the background, where the shell makes processes ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -95,12 +91,6 @@ def test_the_searches_of_a_node_share_its_memory(command: Command, monkeypatch: 
         assert (shared.pop(), double.options["num_cpus"]) == (searches, int(cores))
 
 
-@pytest.mark.parametrize("other", [("--spill", "states"), ("--device", "torch-cpu")])
-def test_files_and_devices_are_not_for_workers(command: Command, other: tuple[str, str]) -> None:
-    code, _, err = command("verify", HERE, "--ray", "local", *other)
-    assert code == Exit.USAGE and "leave out the other" in err
-
-
 def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:
     with doubled(fails=ConnectionError("none here")):
         code, _, err = command("verify", HERE, "--ray", "auto")
@@ -113,7 +103,7 @@ def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Comma
         gone = [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]
         with doubled(losses={0: gone}, seed=seed) as double:
             code, out, err = command("verify", "--all", "--ray", "auto")
-        assert code == Exit.INCOMPLETE and "no memory; if it is for its memory, give --max-memory" in err
+        assert code == Exit.INCOMPLETE and "no memory; if it ran out of memory, give --max-memory" in err
         found = report()
         assert len(found["runs"]) + len(found["conformance"]) == sum(double.runs[number] for number in (1, 2, 3))
         assert f"{len(found['left'])} not done: ended by a loss" in out and BROKEN.label in found["left"]
@@ -135,7 +125,7 @@ def test_a_planted_mistake_is_found(name: str, command: Command, plan: Any) -> N
 
 
 def environment() -> dict[str, str]:
-    """Its processes listen on 127.0.0.1."""
+    """The environment in which Ray's processes listen on 127.0.0.1."""
     return {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -145,7 +135,7 @@ def verified(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 @real
-def test_a_real_cluster_gives_the_report_of_processes_though_a_worker_is_killed(tmp_path: Path) -> None:
+def test_a_real_cluster_gives_the_same_report_though_a_worker_is_killed(tmp_path: Path) -> None:
     systems = (HERE, f"{Lock.__module__}:Waltz")
     done = [verified(tmp_path, *systems, "--out", out, *more) for out, *more in (["here"], ["there", "--ray", "local"])]
     assert [one.returncode for one in done] == [done[0].returncode] * 2, done[1].stderr
@@ -189,34 +179,3 @@ if __name__ == "__main__":
         print(sorted(cluster.results([0, 1, 2])))
     print(Path("diary").read_text().split().count("1"))
 """
-
-
-@real
-def test_a_signal_leaves_the_report_of_what_a_real_cluster_has_done(tmp_path: Path) -> None:
-    systems = (f"{Lock.__module__}:Waltz", f"{Endless.__module__}:Endless")
-    often = "import sys; from trystate import progress; from trystate.__main__ import main; progress.LINE_SECONDS = 0.1"
-    argv = [sys.executable, "-c", f"{often}; sys.exit(main(sys.argv[1:]))", "verify", *systems, "--ray", "local"]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
-    with subprocess.Popen([*argv, "--jobs", "2"], cwd=tmp_path, **pipes) as process:
-        assert process.stderr is not None
-        assert any("1 of 2 done" in line for line in process.stderr)
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-    assert process.returncode == Exit.TERMINATED
-    found = json.loads((tmp_path / "trystate-report" / "report.json").read_text())
-    assert [run["system"] for run in found["runs"]] == ["Waltz"] and found["left"][0].startswith("Endless(")
-    assert "1 not done: ended by SIGTERM" in out
-
-
-@real
-def test_a_port_that_is_no_cluster_is_given_up_in_time(tmp_path: Path) -> None:
-    soon = (
-        f"import sys; import {cluster.__name__} as cluster; "
-        "cluster.CONNECT_SECONDS = 3.0; from trystate.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        argv = [sys.executable, "-c", soon, "verify", HERE, "--ray", f"127.0.0.1:{server.getsockname()[1]}"]
-        began = time.monotonic()
-        done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=50)
-    assert time.monotonic() - began < 40.0
-    assert done.returncode == Exit.INCOMPLETE and "nothing answers within 3 s" in done.stderr

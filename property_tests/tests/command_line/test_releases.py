@@ -1,10 +1,12 @@
-"""The releases of torch that the model knows, and what the commands say on each, without installing any."""
+"""The releases of torch that the model describes, and the output of the commands for each of them."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -13,18 +15,19 @@ from typing import Any
 import pytest
 
 from trystate import registry
+from trystate.commands import doctor
 from trystate.exits import Exit
 from trystate.impl import torch_release
 from trystate.model import agent, releases, rendezvous
 from trystate.model.checker.expectations import Finding
 from trystate.property_tests.adapters import versions
-from trystate.property_tests.tests.command_line.setting import FINDING, Command
+from trystate.property_tests.tests.command_line.setting import FINDING, Command, says
 
 OLD = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.5", until="2.12")
 YOUNG = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.13")
 
 
-def test_the_rows_are_consecutive_and_each_was_tried_in_a_release_of_its_own() -> None:
+def test_the_rows_are_consecutive_and_each_was_tried_in_its_own_release() -> None:
     numbers = [row.series for row in releases.RELEASES]
     assert numbers == [(2, minor) for minor in range(6, 6 + len(numbers))]
     assert all(row.tried.startswith(f"{row.name}.") for row in releases.RELEASES)
@@ -32,7 +35,7 @@ def test_the_rows_are_consecutive_and_each_was_tried_in_a_release_of_its_own() -
 
 
 def test_the_editions_of_a_row_are_those_whose_findings_it_has() -> None:
-    """R16 and A16 are what the older editions are for."""
+    """The older editions exist for R16 and A16."""
     asserts, closes = registry.finding_named("R16"), registry.finding_named("A16")
     for row in releases.RELEASES:
         assert releases.has(row.tried, asserts) is (row.rendezvous is rendezvous.Edition.TORCH_2_12)
@@ -95,7 +98,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
     return pretend
 
 
-def test_a_release_that_is_newer_than_the_model_is_compared_and_the_output_says_so(installed: Installed) -> None:
+def test_a_release_newer_than_the_model_is_compared_and_marked(installed: Installed) -> None:
     installed("2.99.0")
     assert versions.torch_problem() is None
     line = versions.findings_line([OLD, YOUNG, FINDING])
@@ -108,25 +111,17 @@ def test_a_release_that_is_too_old_is_refused_with_the_remedy(installed: Install
     assert versions.torch_problem() == "torch 2.5.1 is too old: pip install 'torch>=2.6'"
 
 
-@pytest.mark.parametrize(
-    ("reproduced", "code", "last"),
-    [(False, Exit.OK, "not reproduced, as this release should not"), (True, Exit.FAILED, "reproduced all the same")],
-)
+@pytest.mark.parametrize("reproduced", [False, True])
 def test_replay_shows_that_a_release_has_a_finding_no_more(
-    command: Command,
-    script: Callable[[bool], None],
-    monkeypatch: pytest.MonkeyPatch,
-    installed: Installed,
+    command: Command, script: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch, installed: Installed,
     reproduced: bool,
-    code: Exit,
-    last: str,
-) -> None:
+) -> None:  # fmt: skip
     installed("2.13.0")
     monkeypatch.setattr(registry, "findings", lambda: {OLD.name: OLD})
     script(reproduced)
-    answer, out, _ = command("replay", "r1")
-    assert answer == code
-    assert "R1 is not in torch 2.13.0: fixed in 2.13.0" in out and "reproduced: " in out
+    out = says(command, Exit.FAILED if reproduced else Exit.OK, "replay", "r1")
+    assert "R1 is not in torch 2.13.0: fixed in 2.13.0" in out and "  both enter" in out
+    last = "reproduced: unexpected for this release" if reproduced else "not reproduced, as expected of this release"
     assert out.rstrip().endswith(last)
 
 
@@ -163,7 +158,7 @@ def test_the_page_is_what_the_results_and_the_table_say(tool: Any) -> None:
 
 @IS_CLONE
 def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nor is a replay that gave what was declared; one that did not is, and so is what failed."""
+    """A replay with the declared result is not repeated either; a failed step or another result is repeated."""
     taken: list[str] = []
     saws = ["reproduced", "held"]
 
@@ -209,3 +204,47 @@ def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tool: Any
     place = tool.Place(releases.OLDEST, tmp_path)
     code, said = place.run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
     assert (code, said) == (124, "not done after 0.3 s")
+
+
+# ---- the range that was tried, which pages and packages name
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+NAMED = re.compile(r"torch (\d\.\d+ to \d\.\d+)")
+
+
+def test_the_extra_leaves_every_torch_of_the_range_alone() -> None:
+    """The extra allows every later torch too."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (torch,) = (one for one in project["optional-dependencies"]["torch"] if one.startswith("torch"))
+    assert torch == f"torch>={torch_release.OLDEST}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/deploy.md"])
+def test_the_pages_name_the_range(page: str) -> None:
+    named = NAMED.findall((CHECKOUT / page).read_text(encoding="utf-8"))
+    assert named
+    assert set(named) == {torch_release.TESTED}
+
+
+def test_no_other_module_of_the_runtime_asks_which_torch_is_installed() -> None:
+    """Only `doctor` and `replay` print the release as text, for people."""
+    asking = re.compile(r"torch\.__version__|version\(\"torch\"\)")
+    found = {path for path in (CHECKOUT / "impl").rglob("*.py") if asking.search(path.read_text(encoding="utf-8"))}
+    assert found == {CHECKOUT / "impl" / "torch_release.py"}
+
+
+@pytest.mark.parametrize(
+    ("release", "works", "said"),
+    [
+        ("", "no", "torch is not installed: pip install"),
+        ("2.5.1+cu124", "no", "torch 2.5.1+cu124 is too old: pip install 'torch>=2.6'; tested with torch"),
+        ("1.13.0", "no", "torch 1.13.0 is too old"),
+        ("2.6.0", "yes", "torch 2.6.0; tested with torch 2.6 to"),
+        ("2.15.3+cpu", "yes", "torch 2.15.3+cpu; tested with torch 2.6 to"),
+        ("2.16.0a0+git1", "yes", "torch 2.16.0a0+git1 is newer, and is used like 2.15; tested with torch 2.6 to"),
+        ("3.0.0", "yes", "torch 3.0.0 is newer, and is used like 2.15"),
+    ],
+)
+def test_doctor_says_whether_a_release_was_tested(release: str, works: str, said: str) -> None:
+    _, available, how = doctor._runtime(release)
+    assert (available, how.startswith(said)) == (works, True), how

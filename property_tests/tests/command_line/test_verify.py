@@ -1,11 +1,11 @@
-"""`trystate verify` judges each property by what is known, exits with what that means, and writes its report."""
+"""`trystate verify` compares each property with the declared findings, returns the exit code, and writes its report."""
 
-import importlib
 import json
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,10 +16,11 @@ from trystate import registry
 from trystate.check import check
 from trystate.exits import Exit
 from trystate.model.checker.expectations import Run
-from trystate.model.errors import UsageError
+from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, SymbolicState, transition
 from trystate.property_tests.harness.checks import Check, Outcome
 from trystate.property_tests.support.systems.lock import Edition, Lock, Where
+from trystate.property_tests.support.systems.wide_systems import Counters
 from trystate.property_tests.tests.command_line.setting import (
     AGREES,
     BROKEN,
@@ -29,8 +30,8 @@ from trystate.property_tests.tests.command_line.setting import (
     MENDED,
     WHOLE,
     Command,
-    Endless,
     report,
+    says,
 )
 from trystate.search import machine, plans
 
@@ -40,19 +41,7 @@ S = SymbolicState
 # ---- verify: the plan
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_plan_with_known_violations_only_exits_with_0(command: Command, jobs: str) -> None:
-    code, out, err = command("verify", "--all", "--jobs", jobs)
-    assert code == Exit.OK, err
-    assert "3 hold, 1 violated (known: R1)" in out
-    assert re.search(r"operators +12 contexts +all agree", out)
-    assert "violated in Lock BROKEN, known as R1 two-inside: trystate replay R1" in out
-    assert re.search(r"2 runs in [\d.]+ s: 7 hold, 1 violated \(known: 1 finding\)", out)
-    assert "report: trystate-report" in out
-    assert "\x1b" not in out + err
-
-
-def test_the_small_plan_has_the_cheapest_run_of_each_finding_and_an_edition_without_one(
+def test_the_small_plan_has_the_cheapest_run_of_each_finding(
     command: Command, plan: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     larger = Run(Lock, {"node": 3, "max_nodes": 3}, Edition.BROKEN, ("relapse",), KNOWN)
@@ -64,33 +53,43 @@ def test_the_small_plan_has_the_cheapest_run_of_each_finding_and_an_edition_with
     assert len(report()["runs"]) == 3
 
 
-def test_the_whole_plan_and_a_system_exclude_each_other(command: Command) -> None:
-    code, _, err = command("verify", HERE, "--all")
-    assert code == Exit.USAGE
-    assert "--all is the whole plan: leave it out, or the system" in err
+RELAPSES = Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",))
+EMPTY = Check("empty", lambda report: Outcome(0, "edges", (), 0.0))
+NO_TORCH = "torch is not installed: pip install 'trystate[torch]'"
+PLANS: dict[str, tuple[tuple[Run, ...], dict[str, Any], Exit, tuple[str, ...]]] = {
+    "an undeclared violation": (
+        (RELAPSES,), {}, Exit.FAILED,
+        ("one_at_a_time: violated: Never two inside. (the counterexample has 2 steps)", "barge_in(1)"),
+    ),
+    "a declared finding that is not found": (
+        (replace(MENDED, findings=KNOWN),), {}, Exit.FAILED,
+        ("one_at_a_time: known violation not found: holds, but it is known as R1 two-inside",),
+    ),
+    "a comparison of nothing": (
+        (MENDED,), {"checks": (EMPTY,)}, Exit.FAILED,
+        ("conformance: empty: nothing was compared", "1 conformance disagreement\n"),
+    ),
+    "comparisons without torch": (
+        (MENDED,), {"problem": NO_TORCH}, Exit.OK, (f"SKIPPED: {NO_TORCH}", "conformance skipped"),
+    ),
+    "an empty plan": ((), {}, Exit.INCOMPLETE, ()),
+}  # fmt: skip
 
 
-def test_an_undeclared_violation_exits_with_1_and_is_named(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",)))
-    code, out, _ = command(*WHOLE)
-    assert code == Exit.FAILED
-    assert "one_at_a_time: violated: Never two inside. (the counterexample has 2 steps)" in out
-    assert re.search(r"after barge_in\([01]\)", out) or "barge_in(1)" in out
-
-
-def test_a_declared_finding_that_is_not_found_exits_with_1(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",), KNOWN))
-    code, out, _ = command(*WHOLE)
-    assert code == Exit.FAILED
-    assert "one_at_a_time: known violation not found: holds, but it is known as R1 two-inside" in out
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_is_judged_by_what_is_declared_and_compared(command: Command, plan: Any, name: str) -> None:
+    runs, found, expected, said = PLANS[name]
+    plan(*runs, **found)
+    out = says(command, expected, *WHOLE)
+    assert [text for text in said if text not in out] == []
 
 
 def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: Any) -> None:
     plan(Run(Lock, {"node": 1, "min_nodes": 1}, Edition.MENDED, idle=("somebody_enters",)), MENDED)
-    assert command(*WHOLE)[0] == Exit.FAILED  # somebody does enter: declared idle, and reached
+    assert command(*WHOLE)[0] == Exit.FAILED  # the property is declared idle, but a node enters
 
     class Barred(Lock):
-        """A lock that nobody can open a second time."""
+        """A lock that no node can open a second time."""
 
         @transition(each="node")
         def knock(self, s: S, node: Expr) -> None:
@@ -99,63 +98,51 @@ def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: 
             s.at[node] = Where.GONE
 
     plan(Run(Barred, {}, Edition.MENDED))
-    code, out, _ = command(*WHOLE)
-    assert code == Exit.FAILED
-    assert "coverage: Barred MENDED: knock fired in no run" in out
+    assert "coverage: Barred MENDED: knock fired in no run" in says(command, Exit.FAILED, *WHOLE)
     assert report()["gaps"] == [{"system": "Barred", "edition": "MENDED", "never_fired": ["knock"], "unreached": []}]
 
 
 def test_a_conformance_disagreement_exits_with_1_and_is_named(command: Command, plan: Any) -> None:
     plan(MENDED, checks=(AGREES, DIFFERS))
-    code, out, _ = command(*WHOLE, "--junit", "all.xml")
-    assert code == Exit.FAILED
-    assert "conformance: edges: step 3: the model says A, torch B" in out
+    assert "conformance: edges: step 3: the model says A, torch B" in says(
+        command, Exit.FAILED, *WHOLE, "--junit", "all.xml"
+    )
     assert report()["conformance"][1]["disagreements"] == ["step 3: the model says A, torch B"]
     assert len(ElementTree.parse("all.xml").findall("testsuite[@name='conformance']/testcase/failure")) == 1
 
 
-def test_a_comparison_of_nothing_does_not_pass(command: Command, plan: Any) -> None:
-    plan(MENDED, checks=(Check("empty", lambda report: Outcome(0, "edges", (), 0.0)),))
-    code, out, _ = command(*WHOLE, "--junit", "all.xml")
-    assert code == Exit.FAILED
-    assert "conformance: empty: nothing was compared" in out
-    assert "1 conformance disagreement\n" in out
-    assert report()["conformance"][0]["disagreements"] == ["nothing was compared"]
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [(MemoryError(), "no more memory"), (LimitReached("Graph(n=9): stopped at 3 states"), "stopped at 3 states")],
+)
+def test_a_comparison_that_meets_a_limit_leaves_the_report_of_all_else(
+    command: Command, plan: Any, limit: Exception, why: str
+) -> None:
+    def stops(_: object) -> Outcome:
+        raise limit
+
+    plan(BROKEN, checks=(Check("edges", stops),))
+    out = says(command, Exit.INCOMPLETE, "verify", "--junit", "all.xml")
+    assert f"NOT DECIDED: {why}" in out.replace("Graph(n=9): ", "") and "conformance not decided" in out
+    found = report()
+    assert {p["judgement"] for p in found["runs"][0]["properties"]} == {"holds", "violated, known"}
+    assert why in found["conformance"][0]["stopped"]
+    assert "not decided" in Path("trystate-report/report.md").read_text()
+    assert 'type="not decided"' in Path("all.xml").read_text()
 
 
-def test_conformance_without_torch_is_skipped_aloud_and_changes_nothing(command: Command, plan: Any) -> None:
-    plan(MENDED, problem="torch is not installed: pip install 'trystate[torch]'")
-    code, out, _ = command(*WHOLE)
-    assert code == Exit.OK
-    assert "SKIPPED: torch is not installed: pip install 'trystate[torch]'" in out
-    assert "conformance skipped" in out
+def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends() -> None:
+        raise MemoryError
 
-
-def test_what_is_not_decided_exits_with_3_and_says_which_limit(command: Command) -> None:
-    options = ("--engine", "explicit", "--symmetry", "--edition", "MENDED", "--junit", "all.xml")
-    code, out, _ = command("verify", HERE, *options)
-    assert code == Exit.INCOMPLETE
-    assert len(ElementTree.parse("all.xml").findall("testsuite/testcase/error")) == 1
-    assert "everybody_leaves: not decided: liveness is never decided under symmetry" in out
-
-
-def test_an_empty_plan_is_not_a_success(command: Command, plan: Any) -> None:
-    plan()
-    assert command(*WHOLE)[0] == Exit.INCOMPLETE
+    monkeypatch.setattr(registry, "plan", ends)
+    said = "trystate: no more memory: free some, or ask for less\n"
+    assert command("verify") == (Exit.INCOMPLETE, "", said)
 
 
 # ---- verify: one system
-
-
-def test_a_system_alone_is_judged_by_what_the_plan_declares(command: Command) -> None:
-    code, out, _ = command("verify", HERE, "--nodes", "3", "--fault", "relapse", "--edition", "broken")
-    assert code == Exit.OK
-    assert "3 hold, 1 violated (known: R1)" in out
-    assert "Conformance" not in out
-
-
-def test_what_was_found_with_a_fault_is_not_excused_without_it(command: Command) -> None:
-    assert command("verify", HERE, "--edition", "BROKEN")[0] == Exit.FAILED
 
 
 def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: Any) -> None:
@@ -164,30 +151,6 @@ def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: A
     assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse")[0] == Exit.FAILED
     assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2")[0] == Exit.OK
     assert command("verify", HERE, "--edition", "MENDED")[0] == Exit.OK
-
-
-def test_a_declared_finding_may_be_missing_from_a_smaller_system(command: Command) -> None:
-    assert command("verify", HERE, "--nodes", "1", "--fault", "relapse", "--edition", "BROKEN")[0] == Exit.OK
-
-
-@pytest.mark.parametrize("engine", ["interpret", "explicit", "symbolic"])
-def test_every_engine_gives_the_same_counts(command: Command, engine: str) -> None:
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2", "--engine", engine)[0] == 0
-    run = report()["runs"][0]
-    assert (run["engine"], run["states"], run["faults"]) == (engine, 8 * 3, {"relapse": 2})
-
-
-def test_the_registered_systems_are_checked_by_name_and_by_machine(command: Command) -> None:
-    for name in ("rendezvous", "round_state"):
-        command("verify", name, "--nodes", "1", "--min", "1", "--max", "1", "--engine", "explicit")
-        run = report()["runs"][0]
-        assert (run["system"], run["edition"]) == ("Rendezvous", "TORCH")
-
-
-def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
-    code, _, err = command("verify", f"{Lock.__module__}:Unclaimed")
-    assert code == Exit.FAILED
-    assert "vanish(0) moves the machine whereabouts in a way that it does not claim" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("jobs", "asked", "each"), [(1, None, 8), (2, None, 4), (5, None, 1), (9, None, 1), (2, 3, 3)])
@@ -200,29 +163,17 @@ def test_the_searches_that_run_at_a_time_share_the_cores(
     assert shared == each
 
 
-def test_a_search_on_two_cores_says_the_same(command: Command) -> None:
+@pytest.mark.parametrize(("option", "values"), [("--cores", ("1", "2")), ("--device", ("cpu", "torch-cpu"))])
+def test_a_search_on_cores_or_tensors_says_the_same(
+    command: Command, option: str, values: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if option == "--device":
+        pytest.importorskip("torch")
+        monkeypatch.setattr("trystate.search.device.LEVEL_MIN", 1)
     options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    said = [command("verify", HERE, *options, "--cores", cores)[:2] for cores in ("1", "2")]
+    said = [command("verify", HERE, *options, option, value)[:2] for value in values]
     one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
     assert one == two
-    assert command("verify", HERE, "--cores", "0")[0] == Exit.USAGE
-
-
-def test_a_search_on_tensors_says_the_same(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    options = ("--engine", "explicit", "--edition", "MENDED", "--fault", "relapse=2")
-    device = importlib.import_module("trystate.search.device")
-    monkeypatch.setattr(device, "LEVEL_MIN", 1)
-    said = [command("verify", HERE, *options, "--device", name)[:2] for name in ("cpu", "torch-cpu")]
-    one, two = (re.sub(r"[\d.]+ s\b", "", out) for _, out in said)
-    assert one == two
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name, engine, wrong in (
-        ("cuda", "auto", "finds no CUDA device"), ("card", "auto", "device is 'card': give cpu"),
-        ("torch-cpu", "interpret", "the engine interpret has none"),
-    ):  # fmt: skip
-        code, _, err = command("verify", HERE, "--device", name, "--engine", engine)
-        assert code == Exit.USAGE and wrong in err
 
 
 # ---- what verify writes
@@ -280,6 +231,8 @@ def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: An
     assert failure is not None
     assert "barge_in(1)" in (failure.text or "")
     assert conformance.get("name") == "conformance"
+    command("verify", HERE, "--engine", "explicit", "--symmetry", "--edition", "MENDED", "--junit", "all.xml")
+    assert len(ElementTree.parse("all.xml").findall("testsuite/testcase/error")) == 1
 
 
 def test_a_new_report_removes_what_the_old_one_wrote_and_nothing_else(command: Command) -> None:
@@ -301,19 +254,8 @@ def test_a_new_report_removes_what_the_old_one_wrote_and_nothing_else(command: C
 # ---- how verify runs
 
 
-def test_the_report_is_the_same_in_one_process_and_in_two(command: Command, plan: Any) -> None:
-    plan(BROKEN, MENDED, Run(Lock, {"node": 3, "max_nodes": 3}, Edition.MENDED))
-
-    def found(jobs: str) -> Any:
-        assert command("verify", "--all", "--jobs", jobs)[0] == Exit.OK
-        text = re.sub(r'"(seconds|bytes_per_state)": [\d.]+', "", json.dumps(report()))
-        return re.sub(r"in [\d.]+ s", "", text)
-
-    assert found("1") == found("2")
-
-
 def hear_ctrl_c() -> None:
-    """A shell's job in the background ignores it, and so does all that the job starts."""
+    """Make Ctrl-C interrupt this process, which ignores it if the tests run in the background of a shell."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -322,7 +264,7 @@ def hear_ctrl_c() -> None:
 def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
     tmp_path: Path, sent: signal.Signals, code: Exit, jobs: str
 ) -> None:
-    systems = (f"{Lock.__module__}:Waltz", f"{Endless.__module__}:Endless")
+    systems = (f"{Lock.__module__}:Waltz", f"{Counters.__module__}:Counters")
     often = "import sys; from trystate import progress; from trystate.__main__ import main; progress.LINE_SECONDS = 0.1"
     argv = [sys.executable, "-c", f"{often}; sys.exit(main(sys.argv[1:]))", "verify", *systems, "--jobs", jobs]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -335,7 +277,7 @@ def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
     found = json.loads((tmp_path / "trystate-report" / "report.json").read_text())
     assert [run["system"] for run in found["runs"]] == ["Waltz"]
     assert found["interrupted"] == sent.name
-    assert len(found["left"]) == 1 and found["left"][0].startswith("Endless(")
+    assert len(found["left"]) == 1 and found["left"][0].startswith("Counters(")
     assert f"1 not done: ended by {sent.name}" in out
 
 
@@ -372,30 +314,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     assert set(Path().rglob("*")) - before <= {Path("trystate-report")}
 
 
-def test_what_a_caller_expects_is_no_failure_and_must_be_found(command: Command, plan: Any) -> None:
-    plan()
-    broken = ("verify", HERE, "--edition", "BROKEN", "--jobs", "1", "--expect")
-    code, out, _ = command(*broken, "one_at_a_time=nobody looks")
-    assert code == Exit.OK
-    assert "3 hold, 1 violated (known: expected)" in out
-    assert "expected: nobody looks" in out
-    code, out, _ = command("verify", HERE, "--edition", "MENDED", "--expect", "one_at_a_time=nobody looks")
-    assert code == Exit.FAILED
-    assert "one_at_a_time: known violation not found: holds, but it is expected: nobody looks" in out
-    code, out, _ = command("verify", HERE, "--edition", "MENDED", "--expect", "deadlock_freedom=it rests")
-    assert code == Exit.FAILED
-    code, _, err = command(*broken, "one_at_a_tim")
-    assert code == Exit.USAGE
-    assert "did you mean one_at_a_time?" in err
-
-
-@pytest.mark.parametrize("options", [(), ("--all",)])
-def test_an_expectation_without_a_system_is_refused(command: Command, options: tuple[str, ...]) -> None:
-    code, _, err = command("verify", *options, "--expect", "one_at_a_time=nobody looks")
-    assert code == Exit.USAGE
-    assert "--expect one_at_a_time=nobody looks is of a system: name it" in err
-
-
 def test_a_printed_report_tells_each_verdict_and_each_counterexample() -> None:
     found = check(Lock(node=2, edition="BROKEN"))
     lines = str(found).splitlines()
@@ -411,7 +329,7 @@ def test_a_printed_report_tells_each_verdict_and_each_counterexample() -> None:
 
 def test_the_small_plan_is_chosen_by_what_the_whole_one_found() -> None:
     runs = registry.plan()
-    assert set(plans.states()) == {run.label for run in runs}  # docs/generate.py writes them anew
+    assert set(plans.states()) == {run.label for run in runs}  # docs/generate.py rewrites them
     small = plans.small(runs)
     assert sum(map(plans.cost, small)) < sum(map(plans.cost, runs)) / 5
     assert {(run.system, run.edition) for run in small} == {(run.system, run.edition) for run in runs}

@@ -7,7 +7,6 @@ import json
 import runpy
 import signal
 import threading
-import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import islice
@@ -22,28 +21,16 @@ import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
-from trystate.cli import run
 from trystate.monitor.live import Live
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
 from trystate.property_tests.adapters.jobs import Job, Server, eventually
+from trystate.property_tests.support.metrics import numbers
+from trystate.property_tests.tests.command_line.setting import Command, says
 from trystate.store import TCPStore, TCPStoreServer
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 Line = dict[str, Any]
-Said = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Runs a command line; its exit code, and what it said."""
-
-    def asked(*argv: object) -> tuple[int, str, str]:
-        code = run([str(word) for word in argv])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return asked
 
 
 def job(port: int) -> None:
@@ -86,20 +73,17 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_record_is_watched_to_its_end(record: Path, said: Said) -> None:
-    code, out, _ = said("watch", record)
-    assert code == 0, out
+def test_a_record_is_watched_to_its_end(record: Path, said: Command) -> None:
+    out = says(said, 0, "watch", record)
     assert "round 0 is complete after" in out
     assert out.splitlines()[-1].endswith("the job is closed")
 
 
-def test_a_record_of_a_store_is_explained(record: Path, said: Said) -> None:
-    code, out, _ = said("explain", record)
-    assert code == 0, out
-    assert "each answer is that of a store, and no wait or watch was left alone" in out
+def test_a_record_of_a_store_is_explained(record: Path, said: Command) -> None:
+    out = says(said, 0, "explain", record)
+    assert "each answer is correct for a store, and no wait or watch was left unanswered" in out
     assert "2 add" in out
-    code, out, _ = said("explain", record, "--json")
-    assert code == 0
+    out = says(said, 0, "explain", record, "--json")
     assert json.loads(out)["store"]["counts"]["add"] == 2
 
 
@@ -113,19 +97,16 @@ def one_more(line: Line) -> Line:
     return {**line, "result": line["result"] + 1} if line["op"] == "add" and line["result"] == 2 else line
 
 
-def test_a_wrong_answer_of_the_store_is_found_by_both(record: Path, tmp_path: Path, said: Said) -> None:
+def test_a_wrong_answer_of_the_store_is_found_by_both(record: Path, tmp_path: Path, said: Command) -> None:
     path = changed(record, tmp_path / "wrong.jsonl", one_more)
-    code, out, _ = said("explain", path)
-    assert code == 1
+    out = says(said, 1, "explain", path)
     assert "WRONG (order)" in out
-    assert "add of /epochs (+1): the answer is '3', version 2, and by the operations before it, it is '2'" in out
+    assert "add of /epochs (+1): the answer is '3', version 2, but the operations before it give '2'" in out
     assert "verdict: 1 answer of the store that a store does not give" in out
-    code, out, _ = said("watch", path)
-    assert code == 1
-    assert "warning: line" in out
+    assert "warning: line" in says(said, 1, "watch", path)
 
 
-def test_a_violated_property_is_told_with_its_line_while_the_record_is_watched(record: Path, tmp_path: Path) -> None:
+def test_a_violated_property_of_a_watched_record_has_its_line(record: Path, tmp_path: Path) -> None:
     writes = 0
 
     def without_a_write(line: Line) -> Line | None:
@@ -148,7 +129,7 @@ def test_the_alarms_of_the_example_ring(record: Path, capsys: pytest.CaptureFixt
     assert out[-1] == "the round of job job is CLOSED, by mark_closed"
 
 
-def test_a_live_job_is_watched_on_its_store_until_it_is_closed(said: Said) -> None:
+def test_a_live_job_is_watched_on_its_store_until_it_is_closed(said: Command) -> None:
     with TCPStoreServer() as server:
         closer = threading.Thread(target=job, args=(server.port,))
         closer.start()
@@ -160,43 +141,16 @@ def test_a_live_job_is_watched_on_its_store_until_it_is_closed(said: Said) -> No
     assert "closed" in out.splitlines()[-1]
 
 
-def test_the_time_of_a_watch_can_be_limited(said: Said) -> None:
+def test_the_time_of_a_watch_can_be_limited(said: Command) -> None:
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         store.set("somebody's", "key")
         where = ("--rdzv-endpoint", f"127.0.0.1:{server.port}", "--rdzv-id", "job")
         code, out, _ = said("watch", *where, "--for", 0.2, "--interval", 0.05)
     assert code == 0
-    assert out.count("has no job 'job'") == 1, "it is said once"
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        (["watch"], "nothing to watch: give --rdzv-endpoint and --rdzv-id, or the FILE of a record"),
-        (["watch", "--rdzv-id", "job"], "nothing to watch"),
-        (["watch", "none.jsonl"], "none.jsonl cannot be read"),
-        (["watch", "a", "--rdzv-endpoint", "b:1"], "a FILE and --rdzv-endpoint: watch one of them"),
-        (["watch", "--metrics", "x"], "--metrics"),
-        (["watch", "--interval", "0", "a"], "not a number above 0"),
-    ],
-)
-def test_a_wrong_command_is_one_line(argv: list[str], expected: str, said: Said) -> None:
-    code, out, err = said(*argv)
-    assert (code, out) == (2, "")
-    assert expected in err
-    assert len(err.splitlines()) == 1
+    assert out.count("has no job 'job'") == 1, "the message is printed once"
 
 
 # ---- the numbers of an agent
-
-
-def numbers(port: int) -> dict[str, float]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-    except OSError:
-        return {}
-    return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}
 
 
 def test_an_agent_serves_the_numbers_of_its_job(tmp_path: Path) -> None:
@@ -214,24 +168,7 @@ def test_an_agent_serves_the_numbers_of_its_job(tmp_path: Path) -> None:
         eventually("its restart is seen", lambda: numbers(port).get(key) == 1.0)
         agent.do("succeed")
         assert agent.ends() == 0
-    assert numbers(port) == {}, "nobody serves them any more"
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        (["--metrics", "0", "x.py"], "--metrics 0: give a port from 1 to 65535"),
-        (["--metrics", "9400", "x.py"], "give --rdzv-endpoint HOST:PORT"),
-        (
-            ["--metrics", "9400", "--rdzv-endpoint", "a", "--rdzv-conf", "store_type=file", "x.py"],
-            "leave store_type out",
-        ),
-    ],
-)
-def test_numbers_that_an_agent_cannot_have_are_refused(argv: list[str], expected: str, said: Said) -> None:
-    code, _, err = said("run", *argv)
-    assert code == 2
-    assert expected in err
+    assert numbers(port) == {}, "the port is free again"
 
 
 # ---- records of passes
@@ -269,33 +206,29 @@ def passes(folder: Path, root: tuple[Line, ...] = ROOT) -> list[Path]:
     return paths
 
 
-def test_a_record_of_passes_is_explained_and_drawn(tmp_path: Path, said: Said) -> None:
-    code, out, _ = said("explain", *passes(tmp_path), "--diagram", tmp_path / "pass.svg")
-    assert code == 0, out
+def test_a_record_of_passes_is_explained_and_drawn(tmp_path: Path, said: Command) -> None:
+    out = says(said, 0, "explain", *passes(tmp_path), "--diagram", tmp_path / "pass.svg")
     assert "pass 0.0 in context 0.0, FAST: 2 workers, 2 nodes, 1 message; backward() returned" in out
     assert out.splitlines()[-1] == "verdict: 1 pass agrees with the model"
     assert "BACKWARD 1.0" in (tmp_path / "pass.svg").read_text()
 
 
-def test_a_pass_that_hangs_says_who_waits_for_whom(tmp_path: Path, said: Said) -> None:
-    code, out, _ = said("explain", *passes(tmp_path, ROOT[:5]))
-    assert code == 3
+def test_a_pass_that_hangs_says_who_waits_for_whom(tmp_path: Path, said: Command) -> None:
+    out = says(said, 3, "explain", *passes(tmp_path, ROOT[:5]))
     assert "worker 0 waits for worker 1 to answer BACKWARD of send 1.0" in out
     assert out.splitlines()[-1] == "verdict: not decided: 0 of 1 passes are over"
 
 
-def test_a_pass_that_disagrees_is_a_violation(tmp_path: Path, said: Said) -> None:
-    code, out, _ = said("explain", *passes(tmp_path, ROOT[:2] + ROOT[2:3] + ROOT[2:]))
-    assert code == 1
-    assert "WRONG (counts) worker-0.jsonl:5: pass 0.0: worker 0 runs Sum a second time" in out
+def test_a_pass_that_disagrees_is_a_violation(tmp_path: Path, said: Command) -> None:
+    assert "WRONG (counts) worker-0.jsonl:5: pass 0.0: worker 0 runs Sum a second time" in says(
+        said, 1, "explain", *passes(tmp_path, ROOT[:2] + ROOT[2:3] + ROOT[2:])
+    )
     code, out, _ = said("explain", *passes(tmp_path, ROOT[:2] + ROOT[2:3] + ROOT[2:]), "--json")
     assert (code, json.loads(out)["wrong"][0]["check"]) == (1, "counts")
 
 
-def test_records_of_two_kinds_are_explained_one_by_one(record: Path, tmp_path: Path, said: Said) -> None:
-    code, _, err = said("explain", record, *passes(tmp_path))
-    assert code == 2
-    assert "explain records of stores by themselves" in err
+def test_records_of_two_kinds_are_explained_one_by_one(record: Path, tmp_path: Path, said: Command) -> None:
+    assert "explain records of stores separately" in says(said, 2, "explain", record, *passes(tmp_path))
 
 
 def test_a_screen_shows_the_state_its_warnings_and_the_last_changes(record: Path) -> None:

@@ -1,1 +1,1 @@
-"""The groups of processes: their model, and what torch does."""
+"""Tests of process groups: their model compared with torch."""

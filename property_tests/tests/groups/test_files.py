@@ -1,4 +1,4 @@
-"""The system of a store in a file: what each edition violates; ours has none of torch's findings, on real files too."""
+"""The system of a store in a file: the violations of each edition. Our store has no finding of torch, on real files."""
 
 from __future__ import annotations
 
@@ -6,109 +6,55 @@ import pytest
 
 from trystate.model.groups import files
 from trystate.model.groups.files import Files
-from trystate.model.groups.vocabulary import Edition, User
-from trystate.model.language import Expr, SymbolicState, transition
+from trystate.model.groups.vocabulary import Edition
 from trystate.property_tests.adapters.our_store.files import FilesSubject
 from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.support.mutants import altered, wrong
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.pinned import model_tests, of_plan
 
-S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-TORN, OLD = (
-    "half_a_record_stops_nobody operations_end deadlock_freedom",
-    "addresses_are_of_this_job the_last_one_deletes",
-)
 ALL = ("another_job", "die", "full", "stop")
-# fmt: off
-ASKED = (
-    Asked(Files, TORCH, "process=2", 46, "", ("another_job",)),
-    Asked(Files, TORCH, "process=2", 39, TORN, ("full",)),
-    Asked(Files, TORCH, "process=2", 29, "operations_end deadlock_freedom", ("stop",)),
-    Asked(Files, TORCH, "process=2", 230, f"{OLD} {TORN}", ("another_job", "die")),
-    Asked(Files, TORCH, "process=2", 445, f"{OLD} {TORN}", ALL),
-    Asked(Files, TORCH, "process=3", 3825, f"{OLD} {TORN}", ALL),
-    Asked(Files, TRYSTATE, "process=2", 23),
-    Asked(Files, TRYSTATE, "process=2", 576, "", ALL),
-    Asked(Files, TRYSTATE, "process=3", 4486, "", ALL),
+
+
+# A process that opens the file does not check whether its users still live.
+KeepsTheFile = wrong("KeepsTheFile", files.Ours, left_over=lambda self, s: False)
+
+
+# The last process does not delete the file.
+NeverDeletes = wrong("NeverDeletes", files.Ours, is_last=lambda self, s: False)
+
+
+# The wait for the lock has no limit.
+WaitsForTheLock = wrong("WaitsForTheLock", files.Ours, lock_times_out=None)
+
+
+# A writer reports success before its record is in the file.
+ForgetsItsRecord = altered(
+    "ForgetsItsRecord", files.Ours, "write", "ite(s.torn, s.address[process], Address.NEW)", "s.address[process]"
 )
-# fmt: on
-
-
-class TakesAnyLock(files.Ours):
-    """The lock keeps nobody out."""
-
-    def is_free(self, s: S) -> files.Condition:
-        return True
-
-
-class KeepsTheFile(files.Ours):
-    """A process that opens the file does not look who has left it."""
-
-    def left_over(self, s: S) -> files.Condition:
-        return False
-
-
-class NeverDeletes(files.Ours):
-    """The last one leaves the file."""
-
-    def is_last(self, s: S) -> files.Condition:
-        return False
-
-
-class ReadsHalves(files.Ours):
-    """A reader takes part of a record."""
-
-    may_not_read = Files.may_not_read
-
-
-class WaitsForTheLock(files.Ours):
-    """The lock is waited for without a limit."""
-
-    lock_times_out = None  # type: ignore[assignment]
-
-
-class ForgetsItsRecord(files.Ours):
-    """The record of a writer is not in the file when it says so."""
-
-    @transition(each="process")
-    def write(self, s: S, process: Expr) -> None:
-        """Says so at once."""
-        self.acts(s, process, User.WRITING)
-        s.locked[process] = False
-        s.phase[process] = User.WROTE
 
 
 # fmt: off
 MUTANTS = (
-    ("one_writes_at_a_time", TakesAnyLock, "process=2", ()),
+    ("one_writes_at_a_time", wrong("TakesAnyLock", files.Ours, is_free=lambda self, s: True), "process=2", ()),
     ("addresses_are_of_this_job", KeepsTheFile, "process=2", ("another_job", "die")),
     ("the_last_one_deletes", NeverDeletes, "process=2", ()),
-    ("half_a_record_stops_nobody", ReadsHalves, "process=2", ("die",)),
+    ("half_a_record_stops_nobody", wrong("ReadsHalves", files.Ours, may_not_read=Files.may_not_read), "process=2",
+     ("die",)),
     ("operations_end", WaitsForTheLock, "process=2", ("stop",)),
     ("operations_end", ForgetsItsRecord, "process=2", ()),
     ("deadlock_freedom", WaitsForTheLock, "process=2", ("stop",)),
 )
 # fmt: on
 
-TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 300])
+TestModel = model_tests(of_plan(Files), MUTANTS, [asked for asked in of_plan(Files) if asked.states < 300])
 
 
-@pytest.mark.parametrize("benign", [False, True])
-@pytest.mark.parametrize("name", ["left-over-file", "torn-record", "lock-kept"])
-def test_our_file_store_holds_what_torchs_violates(name: str, benign: bool) -> None:
-    pytest.importorskip("torch", reason="the processes are forked from one that has loaded torch's store")
-    from trystate.property_tests.adapters.torch_groups.files import SCHEDULES
-
-    observation = SCHEDULES[name](print, benign=benign, library="trystate.store")
-    assert not observation.reproduced, observation
-    assert observation.verdict.startswith("held in this run: ")
-
-
-# ---- every edge on our FileStore: the processes are real ones, and by night all of them are taken
+# ---- every edge on our FileStore, with real processes; by night all edges are taken
 
 EDGES = {("another_job",): 61, ("full",): 50, ("another_job", "die"): 239, ("stop",): 42}
-SAMPLE = {("another_job",): 25, ("full",): 15, ("another_job", "die"): 30}  # by day
+SAMPLE = {("another_job",): 25, ("full",): 15, ("another_job", "die"): 30}  # the day profile
 
 
 @pytest.mark.parametrize("faults", EDGES if NIGHTLY else SAMPLE, ids=" ".join)
@@ -130,17 +76,14 @@ def test_our_file_store_takes_edges_of_all_faults_together() -> None:
     assert (seen.edges, seen.edges_of_all) == (250, 827)
 
 
-class KeepsTheRest(files.Ours):
-    """A process that opens the file leaves the part of a record that is at its end."""
-
-    def mend_first(self, s: S) -> None:
-        pass
+# A process that opens the file keeps the partial record at its end.
+KeepsTheRest = wrong("KeepsTheRest", files.Ours, mend_first=lambda self, s: None)
 
 
 TOLD: dict[type[Files], tuple[int, tuple[str, ...]]] = {  # processes, faults
     NeverDeletes: (2, ()),
     KeepsTheFile: (2, ("another_job", "die")),
-    KeepsTheRest: (3, ("die",)),  # one dies, one lives, and so the file is not begun anew when the third opens it
+    KeepsTheRest: (3, ("die",)),  # one dies and one lives: the third process does not recreate the file
 }
 
 
@@ -153,7 +96,7 @@ def test_a_mutant_of_the_model_is_told_from_our_file_store(mutant: type[Files]) 
 
 
 def test_torchs_file_store_is_not_taken_for_ours() -> None:
-    """A disk that is full: torch's keeps the part of the record."""
+    """The disk is full: torch's store keeps the partial record."""
     system = Files(edition=TORCH, faults=("full",))
     with FilesSubject(system) as subject:
         assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements

@@ -40,7 +40,7 @@ COMPARED = {
     (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
 }  # fmt: skip
 OF_2_13 = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the table is of torch 2.13")
-LATER = {(TORCH, "new_process_group"): OF_2_13}  # of one release
+LATER = {(TORCH, "new_process_group"): OF_2_13}  # the table is of one release
 compared = pytest.mark.parametrize(
     ("edition", "name"), [pytest.param(*key, marks=LATER.get(key, ())) for key in COMPARED], ids=str
 )
@@ -57,7 +57,7 @@ def observed(edition: Edition) -> dict[str, Observed]:
 
 
 def differences(table: DecisionTable, seen: Observed) -> list[str]:
-    """A context that is decided otherwise, a row or valuation that no context reaches."""
+    """The contexts in which the decisions differ, and the rows or valuations that no context reaches."""
     found = compare(table, seen)
     return [*found.disagreements, *gaps(table.name, found)]
 
@@ -85,9 +85,9 @@ ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_stor
 MUTANTS = {
     "another variable": (ENV, '_get_env_or_raise("RANK")', '_get_env_or_raise("WORLD_SIZE")'),
     "the variable first": (ENV, 'if "rank" in query_dict:', 'if "RANK" not in os.environ:'),
-    "a daemon elsewhere": (MADE, "rank == 0", "rank == 1"),
-    "no agent": (MADE, "if _torchelastic_use_agent_store()", "if False"),
-    "no rank is needed": (torch_module._file_rendezvous_handler, 'if "rank" not in query_dict', "if False"),
+    "another rank serves": (MADE, "rank == 0", "rank == 1"),
+    "the agent's store is not used": (MADE, "if _torchelastic_use_agent_store()", "if False"),
+    "a rank is optional": (torch_module._file_rendezvous_handler, 'if "rank" not in query_dict', "if False"),
     "both are merged": (torch_module._rendezvous_helper, 'if "rank" in query_dict or', "if False and"),
     "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
     "no rank with a store": (dist.init_process_group, "rank >= 0", "rank >= -1"),
@@ -101,9 +101,9 @@ MUTANTS = {
     "the keys of all devices": (HELPER, 'PrefixStore(f"{device}/", prefix_store)', "prefix_store"),
 }
 MUTANTS_OF_1_9: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "a daemon elsewhere": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
+    "another rank serves": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
     "a host that is not needed": (urls_1_9.tcp, "assert parts.hostname is not None", "assert True", "tcp_url"),
-    "no agent": (urls_1_9.env, '== "True"', '== "False"', "env_url"),
+    "the agent's store is not used": (urls_1_9.env, '== "True"', '== "False"', "env_url"),
     "no prefix": (urls_1_9.env, "False, OF_WORKERS", 'False, ""', "env_url"),
     "the URL first": (urls_1_9.rendezvous, "_query(url) | said", "said | _query(url)", "rendezvous_url"),
 }
@@ -146,7 +146,7 @@ PLUGIN = "of a plug-in"
 
 
 def row_of_page(backend: str) -> str:
-    """A backend's row: its devices and defaults in the installed torch, and what the table decides."""
+    """A backend's row: its devices and defaults in the installed torch, and the decision of the table."""
     registered = Backend._plugins.get(backend.upper())
     held = dict.fromkeys((atom.name for atom in NEW_GROUP.atoms), False)
     held |= {"plugin": backend == PLUGIN or registered is not None, backend: True}
@@ -176,11 +176,11 @@ HALF_AN_HOUR = timedelta(minutes=30)
 
 
 class _Told(Exception):
-    """The timeout that a handler was told."""
+    """Carries the timeout that a handler received."""
 
 
 def told_timeout(init: Callable[..., None], **given: Any) -> timedelta:
-    """The timeout that init_process_group hands to the handler of its URL."""
+    """The timeout that init_process_group passes to the handler of its URL."""
 
     def meet(url: str, timeout: timedelta, **_: Any) -> Iterator[Any]:
         raise _Told(timeout)

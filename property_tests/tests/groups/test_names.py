@@ -1,4 +1,4 @@
-"""The names and counters of the model are those of torch's own new_group, along every edge."""
+"""The names and counters of the model agree with torch's own new_group, along every edge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trystate.model.groups.vocabulary import Edition
 from trystate.property_tests.adapters.torch_groups.names import TorchNames
 from trystate.property_tests.harness.paths import replay_every_edge
 
-# edition, sizes, faults: how many edges
+# edition, sizes, faults: number of edges
 EDGES = {
     (Edition.TORCH, 3, 1, ("skip",)): 408,
     (Edition.TORCH, 2, 0, ("threads",)): 222,

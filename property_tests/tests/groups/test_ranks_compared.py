@@ -1,4 +1,4 @@
-"""Groups of other ranks and one name: our stores let one of them be made, and the members of the other raise."""
+"""Of two groups with one name and different ranks our stores create one, and the members of the other raise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
 
 
 def _member(line: Connection, port: int, rank: int, url: bool) -> None:
-    """Make the group of one's pair when told to, and sum the ranks' powers of ten in it."""
+    """On request, create the group of this rank's pair, and sum ten to the power of the rank over it."""
     import torch
     import torch.distributed as dist
 
@@ -64,7 +64,7 @@ def members(server: TCPStoreServer, url: bool) -> Iterator[list[Child]]:
 
 @pytest.mark.parametrize("url", [True, False] if NIGHTLY else [True])
 def test_of_two_groups_of_one_name_the_later_raises_and_names_both(url: bool) -> None:
-    """Rank 0 has written its address for {0, 1}; rank 3, of {2, 3}, would read it, and give rank 0 its own."""
+    """Rank 0 has written its address for {0, 1}. Rank 3 of {2, 3} would read it and give its own address to rank 0."""
     with TCPStoreServer() as server, members(server, url) as children, TCPStore("127.0.0.1", server.port) as look:
         children[0].tell("make")
         assert eventually(lambda: any(key.endswith("//1//cpu//0/0") for key in look.list_keys()))
@@ -80,7 +80,7 @@ def test_of_two_groups_of_one_name_the_later_raises_and_names_both(url: bool) ->
 
 
 def made(store: Any, key: str, global_ranks_in_group: list[int], group_desc: str | None = None) -> None:
-    """As torch's function that makes a group, whose frame is looked for."""
+    """Imitates torch's function that creates a group; our stores inspect its frame."""
     group_name = "1"
     store.set(key, f"an address in {group_name}")
 
@@ -105,7 +105,7 @@ def test_every_store_of_ours_compares_ranks_and_descriptions(
             with pytest.raises(GroupsDiffer):
                 made(store, "default_pg/0//1//cpu//0/0", ranks, description)
         assert store.get("default_pg/0//1//cpu//0/0") == b"an address in 1"
-        made(store, "default_pg/0//2//cpu//0/0", [2, 3])  # of another name
+        made(store, "default_pg/0//2//cpu//0/0", [2, 3])  # another name
         made(store, "default_pg/0//cpu//0/0", [])  # the default group
         many = [*range(20)]
         made(store, "default_pg/0//3//cpu//0/0", many)
@@ -116,11 +116,11 @@ def test_every_store_of_ours_compares_ranks_and_descriptions(
         assert store.num_keys() == before + 1
 
 
-# ---- what a group of torch's leaves in its store
+# ---- the keys that torch's groups leave in their store
 
 
 def _lists(line: Connection, port: int, rank: int) -> None:
-    """Join a world of two over torch's own store, and list its keys when told to."""
+    """Join a world of two over torch's own store, and list its keys on request."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import TCPStore as TorchStore
 
@@ -134,7 +134,7 @@ def _lists(line: Connection, port: int, rank: int) -> None:
 
 @pytest.mark.skipif(not version("torch").startswith("2.13"), reason="the model is of 2.13")
 def test_a_group_leaves_an_address_of_each_member_and_no_sequence_number() -> None:
-    """torch 1.9 writes one (the edition SEED); the names of the default group and of its keys are the model's."""
+    """torch 1.9 (edition SEED) writes a sequence number too. The model has the same names of keys."""
     with TorchServer() as server, Child(_lists, server.port, 0) as one, Child(_lists, server.port, 1) as other:
         assert [child.hear(SECONDS) for child in (one, other)] == ["joined"] * 2
         one.tell("list")

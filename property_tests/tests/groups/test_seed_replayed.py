@@ -1,4 +1,4 @@
-"""The edition SEED of the groups and a program of torch 1.9 agree, along every edge, and each mutant is found out."""
+"""The edition SEED of the groups and a program of torch 1.9 agree along every edge, and each mutant is detected."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ pytest.importorskip("torch", reason="the greenlets of a program are those of tor
 
 from trystate.model.groups.creation import Groups, Seed
 from trystate.model.groups.vocabulary import Creation, Edition
-from trystate.model.language import Expr, SymbolicState, ord_
+from trystate.model.language import SymbolicState, ord_
 from trystate.property_tests.adapters.seed_store.groups import Program, SeedGroups
 from trystate.property_tests.adapters.seed_store.store import Store
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.mutants import planted, rewritten
+from trystate.property_tests.support.mutants import planted, rewritten, wrong
 
 S = SymbolicState
-# sizes, faults: how many edges
+# sizes, faults: number of edges
 EDGES = {(3, 1, ()): 253, (3, 1, ("skip",)): 337, (2, 0, ()): 56}
 
 
@@ -41,25 +41,16 @@ def test_the_program_does_what_the_edition_says(processes: int, outsiders: int, 
 # ---- mutants of the model
 
 
-class DrawsItsOwn(Seed):
-    """A member that is not rank 0 draws a sequence number too."""
-
-    def read(self, s: S, process: Expr, group: Expr) -> Any:
-        return 2 - ord_(group)
+# A member that is not rank 0 draws a sequence number too.
+DrawsItsOwn = wrong("DrawsItsOwn", Seed, read=lambda self, s, process, group: 2 - ord_(group))
 
 
-class NumbersFirst(Seed):
-    """The sequence number is agreed on before the barrier, and again after it."""
-
-    def of_connected(self) -> Creation:
-        return Creation.NUMBERING
+# The processes agree on the sequence number before the barrier, and again after it.
+NumbersFirst = wrong("NumbersFirst", Seed, of_connected=lambda self: Creation.NUMBERING)
 
 
-class WaitsForNobody(Seed):
-    """The barrier lets a process pass that came alone."""
-
-    def has_come(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Any:
-        return True
+# The barrier lets a process pass before the others have come.
+WaitsForNobody = wrong("WaitsForNobody", Seed, has_come=lambda self, s, p, g, q, h: True)
 
 
 @pytest.mark.parametrize("cls", [DrawsItsOwn, NumbersFirst, WaitsForNobody])
@@ -75,14 +66,14 @@ def disagree(system: Groups) -> bool:
 # ---- mutants of the program
 
 MUTANTS: dict[str, tuple[Any, str, str]] = {
-    "everybody draws": (Program._number, "self._rank == 0", "True"),
-    "another is read": (Program._number, "U64.unpack(self._store.get(key))[0]", "1"),
+    "every rank draws": (Program._number, "self._rank == 0", "True"),
+    "another number is read": (Program._number, "U64.unpack(self._store.get(key))[0]", "1"),
     "the number is below no prefix": (Program._number, "self._key(group.name, NUMBER_KEY)", "self._key(NUMBER_KEY)"),
-    "a barrier of the others": (Program._barrier, "!= self._world", "< self._world - 1"),
+    "a barrier of one process less": (Program._barrier, "!= self._world", "< self._world - 1"),
     "one barrier for all groups": (Program._barrier, ":{self.count}", ""),
     "an outsider does not count": (Program.new_group, "self.count += 1", "self.count += self._rank in ranks"),
-    "outsiders do not come": (Program.new_group, "self._barrier()", "is_member and self._barrier()"),
-    "no address is waited for": (Program._connect_full_mesh, "if rank != self._rank:", "if False:"),
+    "outsiders skip the barrier": (Program.new_group, "self._barrier()", "is_member and self._barrier()"),
+    "no process waits for addresses": (Program._connect_full_mesh, "if rank != self._rank:", "if False:"),
     "the number comes first": (Program.new_group, "self._connect_full_mesh(group, ranks)",
         "self._connect_full_mesh(group, ranks); self._number(group)"),
 }  # fmt: skip
@@ -98,7 +89,7 @@ def test_a_mutant_of_the_program_is_found_out(name: str) -> None:
 
 
 def test_the_members_of_a_group_have_the_number_that_rank_0_has_drawn() -> None:
-    """Three processes at once, whose waits are answered by the daemon; the last is no member of the first group."""
+    """Three processes at once, whose waits are answered by the daemon; the last is not in the first group."""
     with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
         master = stack.enter_context(Store(is_server=True))
         stores = [master, *(stack.enter_context(Store(master.port)) for _ in range(2))]
@@ -112,4 +103,4 @@ def test_the_members_of_a_group_have_the_number_that_rank_0_has_drawn() -> None:
     (first, second), *others = numbers
     assert others == [[first, second], [None, second]]
     assert None not in (first, second)
-    assert first != second  # one of two billion
+    assert first != second  # equal with a chance of one in two billion

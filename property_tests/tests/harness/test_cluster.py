@@ -1,6 +1,6 @@
-"""Tasks on a Ray cluster give each result once, whatever is lost; errors come in time, and say the remedy.
+"""Tasks on a Ray cluster return each result once, even if workers are lost; errors come in time and name the remedy.
 
-A double of Ray has the tests of what happens; those of a real cluster are in command_line/test_ray.py.
+These tests use a double of Ray. The tests of a real cluster are in command_line/test_ray.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.property_tests.adapters.simulator import spread, swarm
+from trystate.property_tests.adapters.simulator.handlers import SUBJECTS
 from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.ray_double import EXCEPTIONS, Double, RayError, doubled
@@ -31,7 +32,7 @@ from trystate.search.processes import Processes
 
 @dataclass(frozen=True)
 class Square:
-    """A task whose result is its own; that of 13 is an error."""
+    """A task whose result is its square; task 13 raises an error."""
 
     number: int
 
@@ -88,7 +89,7 @@ def results_come_once(size: int, seed: int, gone: dict[int, list[Exception]]) ->
     assert double.runs == {n: 1 + len(gone.get(n, ())) for n in range(size)}
 
 
-def test_results_come_as_tasks_end_and_no_more_than_a_few_are_given_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_arrive_as_tasks_end_and_few_tasks_are_submitted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "GIVEN_MAX", 3)
     with doubled(seed=1) as double:
         given_at_a_time: list[int] = []
@@ -104,7 +105,7 @@ def test_results_come_as_tasks_end_and_no_more_than_a_few_are_given_at_a_time(mo
     assert found[0] in (8, 7, 6) and max(given_at_a_time) == 3, "the first of the order are given first"
 
 
-def test_a_task_that_is_lost_again_and_again_is_given_up_with_its_name_and_the_remedy() -> None:
+def test_a_task_that_is_lost_repeatedly_is_given_up_with_the_remedy() -> None:
     with doubled(losses={1: [lost() for _ in range(RUNS_MAX)]}) as double:
         with pytest.raises(
             WorkerLost, match=rf"square 1 was lost .* {RUNS_MAX} times.*the worker died; .*--max-memory"
@@ -113,14 +114,14 @@ def test_a_task_that_is_lost_again_and_again_is_given_up_with_its_name_and_the_r
         assert double.runs[1] == RUNS_MAX and not double.up
 
 
-def test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker() -> None:
+def test_an_error_of_a_task_has_the_traceback_of_its_worker() -> None:
     with doubled() as double:
         with pytest.raises(LookupError, match="no square of 13") as raised:
             done(double, 5, first=10)
         assert "in __call__" in "".join(raised.value.__notes__) and not double.up
 
 
-def test_an_error_of_ray_that_is_no_loss_is_said_and_the_task_is_not_run_again() -> None:
+def test_an_error_of_ray_without_a_loss_does_not_repeat_the_task() -> None:
     with doubled(losses={0: [RayError("no trystate there")]}) as double:
         with pytest.raises(UnavailableError, match="RayError: no trystate there; each node needs the release"):
             done(double, 1)
@@ -142,7 +143,7 @@ def test_a_worker_that_would_do_something_else_is_refused(other: str, monkeypatc
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "host:0", "host:70000", "http://host:1", "local:x", "a b:1"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with doubled(), pytest.raises(UsageError, match=r"is no address: give local, auto, HOST:PORT"), entered(address):
+    with doubled(), pytest.raises(UsageError, match=r"is not an address: give local, auto, HOST"), entered(address):
         pass
 
 
@@ -153,7 +154,7 @@ def entered(address: str) -> Cluster:
 @pytest.mark.parametrize("prefix", ["", "ray://"])
 def test_an_address_at_which_nothing_answers_is_refused_at_once(prefix: str) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
+        taken.bind(("127.0.0.1", 0))  # the port is bound, but nothing listens
         address = f"{prefix}127.0.0.1:{taken.getsockname()[1]}"
         with doubled(), pytest.raises(UsageError, match=r"nothing answers there .*ray start --head"), entered(address):
             pass
@@ -175,7 +176,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_in_time(monkeypatch: pytest.
         (ImportError("no grpc"), UnavailableError, r"pip install 'ray\[client\]'"),
     ],
 )
-def test_what_ray_says_of_an_address_is_said_with_a_remedy(fails: Exception, error: type[Exception], said: str) -> None:
+def test_an_error_of_ray_about_an_address_has_a_remedy(fails: Exception, error: type[Exception], said: str) -> None:
     with doubled(fails=fails) as double, pytest.raises(error, match=said), entered("auto"):
         pass
     assert not double.up
@@ -199,7 +200,7 @@ def test_a_cluster_without_a_node_that_takes_a_task_is_given_up_in_time(monkeypa
     assert 0.1 <= time.monotonic() - began < 5.0
 
 
-def test_a_cluster_of_this_machine_listens_on_the_loopback_and_sends_no_statistics() -> None:
+def test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics() -> None:
     with doubled() as double:
         done(double, 1, address="local")
         assert (os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]) == ("0", "0")
@@ -211,20 +212,21 @@ def test_a_cluster_of_this_machine_listens_on_the_loopback_and_sends_no_statisti
 # ---- sweeps of the simulator
 
 
-def test_a_sweep_on_a_cluster_has_the_runs_of_one_process_in_the_order_of_the_seeds() -> None:
-    with doubled(seed=3, losses={1: [lost()]}) as double, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spread, "SEEDS_MIN", 4)
-        found = list(spread.sweep("local", 2, range(5, 18), 3, None))
-        assert len(double.runs) == 4
-    told = [(run.schedule, run.fails, run.seconds) for run in swarm.sweep(range(5, 18), 3)]
-    assert [(run.schedule, run.fails, run.seconds) for run in found] == told
+def test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds() -> None:
+    for subject in (swarm.CORES, *SUBJECTS.values()):
+        with doubled(seed=3, losses={1: [lost()]}) as double, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(spread, "SEEDS_MIN", 4)
+            found = list(spread.sweep("local", 2, range(5, 18), subject, 3))
+            assert len(double.runs) == 4
+        told = [(run.schedule, run.fails, run.seconds) for run in swarm.sweep(range(5, 18), subject, 3)]
+        assert [(run.schedule, run.fails, run.seconds) for run in found] == told
 
 
 # ---- planted mistakes
 
 
 def results_come_once_here() -> None:
-    """Of a few cases, since a property that fails is shrunk for seconds."""
+    """A few cases without hypothesis, which would shrink a failing property for seconds."""
     for seed in range(6):
         results_come_once(7, seed, {2: [lost("NodeDiedError")], 5: [lost(), lost()]})
 
@@ -242,27 +244,27 @@ MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
         rewritten(Cluster.results, "busy.pop(one)", "busy.pop(one) and 0"), results_come_once_here),
     "an error is swallowed": (
         rewritten(Cluster.results, "if error is not None:", "if False:"),
-        test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker),
+        test_an_error_of_a_task_has_the_traceback_of_its_worker),
     "an error of Ray is taken for a loss": (
         rewritten(Cluster.results, "except self._lost as", "except Exception as"),
-        test_an_error_of_ray_that_is_no_loss_is_said_and_the_task_is_not_run_again),
+        test_an_error_of_ray_without_a_loss_does_not_repeat_the_task),
     "a node that died is no loss": (
         replaced(cluster, "LOST", cluster.LOST[:1]), results_come_once_here),
     "a task is run again without a limit": (
         rewritten(Cluster.results, "losses[number] += 1", "pass"),
-        test_a_task_that_is_lost_again_and_again_is_given_up_with_its_name_and_the_remedy),
+        test_a_task_that_is_lost_repeatedly_is_given_up_with_the_remedy),
     "the last one is given first": (
         rewritten(Cluster.results, "list(reversed(order))", "list(order)"),
-        partial(test_results_come_as_tasks_end_and_no_more_than_a_few_are_given_at_a_time, pytest.MonkeyPatch())),
+        partial(test_results_arrive_as_tasks_end_and_few_tasks_are_submitted_at_once, pytest.MonkeyPatch())),
     "Ray runs lost tasks again as well": (
         rewritten(Cluster.__enter__, "max_retries=0", "max_retries=3"),
-        test_a_cluster_of_this_machine_listens_on_the_loopback_and_sends_no_statistics),
+        test_a_local_cluster_listens_on_the_loopback_and_sends_no_statistics),
     "a cluster is not left": (
         rewritten(Cluster.__exit__, "self._open.close()", "pass"),
-        test_what_a_task_raises_is_raised_with_the_traceback_of_its_worker),
+        test_an_error_of_a_task_has_the_traceback_of_its_worker),
     "pieces come as they end": (
         rewritten(spread.sweep, "while come in early:", "come = number\n            while come in early:"),
-        test_a_sweep_on_a_cluster_has_the_runs_of_one_process_in_the_order_of_the_seeds),
+        test_a_sweep_on_a_cluster_has_its_runs_in_the_order_of_the_seeds),
 }  # fmt: skip
 
 

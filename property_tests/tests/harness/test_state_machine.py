@@ -1,16 +1,16 @@
-"""A system as a hypothesis state machine: it agrees with what is right, and finds what is wrong in a short run."""
+"""A system as a hypothesis state machine: it accepts right subjects, and finds wrong subjects in a short run."""
 
 from __future__ import annotations
 
 import enum
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -18,13 +18,13 @@ from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
-from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.harness.walked import Place, Walked
+from trystate.property_tests.support.nightly import examples
 from trystate.testing import Disagreement, Refused, Subject, replay_every_edge, state_machine
 
 
 class Lock(System):
-    """A lock that clients take and give back, ten times in all."""
+    """A lock that clients take and release, ten times in all."""
 
     client = index(2)
     held = flag(per="client")
@@ -39,19 +39,19 @@ class Lock(System):
 
     @transition(each="client")
     def release(self, s: SymbolicState, client: Expr) -> None:
-        """A client gives it back."""
+        """The client releases it."""
         s.when(s.held[client])
         s.held[client] = False
 
     @transition()
     def teardown(self, s: SymbolicState) -> None:
-        """Everything is taken away; hypothesis has a method of that name."""
+        """Everything is released; hypothesis has a method of that name."""
         s.when(s.taken == 9, s.held.count() == 0)
         s.taken = 10
 
     @sometimes()
     def is_held(self, s: SymbolicState) -> Any:
-        """Somebody has the lock."""
+        """A client has the lock."""
         return s.held.count() == 1
 
     @always(witness="is_held")
@@ -61,12 +61,12 @@ class Lock(System):
 
     @always(witness="is_held")
     def is_never_taken_twice(self, s: SymbolicState) -> Any:
-        """Wrong, so that it can be found."""
+        """This is wrong, and the test must find it."""
         return s.taken < 2
 
 
 class Mutex:
-    """The class under test, as a user would write it; `bug` plants one."""
+    """The class under test, as a user would write it; `bug` plants a bug."""
 
     def __init__(self, bug: str) -> None:
         self.owner: int | None = None
@@ -94,7 +94,7 @@ class Mutex:
 
 
 class Adapter:
-    """The user's code: a `Subject` around the class."""
+    """The user's adapter: a `Subject` for the class."""
 
     open = 0
 
@@ -105,7 +105,7 @@ class Adapter:
         Adapter.open += 1
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         Adapter.open -= 1
 
     def reset(self) -> None:
@@ -117,7 +117,7 @@ class Adapter:
                 raise Refused("in use")
             self.mutex.count = 10
         elif not getattr(self.mutex, step)(*indices):
-            raise Refused(f"{step} said no")
+            raise Refused(f"{step} returned False")
 
     def observe(self) -> Mapping[str, int]:
         held = {f"held[{k}]": int(self.mutex.owner == k) for k in range(2)}
@@ -133,9 +133,9 @@ def run(subject: Callable[[], Subject], system: System | None = None, steps: int
 
 
 def failure(subject: Callable[[], Subject], system: System | None = None, **options: Any) -> tuple[str, list[str]]:
-    """The message, and the steps of the program that hypothesis prints."""
+    """The message of the failure, and the steps of the program that hypothesis prints."""
     with pytest.raises(Disagreement) as caught:
-        run(subject, system, steps=20, **options)  # two or three times as many as the shortest runs that fail have
+        run(subject, system, steps=20, **options)  # two or three times the length of the shortest failing runs
     assert Adapter.open == 0
     program = "\n".join(caught.value.__notes__).split("\n")
     return str(caught.value), [line.strip()[len("state.step(") : -1] for line in program if "state.step(" in line]
@@ -146,13 +146,13 @@ def test_a_right_subject_passes_and_each_run_closes_its_own() -> None:
     assert Adapter.open == 0
 
 
-# mutant -> what is said of it, and how many steps the shortest run to it has
+# mutant -> the expected message, and the number of steps of the shortest run to it
 MUTANTS = {
     "anybody": (r"the model forbids release\((.)\), the subject does it, after: .*", 1),
     "reentrant": (r"the model forbids acquire\((.)\), the subject does it, after: acquire\(\1\)", 2),
     "forgetful": (r"taken: model ., subject 0; after: .*; then refused release\(.\)", 4),
     "leak": (r"held\[0\]: model no, subject yes; after: (acquire\((.)\) release\(\2\) ?){2}", 4),
-    "stuck": (r"the model allows, the subject refuses \(acquire said no\): (.* ){6}acquire\(.\)", 7),
+    "stuck": (r"the model allows, the subject refuses \(acquire returned False\): (.* ){6}acquire\(.\)", 7),
 }
 
 
@@ -161,7 +161,7 @@ def test_a_mutant_is_found_and_shrunk_to_a_short_run(mutant: str) -> None:
     pattern, shortest = MUTANTS[mutant]
     said, steps = failure(lambda: Adapter(mutant))
     assert re.fullmatch(pattern, said)
-    assert len(steps) <= shortest + 1  # shrinking cannot go another way
+    assert len(steps) <= shortest + 1  # shrinking does not find another path
 
 
 def test_without_refusals_what_only_they_show_passes() -> None:
@@ -187,7 +187,7 @@ def test_an_invariant_must_be_an_always_property_of_the_system() -> None:
 
 def test_a_system_with_several_initial_states_is_refused() -> None:
     class Anywhere(Lock):
-        """It may have been taken before."""
+        """The lock may have been taken before."""
 
         taken = integer(0, 10, initial=(0, 1))
 
@@ -196,18 +196,18 @@ def test_a_system_with_several_initial_states_is_refused() -> None:
 
 
 class Mute(Adapter):
-    """Cannot be asked to refuse."""
+    """No disabled step can be tried."""
 
     def can_refuse(self, step: str) -> bool:
         return False
 
 
 class Silent(Lock):
-    """Rests for good after its first step."""
+    """Does nothing after its first step."""
 
     @transition(each="client")
     def acquire(self, s: SymbolicState, client: Expr) -> None:
-        """A client takes the lock and never gives it back."""
+        """A client takes the lock and never releases it."""
         s.when(s.taken == 0)
         s.held[client] = True
         s.taken += 1
@@ -219,46 +219,26 @@ def test_a_run_may_come_to_rest() -> None:
     run(Mute, Silent())
 
 
-class Corridor(System):
-    """Sixty doors in a row."""
-
-    door = integer(0, 60)
-
-    @transition()
-    def forth(self, s: SymbolicState) -> None:
-        """One door on."""
-        s.when(s.door < 60)
-        s.door += 1
-
-    @transition()
-    def back(self, s: SymbolicState) -> None:
-        """One door back."""
-        s.when(s.door > 0)
-        s.door -= 1
-
-
-class Walker(Mute):
-    """Cannot go back."""
-
-    def reset(self) -> None:
-        self.door = 0
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self.door += 1
-
-    def observe(self) -> Mapping[str, int]:
-        return {"door": self.door}
-
-
 def test_steered_runs_take_every_step_of_a_graph() -> None:
     machine: Any = state_machine(Lock(), Adapter, refusals=False)
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=50))
     assert "31 states, 41 of the 41 steps from them, 0 refusals; never taken: none" in str(machine.coverage)
 
 
-def test_a_disagreement_of_a_steered_run_is_shrunk() -> None:
-    said, steps = failure(Walker, Corridor())
-    assert (said, len(steps)) == ("door: model 0, subject 2; after: forth back", 2)
+def test_a_run_is_led_to_new_steps_and_after_a_failure_to_rare_states() -> None:
+    def steps(state: Any) -> Any:  # from a door to its neighbours
+        return tuple((SimpleNamespace(label=f"to {n}", number=n), (n,)) for n in (state[0] - 1, state[0] + 1))
+
+    def offered() -> tuple[str, ...]:
+        seen.offer(place := Place(), (1,), (), Counter({(2,): 5}))
+        return place.take
+
+    seen = Walked(steps, (), (1,), steers=True)
+    assert offered() == ("to 0", "to 2")
+    seen.taken.update([((1,), 0), ((1,), 2), ((0,), -1), ((0,), 1), ((-1,), -2), ((-1,), 0)])
+    assert offered() == ("to 2",)
+    seen.failed = True
+    assert offered() == ("to 0",)
 
 
 def test_the_coverage_of_a_test_names_what_was_never_taken() -> None:
@@ -275,11 +255,11 @@ def test_a_replay_of_every_edge_tries_what_is_forbidden() -> None:
     assert not replay_every_edge(Lock(), Adapter("anybody"), refusals=False).disagreements
 
 
-# ---- what an adapter may not do
+# ---- misuse by an adapter
 
 
 class Swapped(Adapter):
-    """A right adapter in which one method is another function."""
+    """A right adapter with another function for one method."""
 
     def __init__(self, method: str, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -318,7 +298,7 @@ class Mode(enum.Enum):
 
 
 class Switch(System):
-    """Is switched on once."""
+    """It is switched on once."""
 
     mode = choice(Mode)
     on = flag()
@@ -326,7 +306,7 @@ class Switch(System):
 
     @transition()
     def switch(self, s: SymbolicState) -> None:
-        """On."""
+        """It is switched on."""
         s.when(~s.on)
         s.mode, s.on, s.often = Mode.BUSY, True, s.often + 1
 
@@ -393,20 +373,6 @@ def test_an_observation_that_is_no_mapping_is_refused() -> None:
 
     with pytest.raises(UsageError, match=r"observe\(\) returned \[False\]: return a mapping"):
         run(Lists, Switch())
-
-
-@pytest.mark.skipif(not NIGHTLY, reason="shrinks on real stores for 20 s: under HYPOTHESIS_PROFILE=nightly")
-def test_a_failing_run_on_torch_is_printed_in_the_steps_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets_the_deadline(executor: Any) -> None:
-        right(executor)
-        executor._state.deadline = NOW
-
-    right = dr._DistributedRendezvousOpExecutor._mark_rendezvous_complete
-    monkeypatch.setattr(dr._DistributedRendezvousOpExecutor, "_mark_rendezvous_complete", forgets_the_deadline)
-    system = Holders(node=2, min_nodes=1, max_nodes=1, rounds=2, edition="torch")
-    said, steps = failure(lambda: TorchHolders(system), system)
-    assert said.startswith("copy_deadline[0]: model UNSET, subject RUNNING; after: begin(0) ")
-    assert steps == [f"take={s!r}" for s in said.partition("after: ")[2].split()]
 
 
 @pytest.mark.parametrize("faults", [(), ("worker_failure", "join_timeout"), ("crash", "job_end")])

@@ -1,9 +1,9 @@
-"""Every command and every program in the documentation runs, and prints what is shown.
+"""Every command and every program in the documentation runs, and prints the output that is shown.
 
-Rule: a fenced block in console, bash or python is executed, unless the line above it says
-`<!-- not run: <reason> -->`. Python blocks of one document are each a program of their own. One that begins with
-`# NAME.py` is that file: a command below it names it, which runs it. Console blocks of one document share an empty
-folder; what follows a `$ ` line, if anything, is its output, in which `...` stands for any text.
+Rule: a fenced block in console, bash or python is executed, unless the line above it is
+`<!-- not run: <reason> -->`. Each Python block of a document is a separate program. A block that begins with
+`# NAME.py` is that file, and a command below it runs the file by name. Console blocks of one document share a folder,
+which is empty at first. The lines after a `$ ` line are its output, in which `...` stands for any text.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [p for p in (CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md") if p.is_file()]
 DOCUMENTS += sorted(p for p in (CHECKOUT / "docs").glob("*.md"))
 SECONDS_MAX = 300.0
+needs_clone = pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
@@ -48,7 +49,7 @@ MARKER = re.compile(r"<!-- not run:(?P<reason>.*?)-->\s*\Z", re.S)
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block that is meant to be run; `reason` says why it is not, None if it is."""
+    """One fenced block in a language that can be run; `reason` is why it is not run, None if it is."""
 
     language: str
     body: str
@@ -57,7 +58,7 @@ class Block:
 
 
 class Broken(AssertionError):
-    """A block does not do what the document says."""
+    """A block does not do what the document shows."""
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -83,7 +84,7 @@ def run(argv: list[str], folder: Path, said: str) -> str:
         try:
             out, err = process.communicate(timeout=SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with the servers that a block has begun
+            os.killpg(process.pid, signal.SIGKILL)  # kills the servers that a block has started, too
             raise
     if process.returncode:
         raise Broken(f"{said}: exit code {process.returncode}\n{out}{err}")
@@ -94,7 +95,7 @@ def run_block(block: Block, folder: Path) -> None:
     if file := FILE.match(block.body):
         (folder / f"{file[1]}.py").write_text(block.body, encoding="utf-8")
     elif block.language == "python":
-        program = folder / f"line_{block.line}.py"  # a file: a declaration names the line that is wrong
+        program = folder / f"line_{block.line}.py"  # a file, because a declaration's error names its line
         program.write_text(block.body, encoding="utf-8")
         run([sys.executable, "-W", "error", str(program)], folder, f"the program in line {block.line}")
     elif block.language == "console":
@@ -129,7 +130,7 @@ def run_document(text: str, folder: Path) -> int:
         Broken: a block fails, prints something else, is exempt without a reason, or is a file that nothing runs.
     """
     ran = 0
-    unused: dict[str, int] = {}  # files, and their lines
+    unused: dict[str, int] = {}  # file -> line of its block
     for block in blocks(text):
         if file := FILE.match(block.body):
             unused[file[1]] = block.line
@@ -172,13 +173,13 @@ def test_the_first_pages_lead_to_the_counting_of_gradients_in_fast(page: str) ->
     assert ("backward-fast", "autograd.md") in {(anchor, Path(name).name) for name, anchor in links}
 
 
-def test_a_page_installs_the_package_from_the_checkout_and_not_from_an_index() -> None:
-    for path in DOCUMENTS:  # more of a package that is there needs no index that has it
+def test_a_page_installs_the_package_from_the_checkout() -> None:
+    for path in DOCUMENTS:  # extras of the installed package need no index with the package
         extras = set(re.findall(r"pip install '?trystate(?:\[([\w,]+)\])?", path.read_text(encoding="utf-8")))
         assert extras <= {"metrics", "otel", "ray", "fast", "rpc"}, path.name
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+@needs_clone
 def test_the_limits_that_are_shown_are_the_servers() -> None:
     text = (CHECKOUT / "docs" / "stores.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d,]+)(?: (KiB|MiB|GiB))? \|", text, re.M)
@@ -187,8 +188,8 @@ def test_the_limits_that_are_shown_are_the_servers() -> None:
     assert shown == dataclasses.asdict(Limits())
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-@pytest.mark.parametrize(("page", "module"), [("stores.md", errors), ("autograd.md", autograd_errors)])
+@needs_clone
+@pytest.mark.parametrize(("page", "module"), [("store-use.md", errors), ("autograd.md", autograd_errors)])
 def test_every_error_is_explained(page: str, module: ModuleType) -> None:
     text = (CHECKOUT / "docs" / page).read_text(encoding="utf-8")
     names = [
@@ -199,10 +200,10 @@ def test_every_error_is_explained(page: str, module: ModuleType) -> None:
 
 
 RAISED = (agent_launch, agent_local, agent_watchdog, rendezvous_errors)
-FOR_PROGRAMS = {"RendezvousError", "Interrupted"}  # the root, and one that no operator sees
+FOR_PROGRAMS = {"RendezvousError", "Interrupted"}  # the base class, and an error that no operator sees
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+@needs_clone
 def test_every_error_of_an_operator_names_its_section_of_the_page() -> None:
     sections = anchors(CHECKOUT / "docs" / "troubleshooting.md")
     raised = {
@@ -218,7 +219,7 @@ def test_every_error_of_an_operator_names_its_section_of_the_page() -> None:
             assert kind.symptom in "".join(kind("why").__notes__)
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+@needs_clone
 @pytest.mark.parametrize("package", ["agent", "autograd", "host", "rendezvous", "rpc", "store"])
 def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: str) -> None:
     text = (CHECKOUT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -229,24 +230,18 @@ def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: 
     assert sorted(named) == sorted(modules)
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-def test_the_tables_of_steps_are_what_the_model_declares() -> None:
-    tool = CHECKOUT / "docs" / "steps.py"
-    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
-    assert done.stdout.count("fresh: ") == 3, f"run python docs/steps.py: {done.stdout}{done.stderr}"
-
-
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-def test_the_page_of_the_messages_is_what_the_model_says() -> None:
-    tool = CHECKOUT / "docs" / "messages.py"
-    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
-    assert done.stdout == "fresh: messages.md\n", f"run python docs/messages.py: {done.stdout}{done.stderr}"
+@needs_clone
+@pytest.mark.parametrize(("tool", "pages"), [("steps", 3), ("messages", 1)])
+def test_the_generated_pages_are_what_the_model_says(tool: str, pages: int) -> None:
+    argv = [sys.executable, str(CHECKOUT / "docs" / f"{tool}.py"), "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout.count("fresh: ") == pages, f"run python docs/{tool}.py: {done.stdout}{done.stderr}"
 
 
 # ---- the page of the articles
 
 
-@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+@needs_clone
 def test_the_page_of_the_articles_is_what_their_files_say() -> None:
     page = articles_tool()["page"]()
     assert page.startswith("# The articles, item by item\n") and len(page) > 200_000
@@ -290,7 +285,7 @@ def articles(tmp_path: Path) -> Callable[..., Any]:
     return read
 
 
-def test_an_item_with_places_and_reasons_is_taken_and_one_that_is_left_out_too(articles: Callable[..., Any]) -> None:
+def test_an_item_with_places_and_an_omitted_item_are_accepted(articles: Callable[..., Any]) -> None:
     assert {one.items[0]["name"] for one in articles()} == {"`store`"}
     without = dict.fromkeys(("model", "picture", "runtime", "tests", "compared"))
     assert articles(**without, left_out="it needs a GPU")[0].items[0]["left_out"] == "it needs a GPU"
@@ -308,7 +303,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a picture that is not there": ({"picture": ["join"]}, "picture: there is no join below diagrams/generated/"),
     "a second place that is not there": ({"tests": ["house/test_docs", "house/no"]}, "tests: there is no house/no"),
-    "no places": ({"tests": []}, "tests is empty: name a place, or say in a sentence why there is none"),
+    "no places": ({"tests": []}, "tests is empty: name a place, or give in a sentence the reason why it has none"),
     "no reason": ({"compared": ""}, "compared is empty"),
     "an unknown key": ({"code": ["rendezvous"]}, "code; give section, name, and either model, picture"),
     "no column": ({"picture": None}, "has section, name, model, runtime, tests, compared; give"),
@@ -334,7 +329,7 @@ def test_a_row_says_which_tests_run_by_night_alone_or_more_by_night() -> None:
         "rendezvous/test_engine_edges.test_any_three_faults_together": tool["NIGHT"],
         "store/test_start_ups_replayed.test_constructors_and_a_larger_model_agree_on_random_runs": tool["NIGHT"],
         "rendezvous/test_seed_conformance.test_the_program_does_what_the_edition_says": tool["SAMPLE"],
-        "rendezvous/test_options.test_what_is_unknown_is_refused_with_what_was_meant": "",
+        "rendezvous/test_options.test_an_unknown_option_is_refused_with_the_nearest_one": "",
     }
     assert {place: tool["_night"](place) for place in said} == said
 

@@ -1,4 +1,4 @@
-"""The searches of minutes: by day that they are of the systems of today, by night that they find the same again."""
+"""The searches that take minutes. By day their results belong to the present systems; by night they are repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from trystate.model.checker.expectations import Run
 from trystate.model.rendezvous.findings import LARGER
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS
+from trystate.property_tests.support.rendezvous.ablations import ABLATIONS
 
 TOOL = Path(__file__).resolve().parents[3] / "docs" / "larger.py"
 

@@ -1,4 +1,4 @@
-"""docs/sources.md says what each citation of the models stands for, and where each figure of the articles is drawn."""
+"""docs/sources.md explains each citation and leads to each figure; docs/glossary.md has each term, with its place."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from trystate import registry
 from trystate.diagrams.structure import structure_name
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).resolve().parents[3]
 PAGE = CHECKOUT / "docs" / "sources.md"
 FILE = re.compile(r"[\w./-]+\.(?:py|cpp|hpp|h|rst)\b")
 
 
 @cache
 def citations() -> frozenset[str]:
-    """Those of every transition and property of every edition, with every fault, and of every table and row."""
+    """The citations of all transitions and properties of all editions with all faults, and of all tables and rows."""
     found = set[str]()
     for cls in registry.SYSTEMS.values():
         for edition in registry.edition_names(cls) or (None,):
@@ -32,7 +32,7 @@ def citations() -> frozenset[str]:
 
 
 def names(text: str) -> Iterator[str]:
-    """The names in the first cells of the tables of names: articles, and files of torch."""
+    """The names in the first column of the tables `name`, in the sections "The articles" and "torch"."""
     for section in re.findall(r"^## (?:The articles|torch)$(.*?)(?=^## |\Z)", text, re.M | re.S):
         for table in re.findall(r"^\| name \|.*?(?=^$|\Z)", section, re.M | re.S):
             for row in table.splitlines()[2:]:
@@ -40,7 +40,7 @@ def names(text: str) -> Iterator[str]:
 
 
 def unexplained(cites: frozenset[str], text: str) -> set[str]:
-    """The citations that begin with no name of the page, or mention a file that is none."""
+    """The citations that do not begin with a name of the page, or mention a file that is not one of its names."""
     known = {*names(text)}
     begins = re.compile("|".join(rf"{re.escape(name)}(?![\w.-])" for name in sorted(known, key=len, reverse=True)))
     return {c for c in cites if not begins.match(c) or not {*FILE.findall(c)} <= known}
@@ -76,3 +76,25 @@ def test_the_page_leads_to_each_walk_and_structure_and_to_no_other_picture() -> 
     drawn = {walk.name for walk in registry.WALKS} | {structure_name(made) for made in registry.STRUCTURES}
     assert {name for name in linked if not name.startswith("graph-")} == drawn
     assert all((CHECKOUT / "diagrams" / "generated" / f"{name}.md").is_file() for name in linked)
+
+
+# ---- the glossary
+
+ROW = re.compile(r"\| (?P<term>[^|]+) \| [^|]+ \| [^|]+ \| `(?P<path>[^`:]+)(?::(?P<name>[^`]+))?` \|")
+LINES = [line for line in (CHECKOUT / "docs/glossary.md").read_text().splitlines() if line.startswith("|")][2:]
+PLACES = [(row["path"], row["name"]) for line in LINES if (row := ROW.fullmatch(line))]
+
+
+ARTICLES = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+
+
+def test_every_row_is_read_and_terms_are_in_order() -> None:
+    terms = [line.split("|")[1].strip() for line in LINES]
+    assert len(PLACES) == len(LINES) >= 60
+    assert terms == sorted(set(terms), key=str.lower)
+
+
+@pytest.mark.parametrize(("path", "name"), PLACES)
+def test_a_term_lives_where_the_glossary_says(path: str, name: str | None) -> None:
+    assert (CHECKOUT / path).is_file()
+    assert name is None or name in ARTICLES["names"](path)

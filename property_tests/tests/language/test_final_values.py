@@ -1,19 +1,16 @@
-"""A step leaves a field's range where the value that it leaves behind does, and not one that it assigned on the way."""
+"""A step leaves a field's range if its final value does; an intermediate value may be outside."""
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError
-from trystate.model.language import System, flag, index, integer, ite, transition
-from trystate.property_tests.support.lines import blamed
+from trystate.model.language import System, flag, index, integer
 from trystate.property_tests.support.runs import AVAILABLE
-
-engines = pytest.mark.parametrize("engine", AVAILABLE)
+from trystate.property_tests.support.systems.declarations import FILE, declared
 
 
 class Counters(System):
@@ -25,94 +22,49 @@ class Counters(System):
     lamp = flag(initial=(False, True))
 
 
-def system(step: Any, each: Any = ("node", "node")) -> System:
-    made: System = type("Stepping", (Counters,), {"step": transition(each=each)(step)})()
-    return made
+HEAD = "@transition(each={})\ndef step(self, s{}):\n    'Some lines.'\n"
+ONE, PAIR = HEAD.format("'node'", ", a"), HEAD.format("('node', 'node')", ", a, b")
 
 
-@engines
-def test_a_value_that_a_later_line_replaces_is_not_judged(engine: str) -> None:
-    def step(self: Any, s: Any, a: Any, b: Any) -> None:
-        """One up, the other to 0; where they are the same, 0."""
-        s.when((a == b) | (s.load[a] == 0))
-        s.load[a] += 1
-        s.load[b] = 0
-
-    assert check(system(step), engine=engine).exploration.distinct == 2 * 3
-
-
-@engines
-def test_a_value_that_stays_is_judged_and_its_line_named(engine: str) -> None:
-    def step(self: Any, s: Any, a: Any, b: Any) -> None:
-        """One up without a limit, the other to 0."""
-        s.load[a] += 1  # blamed: stays
-        s.load[b] = 0
-
-    with pytest.raises(DeclarationError, match="leaves the field's range after 2 steps") as error:
-        check(system(step), engine=engine)
-    assert str(error.value).startswith(blamed("stays") + "step(")
+@pytest.mark.parametrize("engine", AVAILABLE)
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        (f"{PAIR}    s.when((a == b) | (s.load[a] == 0))\n    s.load[a] += 1\n    s.load[b] = 0", 2 * 3),
+        (f"{ONE}    s.load[a] += 2\n    for j in s.node: s.load[j] = ite(s.load[j] > 0, 1, 0)", 2 * 4),
+        (f"{HEAD.format((), '')}    s.total += 1\n    s.total = ite(s.total > 2, 0, s.total)", 2 * 3),
+        # A lit lamp leaves all loads at 0; in the dark one of the two is 1 at a time.
+        (f"{PAIR}    s.when((s.load[a] == 0) | s.lamp)\n    s.load[a] += ite(s.lamp, 2, 1)\n"
+         "    s.load[ite(s.lamp, a, b)] = 0", 1 + 3),
+    ],
+    ids=["later line", "loop", "no index", "member chosen by the state"],
+)  # fmt: skip
+def test_a_value_that_a_later_line_replaces_is_not_judged(text: str, states: int, engine: str) -> None:
+    assert check(declared(text, Counters)(), engine=engine).exploration.distinct == states
 
 
-@engines
-def test_a_loop_replaces_what_a_line_before_it_assigned(engine: str) -> None:
-    def step(self: Any, s: Any, a: Any) -> None:
-        """All to 1, one of them by way of 2."""
-        s.load[a] += 2
-        for j in s.node:
-            s.load[j] = ite(s.load[j] > 0, 1, 0)
-
-    assert check(system(step, "node"), engine=engine).exploration.distinct == 2 * 4
-
-
-@engines
-def test_a_line_replaces_one_member_of_what_a_loop_assigned(engine: str) -> None:
-    def step(self: Any, s: Any, a: Any) -> None:
-        """All up, and one of them to 0."""
-        for j in s.node:
-            s.load[j] += 1  # blamed: the other
-        s.load[a] = 0
-
-    with pytest.raises(DeclarationError, match="after 2 steps") as error:
-        check(system(step, "node"), engine=engine)
-    assert str(error.value).startswith(blamed("the other"))
-
-
-@engines
-def test_a_later_line_may_choose_its_member_by_the_state(engine: str) -> None:
-    def step(self: Any, s: Any, a: Any, b: Any) -> None:
-        """The first goes up; where the lamp is lit it goes to 0, else the other does."""
-        s.when((s.load[a] == 0) | s.lamp)
-        s.load[a] += ite(s.lamp, 2, 1)
-        s.load[ite(s.lamp, a, b)] = 0
-
-    lit, dark = 1, 3  # a lit lamp leaves all at 0; in the dark one of the two is 1 at a time
-    assert check(system(step), engine=engine).exploration.distinct == lit + dark
-
-
-@engines
-def test_a_field_without_indices_is_judged_by_its_last_value(engine: str) -> None:
-    def step(self: Any, s: Any) -> None:
-        """Round and round."""
-        s.total += 1
-        s.total = ite(s.total > 2, 0, s.total)
-
-    assert check(system(step, ()), engine=engine).exploration.distinct == 2 * 3
+@pytest.mark.parametrize("engine", AVAILABLE)
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{PAIR}    s.load[a] += 1  # here\n    s.load[b] = 0",
+        f"{ONE}    for j in s.node:\n        s.load[j] += 1  # here\n    s.load[a] = 0",
+    ],
+)
+def test_a_value_that_stays_is_judged_and_its_line_named(text: str, engine: str) -> None:
+    line = next(n for n, of in enumerate(text.splitlines(), 1) if of.endswith("# here"))
+    with pytest.raises(DeclarationError, match=rf"^{FILE}:{line}: step\(.*leaves the field's range after 2 steps"):
+        check(declared(text, Counters)(), engine=engine)
 
 
 def test_a_step_is_refused_where_plain_python_leaves_the_range() -> None:
-    """Every order of three lines over two members: refused where plain Python leaves the range, and nowhere else."""
-    lines = (("up", 0), ("up", 1), ("zero", 0), ("zero", 1))
-    for program in product(lines, repeat=3):
-
-        def step(self: Any, s: Any, a: Any, b: Any, program: Any = program) -> None:
-            """Three lines."""
-            for what, which in program:
-                here = (a, b)[which]
-                s.load[here] = s.load[here] + 1 if what == "up" else 0
-
+    """Every order of three lines over two members is refused exactly if plain Python leaves the range."""
+    for program in product(product(("up", "zero"), (0, 1)), repeat=3):
+        lines = (f"    s.load[{'ab'[k]}] {'+= 1' if what == 'up' else '= 0'}\n" for what, k in program)
+        system = declared(PAIR + "".join(lines), Counters)
         for engine in ("interpret", "explicit"):
             try:
-                check(system(step), engine=engine)
+                check(system(), engine=engine)
                 left = False
             except DeclarationError:
                 left = True
@@ -120,7 +72,7 @@ def test_a_step_is_refused_where_plain_python_leaves_the_range() -> None:
 
 
 def leaves(program: tuple[tuple[str, int], ...]) -> bool:
-    """Does a reachable step, in plain Python, end outside of 0..1?"""
+    """Does a reachable step, in plain Python, end outside 0..1?"""
     seen, queue = {(0, 0)}, [(0, 0)]
     while queue:
         before = queue.pop()

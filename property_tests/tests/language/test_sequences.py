@@ -1,4 +1,4 @@
-"""Bounded sequences: a FIFO of records means the same to every engine as a Python list, and a misuse says so."""
+"""Bounded sequences: every engine treats a FIFO of records like a Python list, and misuse is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from trystate.model.language import (
     System,
     all_,
     always,
-    flag,
     index,
     integer,
     sequence,
@@ -24,6 +23,7 @@ from trystate.model.language import (
     transition,
 )
 from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.systems.declarations import assert_refused, declared
 
 S = SymbolicState
 
@@ -44,14 +44,14 @@ class Channels(System):
     wire = sequence(2, per="sender", kind=Kind, number=(0, 2), last=bool)
     log = sequence(2, who=(0, "sender"))
 
-    @transition(each="sender")
+    @transition()
     def send(self, s: S, sender: Expr) -> None:
-        """The next number goes on the wire."""
+        """The next number is put on the wire."""
         s.when(~s.wire[sender].is_full, s.sent[sender] < 2)
         s.wire[sender].push(kind=Kind.PLAIN, number=s.sent[sender] + 1, last=s.sent[sender] == 1)
         s.sent[sender] = s.sent[sender] + 1
 
-    @transition(each="sender")
+    @transition()
     def receive(self, s: S, sender: Expr) -> None:
         """The first number is read."""
         s.when(~s.wire[sender].is_empty)
@@ -60,7 +60,7 @@ class Channels(System):
 
     @transition()
     def cut(self, s: S) -> None:
-        """Every full wire is emptied at once, and it is noted how long the first was."""
+        """Every full wire is emptied at once, and the length of the first is recorded."""
         s.when(s.log.is_empty)
         for j in s.sender:
             s.wire[j].clear(when=s.wire[j].is_full)
@@ -80,7 +80,7 @@ class Channels(System):
 
 
 def with_lists() -> int:
-    """The same system with tuples as sequences, explored by hand."""
+    """The same system with tuples as sequences, explored by plain Python."""
     start: Any = ((((), 0, 0),) * 2, ())
     seen, todo = {start}, [start]
     while todo:
@@ -111,67 +111,31 @@ def test_a_sequence_means_what_a_list_means(engine: str) -> None:
     assert report.verdict("both_are_full").status is Status.HOLDS
 
 
-class Overflowing(System):
-    """Pushes without looking."""
-
-    wire = sequence(1, full=bool)
-
-    @transition()
-    def push(self, s: S) -> None:
-        """One more."""
-        s.wire.push(full=True)
-
-
 def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
     with pytest.raises(DeclarationError, match=r"push leaves the .* range after 2 steps"):
-        check(Overflowing())
+        check(
+            declared(
+                "wire = sequence(1, full=bool)\n@transition()\ndef push(self, s): 'One.'; s.wire.push(full=True)",
+                System,
+            )()
+        )
 
 
-def misuse(body: Any) -> type[System]:
-    return type("Misuse", (Channels,), {"wrong": transition(each="sender")(body)})
+STEP = "@transition(each='sender')\ndef wrong(self, s, sender): 'Wrong.'; {}  # here"
+MISUSE = {
+    STEP.format("s.wire[sender].push(colour=1)"): "… no component 'colour': its records have kind, number, last",
+    STEP.format("s.log = 1"): "… 'log' is a sequence: use log.push",
+    STEP.format("s.wire[sender, sender].pop()"): "… the number of indices is 2, but must be 1",
+    STEP.format("s.wires[sender].pop()"): "unknown field 'wires', did you mean 'wire'",
+    "x = sequence(0, full=bool)": "… give one or more",
+    "x = sequence(1, when=bool)": "… called 'when': push(when=...) is the condition",
+    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, or the lowest",
+    "x = sequence(1, number=(0, 'tpo'))": "x_0_number: the bound 'tpo' is neither a constant nor an index",
+    "fork = sequence(1, full=bool)": "a sequence cannot be called 'fork': a state already has that name",
+    "wire_length = flag()\nwire = sequence(1, full=bool)": "a field cannot be called 'wire_length'",
+}  # fmt: skip
 
 
-def test_a_misuse_names_the_remedy() -> None:
-    def unknown(self: Any, s: S, sender: Expr) -> None:
-        """Push what the records do not have."""
-        s.wire[sender].push(colour=1)
-
-    def assigned(self: Any, s: S, sender: Expr) -> None:
-        """Assign a sequence."""
-        s.log = 1
-
-    def flat(self: Any, s: S, sender: Expr) -> None:
-        """One index too many."""
-        s.wire[sender, sender].pop()
-
-    def misspelt(self: Any, s: S, sender: Expr) -> None:
-        """Another name."""
-        s.wires[sender].pop()
-
-    for body, text in ((unknown, "no component 'colour': its records have kind, number, last"),
-                       (assigned, r"'log' is a sequence: say log.push"), (flat, "wants 1 indices, got 2"),
-                       (misspelt, "unknown field 'wires', did you mean 'wire'")):  # fmt: skip
-        with pytest.raises(DeclarationError, match=text):
-            misuse(body)()
-    with pytest.raises(DeclarationError, match="at least one of each"):
-        sequence(0, full=bool)
-    with pytest.raises(DeclarationError, match=r"called 'when': push\(when=...\) is the condition"):
-        sequence(1, when=bool)
-    with pytest.raises(DeclarationError, match="number=<class 'int'>: a component is an enum, bool, or the lowest"):
-        sequence(1, number=int)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"wire": sequence(1, number=(0, "tpo"))}, "wire_0_number: the bound 'tpo' is neither a constant nor an index"),
-        ({"fork": sequence(1, full=bool)}, "a sequence cannot be called 'fork': a state has that already"),
-        ({"wire_length": flag(), "wire": sequence(1, full=bool)}, "a field cannot be called 'wire_length'"),
-    ],
-)
-def test_a_bad_sequence_is_an_error_at_its_declaration(body: dict[str, Any], words: str) -> None:
-    declared = list(body.values())[-1]
-    with pytest.raises(DeclarationError) as error:
-        type("Bad", (System,), body)()
-    assert str(error.value).startswith(f"{declared.at}: {words}")
-    assert declared.at.startswith(__file__ + ":")
+@pytest.mark.parametrize("text", MISUSE)
+def test_a_misuse_is_an_error_at_its_line_that_names_the_remedy(text: str) -> None:
+    assert_refused(text, MISUSE[text], Channels)

@@ -1,6 +1,6 @@
-"""The messages of a log: each that people paste is of its row, similar ones are told apart, others are of no row.
+"""A message that users paste has its row, similar messages are distinguished, and other texts have no row.
 
-The examples are from public reports and from runs of torch. None is made from the table.
+The examples are from public reports and from runs of torch. No example is generated from the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from trystate import registry
 from trystate.model.messages import MESSAGES, SCRIPT_ERROR, SPACES, TEXTS, Kind, Message
-from trystate.monitor.logs import SHOWN_CHARACTERS_MAX, Found, bare, first_error, messages, pasted
+from trystate.monitor.logs import SHOWN_CHARACTERS_MAX, Found, first_error, messages, pasted
 
 BARRIER = (
     "RuntimeError: Timed out initializing process group in store based barrier on rank: 1, for key: "
@@ -26,7 +26,7 @@ UNIQUE_ID = (
     "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
     "c10d key-value store by key '0', but store->get('0') got error: {}"
 )
-EXAMPLES: list[tuple[str, str]] = [  # the row, and a text that people paste
+EXAMPLES: list[tuple[str, str]] = [  # the row, and a text that users paste
     ("store-based-barrier", BARRIER.format(world=2, count=4)),
     ("store-based-barrier", "torch.distributed.DistStoreError: Timed out initializing process group in store based "
      "barrier on rank 0, for key: store_based_barrier_key:3 (world_size=8, num_workers_joined=7, timeout=0:05:00 "
@@ -149,7 +149,7 @@ def test_an_unrelated_text_is_of_no_row(text: str) -> None:
     assert pasted(text) == []
 
 
-DECIDED = [  # a text, and words of the signs of the causes that its values show
+DECIDED = [  # a text, words from the signs of the causes that its values show, and the findings
     (BARRIER.format(world=2, count=4), ["server", "file://"], ["P3", "P5"]),
     (BARRIER.format(world=4, count=16), ["server", "file://"], ["P3", "P5"]),
     (BARRIER.format(world=2, count=1), ["below"], []),
@@ -223,7 +223,7 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-def test_the_first_error_of_a_log_is_named_and_the_rest_is_called_its_consequence() -> None:
+def test_the_first_error_of_a_log_is_named_and_the_rest_are_consequences() -> None:
     found = messages(LOG)
     assert [one.message.name for one in found] == [
         "script-error", "gloo-peer-closed", "worker-ended", "child-failed"
@@ -232,17 +232,6 @@ def test_the_first_error_of_a_log_is_named_and_the_rest_is_called_its_consequenc
     assert first is not None and first.message is SCRIPT_ERROR
     assert (first.text, first.line) == ("ZeroDivisionError: division by zero", 5)
     assert {one.kind for one in found[1:]} == {Kind.CONSEQUENCE}
-
-
-def test_the_end_of_the_store_is_not_taken_for_the_first_error() -> None:
-    noise = '[rank0]:[W1 ProcessGroupNCCL.cpp:1] Failed to check the "should dump" flag on TCPStore: Broken pipe\n'
-    found = messages(noise * 3 + "sendBytes failed on SocketImpl: Broken pipe\nfailed (exitcode: -9) local_rank: 0\n")
-    assert [(one.message.name, one.count) for one in found] == [
-        ("should-dump", 3), ("broken-pipe", 1), ("worker-ended", 1)
-    ]  # fmt: skip
-    first = first_error(found)
-    assert first is not None and first.message.name == "worker-ended"
-    assert first_error(found[:2]) is None
 
 
 def test_a_note_is_not_the_first_error_of_a_log_that_has_one() -> None:
@@ -255,42 +244,16 @@ def test_a_note_is_not_the_first_error_of_a_log_that_has_one() -> None:
     assert alone is not None and alone.message.name == "name-not-resolved"
 
 
-LINES = {
-    "\x1b[31m[rank0]:\x1b[0m Traceback": ("Traceback", "rank0"),
-    "[default12]:    raise": ("   raise", "default12"),
-    "[rank3]:[E1127 10:00:00.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog": ("Watchdog", "Rank 3"),
-    "2026-11-27 10:00:00,123 lost": ("lost", ""),
-    "[2026-11-27 10:00:00,123] lost": ("lost", ""),
-    "I1127 10:00:00.123 4711 torch/distributed/run.py:12] lost": ("lost", ""),
-    "12: lost": ("lost", "12"),
-    "[W socket.cpp:601] lost": ("lost", ""),
-    "\x1b]0;title\x07lost": ("lost", ""),
-    "[1] is setting up": ("[1] is setting up", ""),
-    "lost\x07": ("lost\x07", ""),
-}
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_colours_ranks_and_times_in_front_of_a_line_are_removed(line: str) -> None:
-    assert bare(line) == LINES[line]
-
-
-def test_a_long_line_is_cut_and_not_searched_to_its_end() -> None:
-    long = "RendezvousTimeoutError " + "x" * 100_000
-    assert len(only(long).text) == SHOWN_CHARACTERS_MAX
-    assert pasted("x" * 100_000 + long) == []
-
-
 # ---- the texts in the installed torch
 
 TORCH = Path(torch.__file__).parent
 SOURCES = ("distributed/distributed_c10d.py", "distributed/rendezvous.py", "distributed/elastic")
 LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libc10.so")
-PART_CHARACTERS_MIN = 5  # a shorter part is everywhere
+PART_CHARACTERS_MIN = 5  # shorter parts occur in many texts
 
 
 def texts_of_python() -> Iterator[str]:
-    """Each literal of torch's modules, implicit concatenations joined; a value of an f-string is a NUL."""
+    """Each literal of torch's modules, with implicit concatenations joined; a NUL marks a value of an f-string."""
     for root in SOURCES:
         path = TORCH / root
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
@@ -319,13 +282,13 @@ def literals(path: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def torchs() -> bytes:
-    """All texts of the installed torch; those of its modules with single spaces."""
+    """All texts of the installed torch, including the texts of its modules with single spaces."""
     modules = SPACES.sub(" ", "\n".join(texts_of_python())).encode()
     return b"\n".join([modules, *(literals(TORCH / "lib" / name) for name in LIBRARIES)])
 
 
 def lacks(torchs: bytes, text: str) -> list[str]:
-    """The parts of a text that torch does not have."""
+    """The parts of a text that torch does not contain."""
     parts = [part for each in TEXTS.values() for one in each if one == text for part in one.parts]
     assert any(len(part) >= PART_CHARACTERS_MIN for part in parts), text
     return [part for part in parts if len(part.strip()) >= PART_CHARACTERS_MIN and part.encode() not in torchs]
@@ -352,3 +315,9 @@ def test_a_text_that_torch_does_not_have_is_noticed(torchs: bytes, monkeypatch: 
     other = type(TEXTS["wait-timeout"][0])("wait timeouts after {milliseconds:d}ms, keys: {keys}")
     monkeypatch.setitem(TEXTS, "wait-timeout", (other,))
     assert lacks(torchs, other) == ["wait timeouts after "]
+
+
+def test_a_long_line_is_cut_and_not_searched_to_its_end() -> None:
+    long = "RendezvousTimeoutError " + "x" * 100_000
+    assert len(only(long).text) == SHOWN_CHARACTERS_MAX
+    assert pasted("x" * 100_000 + long) == []

@@ -1,4 +1,4 @@
-"""The reader of torch's state: it gives what torch wrote, and takes nothing else."""
+"""The reader of torch's state returns what torch wrote and accepts nothing else."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def with_round(value: Any) -> Any:
 
 
 REFUSED = {
-    "nothing": (b"", "no base64 of a pickled state"),
-    "no base64": (b"\x80\x04N.", "no base64 of a pickled state"),
-    "cut": (encoded(_RendezvousState())[:80], "no base64 of a pickled state"),
+    "nothing": (b"", "not base64 of a pickled state"),
+    "no base64": (b"\x80\x04N.", "not base64 of a pickled state"),
+    "cut": (encoded(_RendezvousState())[:80], "not base64 of a pickled state"),
     "another class": (encoded(Hostile(os.system, "exit 7")), "which no state has"),
     "another value": (encoded({}), "it is a dict"),
     "a function in a field": (encoded(with_round(Hostile(os.system, "exit 7"))), "which no state has"),

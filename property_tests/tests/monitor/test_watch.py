@@ -1,14 +1,10 @@
-"""A watched job: each change and each warning is told once, of real states of ours and of torch's."""
+"""A watched job: each change and each warning is reported once, for real states of ours and of torch's."""
 
 from __future__ import annotations
 
 import json
-import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +12,39 @@ import pytest
 
 pytest.importorskip("torch", reason="a rendezvous is torch's")
 
-import torch.distributed as dist
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.errors import UnavailableError, UsageError
-from trystate.monitor import metrics, sources, status
+from trystate.model.rendezvous.vocabulary import Edition
+from trystate.monitor import metrics
 from trystate.monitor.machines import Followed, Machines
-from trystate.monitor.sources import polled, tailed
+from trystate.monitor.rendezvous.shared_state import Snapshot, of_ours, of_torchs
+from trystate.monitor.sources import tailed
 from trystate.monitor.torch_state import TorchNode, TorchState
-from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Terms, Watch
-from trystate.store import TCPStore, TCPStoreServer
+from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Times, Watch
+from trystate.property_tests.support.metrics import numbers
+from trystate.store import TCPStoreServer
 
 SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)
 A, B, C, D = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{name}", 29500) for name in "ABCD")
 
 
 def joined(*nodes: Participant) -> State:
-    """An open round of ours, by the runtime's own changes."""
+    """An open round of ours, made by the runtime's own changes."""
     state = changes.add_to_participants(None, nodes[0], SETTINGS, "life")
     for node in nodes[1:]:
         state = changes.add_to_participants(state, node, SETTINGS, "life")
     return state
 
 
+def seen(state: State | TorchState | None) -> Snapshot | None:
+    return of_ours(state) if isinstance(state, State) else None if state is None else of_torchs(state)
+
+
 def texts(watch: Watch, state: State | TorchState | None, now: float) -> list[str]:
-    return [f"{each.kind}: {each.text}" for each in watch.look(state, now)]
+    return [f"{each.kind}: {each.text}" for each in watch.look(seen(state), now)]
 
 
 # ---- ours
@@ -72,7 +71,7 @@ def test_each_change_of_a_round_is_told() -> None:
     assert texts(watch, closed, 6.0) == ["change: the job is closed by hostA_1_0: enough"]
 
 
-def test_what_passed_between_two_looks_is_unseen() -> None:
+def test_changes_between_two_reads_are_unseen() -> None:
     watch = Watch("job", "here")
     both = joined(A, B)
     texts(watch, joined(A), 0.0)
@@ -82,7 +81,7 @@ def test_what_passed_between_two_looks_is_unseen() -> None:
     assert watch.numbers.unseen == later.version - joined(A).version - 1 > 0
 
 
-def test_a_node_that_does_not_beat_is_told_once_and_again_only_after_it_was_over() -> None:
+def test_a_missing_heartbeat_is_reported_once_per_silence() -> None:
     watch = Watch("job", "here")
     state = changes.mark_complete(joined(A, B), A)
     texts(watch, state, 0.0)
@@ -92,22 +91,12 @@ def test_a_node_that_does_not_beat_is_told_once_and_again_only_after_it_was_over
         alone = changes.keep_alive(alone, A)
         told += texts(watch, alone, float(second))
     assert told == [
-        "warning: hostB_1_0 has not beaten for 21 s, and is still listed: the others may drop it after 15 s"
+        "warning: hostB_1_0 has sent no heartbeat for 21 s, and is still listed: the others may drop it after 15 s"
     ]
     assert [*watch.warnings] == ["silent hostB_1_0"]
     (over,) = texts(watch, changes.keep_alive(alone, B), 41.0)
-    assert over.startswith("over: no longer: hostB_1_0 has not beaten")
+    assert over.startswith("over: no longer: hostB_1_0 has sent no heartbeat")
     assert watch.numbers.warned == {"silent": 1}
-
-
-def test_a_node_that_has_come_late_has_beaten_when_it_came() -> None:
-    watch = Watch("job", "here")
-    state = joined(A)
-    for second in range(100):
-        state = changes.keep_alive(state, A)
-        texts(watch, state, float(second))
-    state = changes.add_to_participants(state, B, SETTINGS, "life")
-    assert texts(watch, state, 100.0) == ["change: hostB_1_0 has come: a member"]
 
 
 def beating(watch: Watch, state: State, nodes: tuple[Participant, ...], seconds: int, begin: int = 1) -> list[str]:
@@ -124,16 +113,8 @@ def test_a_last_call_that_nobody_ends_is_stuck() -> None:
     state = joined(A, B)
     texts(watch, state, 0.0)
     assert beating(watch, state, (A, B), 13) == [
-        "warning: the last call of round 0 has lasted 10 s, longer than its 4 s: nobody has completed the round"
+        "warning: the last call of round 0 has lasted 10 s, longer than its 4 s: no node has completed the round"
     ]
-
-
-def test_a_round_that_waits_longer_than_its_nodes_do_is_stuck() -> None:
-    watch = Watch("job", "here", Terms(join=20.0))
-    state = joined(A)
-    texts(watch, state, 0.0)
-    (told,) = beating(watch, state, (A,), 30)
-    assert told.startswith("warning: round 0 has waited 21 s for 1 more")
 
 
 def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
@@ -141,11 +122,11 @@ def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
     state = changes.add_to_wait_list(changes.mark_complete(joined(A, B), A), C)
     texts(watch, state, 0.0)
     (told,) = beating(watch, state, (A, B, C), int(BESIDE_SECONDS) + 5)
-    assert told == "warning: hostC_1_0 waits beside round 0 for 61 s, and no member makes room"
+    assert told == "warning: hostC_1_0 waits next to round 0 for 61 s, and no member makes room"
     watch, state = Watch("job", "here"), changes.add_to_wait_list(state, D)
     texts(watch, state, 0.0)
     (told,) = beating(watch, state, (A, B, C, D), int(BESIDE_SECONDS) + 5)
-    assert told.startswith("warning: hostC_1_0, hostD_1_0 wait beside round 0")
+    assert told.startswith("warning: hostC_1_0, hostD_1_0 wait next to round 0")
 
 
 def test_a_store_that_has_lost_the_job_is_told() -> None:
@@ -164,7 +145,7 @@ def test_a_store_that_does_not_answer_is_quiet() -> None:
     assert watch.silence(QUIET_SECONDS - 1, "refused") == []
     (told,) = watch.silence(QUIET_SECONDS + 1, "refused")
     assert told.text == "the store has not answered for 6 s: refused"
-    assert [each.kind for each in watch.look(joined(A), 8.0)] == ["over"]
+    assert [each.kind for each in watch.look(seen(joined(A)), 8.0)] == ["over"]
 
 
 # ---- torch's
@@ -193,81 +174,19 @@ def test_the_machines_move_with_the_job() -> None:
         def on_enter_EXPECTED(self, event: Any) -> None:
             rung.append(f"{self.name} is missing at {self.time:g}")
 
-    machines = Machines({"node": Alarm}, edition=module_edition())
+    machines = Machines({"node": Alarm}, edition=Edition.TRYSTATE)
     watch = Watch("job", "here", machines=machines)
     complete = changes.mark_complete(joined(A, B), A)
-    watch.look(complete, 1.0)
-    watch.look(changes.replace_round(complete, A, failed=True), 2.0)
+    watch.look(seen(complete), 1.0)
+    watch.look(seen(changes.replace_round(complete, A, failed=True)), 2.0)
     assert rung == ["hostB_1_0 is missing at 2"]
     found = machines.get("round", "job")
     assert found is not None and found.state == "JOINING"
-    watch.look(changes.withdraw(changes.replace_round(complete, A, failed=True), B), 3.0)
-    assert machines.get("node", "hostB_1_0") is None, "it has gone"
-
-
-def module_edition() -> Any:
-    from trystate.model.rendezvous.vocabulary import Edition
-
-    return Edition.TRYSTATE
+    watch.look(seen(changes.withdraw(changes.replace_round(complete, A, failed=True), B)), 3.0)
+    assert machines.get("node", "hostB_1_0") is None, "the node has left"
 
 
 # ---- sources
-
-
-def test_a_job_of_torchs_own_handlers_is_seen_on_torchs_own_store() -> None:
-    torchs: Any = dist
-    server = torchs.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    looks = polled(f"127.0.0.1:{server.port}", "job", None, 0.05)
-    watch = Watch("job", "here")
-    assert "it has no job" in next(looks).waits_for or "it is empty" in next(looks).waits_for
-    timeout = RendezvousTimeout(*(timedelta(seconds=seconds) for seconds in (20, 0.3, 5, 5)))
-
-    def node() -> None:
-        store = torchs.TCPStore("127.0.0.1", server.port, wait_for_workers=False)
-        handler = DynamicRendezvousHandler.from_backend(
-            "job", store, C10dRendezvousBackend(store, "job"), 2, 2, "127.0.0.1", timeout
-        )
-        handler.next_rendezvous()
-        ready.wait(20)
-        handler.shutdown()
-
-    ready = threading.Barrier(3)
-    threads = [threading.Thread(target=node, daemon=True) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    told: list[str] = []
-    for look in islice(looks, 200):
-        told += texts(watch, look.state, look.time)
-        if any("is complete" in text for text in told) and ready.n_waiting == 2:
-            ready.wait(20)
-        if any("closed" in text for text in told):
-            break
-    assert any("round 0 is complete" in text for text in told), told
-    found = watch.status()
-    assert found is not None and found.backend == "c10d" and found.closed is not None
-    for thread in threads:
-        thread.join(20)
-
-
-def test_a_store_that_ends_is_quiet_and_heard_again_when_it_is_back() -> None:
-    with TCPStoreServer() as server:
-        port = server.port
-        with TCPStore("127.0.0.1", port) as store:
-            store.set("trystate/job/state", encode(joined(A)))
-        looks = polled(f"127.0.0.1:{port}", "job", None, 0.01)
-        assert isinstance(next(looks).state, State)
-    assert next(looks).why
-    with TCPStoreServer(port=port):
-        look = next(each for each in islice(looks, 100) if not each.why)
-    assert "is empty" in look.waits_for or "no job" in look.waits_for
-
-
-def test_a_store_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "CONNECT_SECONDS", 0.3)
-    with TCPStoreServer() as server:
-        port = server.port
-    with pytest.raises(RendezvousConnectionError, match=str(port)):
-        next(polled(f"127.0.0.1:{port}", "job", None, 0.01))
 
 
 def written(state: State, t: float, job: str = "job") -> dict[str, Any]:
@@ -296,18 +215,17 @@ def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> N
     looks = [look for look in tailed(path, None, pause=grow) if look.line is not None]
     assert [look.line["op"] for look in looks if look.line] == ["header", "write", "header", "write", "end"]
     assert [look.number for look in looks] == [1, 2, 3, 4, 5]
-    states = [look.state for look in looks if isinstance(look.state, State)]
-    assert [len(state.participants) for state in states] == [1, 2]
+    assert [len(look.state.members) for look in looks if look.state is not None] == [1, 2]
     assert looks[-1].job == "job"
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["garbage"], "line 1 of the record is no JSON"),
-        ([json.dumps({"op": "tick", "t": 1.0})], "line 1 is none of a record"),
+        (["garbage"], "line 1 of the record is not JSON"),
+        ([json.dumps({"op": "tick", "t": 1.0})], "line 1 is not a line of a record"),
         ([json.dumps(HEADER), json.dumps({"op": "tick"})], "line 2 of the record has no time"),
-        ([json.dumps(HEADER), json.dumps({**written(joined(A), 1.0), "value": "x"})], "line 2: the value is no state"),
+        ([json.dumps(HEADER), json.dumps({**written(joined(A), 1.0), "value": "x"})], "2: the value is not a state"),
         ([json.dumps(HEADER), *(json.dumps(written(joined(A), 1.0, job)) for job in ("a", "b"))], "--rdzv-id: a, b"),
     ],
 )
@@ -318,28 +236,6 @@ def test_a_wrong_record_is_an_error_with_its_line(tmp_path: Path, lines: list[st
         list(tailed(path, None, pause=stop))
     with pytest.raises(UsageError, match="cannot be read"):
         next(tailed(tmp_path / "none", None))
-
-
-def test_a_line_that_is_written_before_the_next_file_begins_is_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes at the moment at which the reader, at the end of the first file, looks for the second one."""
-    path, later = tmp_path / "record", tmp_path / "record.1"
-    path.write_text(json.dumps(HEADER) + "\n")
-    exists, asked = Path.exists, list[Path]()
-
-    def slowly(self: Path) -> bool:
-        if self == later and len(asked) < 2:
-            asked.append(self)
-            if len(asked) == 2:
-                with path.open("a") as file:
-                    file.write(json.dumps(written(joined(A), 2.0)) + "\n")
-                later.write_text(json.dumps({**HEADER, "t": 3.0, "continues": 1}) + '\n{"op":"end","t":5.0,"c":0}\n')
-        return exists(self)
-
-    monkeypatch.setattr(Path, "exists", slowly)
-    looks = [look for look in tailed(path, None, pause=lambda seconds: None) if look.line is not None]
-    assert [look.line["op"] for look in looks if look.line] == ["header", "write", "header", "end"]
 
 
 def truncated(path: Path) -> None:
@@ -383,60 +279,32 @@ def stop(seconds: float) -> None:
     raise AssertionError("it should have ended")
 
 
-def test_a_record_that_does_not_grow_is_quiet(tmp_path: Path) -> None:
-    path = tmp_path / "record"
-    path.write_text(json.dumps(HEADER) + "\n")
-    now = [0.0]
-
-    def pause(seconds: float) -> None:
-        now[0] += 3.0
-
-    looks = tailed(path, None, clock=lambda: now[0], pause=pause)
-    found = [next(looks) for _ in range(4)]
-    assert [look.quiet for look in found] == [0.0, 0.0, 3.0, 6.0]
-    assert "does not grow" in found[-1].why
-
-
-def test_the_sentinel_of_torchs_backend_is_no_state(tmp_path: Path) -> None:
-    path = tmp_path / "record"
-    line = {"op": "write", "t": 2.0, "c": 1, "key": "/torch.rendezvous.job", "v": 1,
-            "value": sources.SENTINEL.decode()}  # fmt: skip
-    path.write_text(f"{json.dumps(HEADER)}\n{json.dumps(line)}\n" + '{"op":"end","t":5.0,"c":0}\n')
-    assert [look.state for look in tailed(path, None, pause=stop)] == [None, None, None]
-
-
 # ---- metrics
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Watch, str]]:
+def served() -> Iterator[tuple[Watch, int]]:
     pytest.importorskip("prometheus_client")
     watch = Watch("job", "here")
     with TCPStoreServer() as server:  # a free port
         port = server.port
     end = metrics.serve(watch, port)
     try:
-        yield watch, f"http://127.0.0.1:{port}/metrics"
+        yield watch, port
     finally:
         end()
 
 
-def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, str]) -> None:
-    watch, url = served
-
-    def numbers() -> dict[str, float]:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}
-
-    assert numbers()['trystate_up{job="job"}'] == 0.0
+def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, int]) -> None:
+    watch, port = served
+    assert numbers(port)['trystate_up{job="job"}'] == 0.0
     both = joined(A, B)
-    watch.look(both, 0.0, 0.25)
+    watch.look(seen(both), 0.0, 0.25)
     complete = changes.mark_complete(both, A)
-    watch.look(complete, 3.0, 0.25)
-    watch.look(changes.replace_round(complete, A, failed=True), 4.0, 0.25)
-    watch.refused()
-    found = numbers()
+    watch.look(seen(complete), 3.0, 0.25)
+    watch.look(seen(changes.replace_round(complete, A, failed=True)), 4.0, 0.25)
+    watch.numbers.lost_writes += 1
+    found = numbers(port)
     expected = {
         'trystate_up{job="job"}': 1.0,
         'trystate_store_latency_seconds{job="job"}': 0.25,
@@ -463,3 +331,25 @@ def test_a_port_that_is_taken_and_a_package_that_is_missing_are_errors(monkeypat
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     with pytest.raises(UnavailableError, match=r"trystate\[metrics\]"):
         metrics.serve(Watch("job", "here"), 0)
+
+
+def test_a_round_that_waits_longer_than_its_nodes_do_is_stuck() -> None:
+    watch = Watch("job", "here", Times(join=20.0))
+    state = joined(A)
+    texts(watch, state, 0.0)
+    (told,) = beating(watch, state, (A,), 30)
+    assert told.startswith("warning: round 0 has waited 21 s for 1 more")
+
+
+def test_a_record_that_does_not_grow_is_quiet(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    path.write_text(json.dumps(HEADER) + "\n")
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += 3.0
+
+    looks = tailed(path, None, clock=lambda: now[0], pause=pause)
+    found = [next(looks) for _ in range(4)]
+    assert [look.quiet for look in found] == [0.0, 0.0, 3.0, 6.0]
+    assert "does not grow" in found[-1].why

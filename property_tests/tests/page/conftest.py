@@ -1,4 +1,4 @@
-"""The engine of the page, for the tests that ask it.
+"""The engine of the page, for the tests that use it.
 
 Without node, or what `npm ci` in page/ installs, they are skipped; with TRYSTATE_BROWSER=required, as in the gate, that
 is a failure.

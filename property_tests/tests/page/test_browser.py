@@ -1,4 +1,4 @@
-"""The page in a browser: headless Chromium opens it from a file, as a reader does, and nothing may go wrong in silence.
+"""The page in a browser: headless Chromium opens it from a file, as a reader does, and each error is a failure.
 
 Each page of the browser is watched: an error in its console, an exception or a request that leaves the file fails the
 test. Without Chromium the tests are skipped; with TRYSTATE_BROWSER=required, as in the gate, that is a failure.
@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from trystate.commands.searching import Search
-from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
+from trystate.language import System
 from trystate.model.checker.expectations import judge
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.html import build
 from trystate.progress import Reporter
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.registry import SYSTEMS, plan
 from trystate.report.json import results_json
 from trystate.report.page import contents
@@ -55,32 +56,22 @@ OPTIONS = SearchOptions(states=100_000, seconds=60.0, searches=2, cores=1)
 R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
 VIEWS = ("#/overview", R3, "#/explore", "#/findings")
 AXE = CHECKOUT / "page" / "node_modules" / "axe-core" / "axe.min.js"
-CONTROLS = frozenset({  # roles of Chromium's accessibility tree
-    "button", "link", "textbox", "searchbox", "combobox", "listbox", "slider", "checkbox", "DisclosureTriangle",
-})  # fmt: skip
 
 
-class Lease(System):
-    """A lease that one client may hold at a time."""
-
-    client = index(2)
-    held = flag(per="client")
-
-    @transition(each="client")
-    def take(self, s: SymbolicState, client: Expr) -> None:
-        """A client takes the lease that it has not."""
-        s.when(~s.held[client])
-        s.held[client] = True
-
-    @always(witness="it_is_held")
-    def one_holds_it(self, s: SymbolicState) -> Any:
-        """At most one client holds the lease."""
-        return ~(s.held[0] & s.held[1])
-
-    @sometimes()
-    def it_is_held(self, s: SymbolicState) -> Any:
-        """The first client holds it."""
-        return s.held[0]
+Lease = declared(  # a lease that one client may hold at a time
+    """
+client = index(2)
+held = flag(per="client")
+@transition(each="client")
+def take(self, s, client): 'A client takes the lease that it has not.'; s.when(~s.held[client]); s.held[client] = True
+@always(witness="it_is_held")
+def one_holds_it(self, s): 'At most one client holds the lease.'; return ~(s.held[0] & s.held[1])
+@sometimes()
+def it_is_held(self, s): 'The first client holds it.'; return s.held[0]
+""",
+    System,
+    name="Lease",
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +101,7 @@ def report(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a file at a hash; at the end no page may have said or asked for anything."""
+    """Opens a file at a hash; at the end no page may have logged an error or requested anything."""
     said: list[str] = []
     contexts: list[BrowserContext] = []
 
@@ -147,16 +138,6 @@ def is_too_wide(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
 
-def unnamed(page: Page) -> list[str]:
-    """Controls and pictures that a screen reader could only call by their kind."""
-    found: list[str] = page.evaluate(
-        """[...document.querySelectorAll('a, button, select, input, svg, [role=img]')].filter((e) =>
-             e.checkVisibility() && !e.closest('[aria-hidden=true]') && !e.textContent.trim() &&
-             !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).map((e) => e.outerHTML)"""
-    )
-    return found
-
-
 @pytest.mark.parametrize("size", [WIDE, PHONE, NARROW], ids=["wide", "phone", "narrow"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_opens_without_an_error(
@@ -166,7 +147,6 @@ def test_every_view_opens_without_an_error(
     assert page.locator("main").inner_text().strip()
     assert page.locator(".msg.bad").count() == 0
     assert not is_too_wide(page)
-    assert unnamed(page) == []
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if size is PHONE else "light")
 
 
@@ -239,43 +219,6 @@ def test_a_loop_is_shaded_and_played_for_ever(opened: Callable[..., Page], repor
     )
 
 
-def test_a_link_to_a_step_shows_a_colleague_the_same(opened: Callable[..., Page], report: Path) -> None:
-    mine = opened(report, R3)
-    for _ in range(3):
-        mine.keyboard.press("ArrowLeft")
-    link = mine.evaluate("location.hash")
-    theirs = opened(report, link)
-    for selector in (".ctl .at", ".lrow.cur", "aside.side"):
-        assert theirs.locator(selector).inner_text() == mine.locator(selector).inner_text()
-    assert link.endswith("@6")
-
-
-def test_a_state_that_one_size_cannot_reach_breaks_nothing(opened: Callable[..., Page], tmp_path: Path) -> None:
-    run = next(run for run in plan() if run.idle and run.edition is not None and run.edition.name == "TRYSTATE"
-               and run.label.startswith("Rendezvous(node=2, min_nodes=1, max_nodes=1,"))  # fmt: skip
-    checked = Search(1, run.label, run, judge, OPTIONS, Reporter())()
-    path = tmp_path / "idle.html"
-    path.write_text(build(contents(results_json(Results(checked=[checked])))), encoding="utf-8")
-    (card,) = opened(path, "#/overview/rendezvous/TRYSTATE").locator("a.ed[aria-current=true]").all_inner_texts()
-    assert re.search(r"all \d+ properties hold", card)
-
-
-def test_a_matrix_of_many_faults_shows_all_its_columns(opened: Callable[..., Page], found: Any, tmp_path: Path) -> None:
-    searched = next(run for run in found["runs"] if run["label"] == RUNS[1])
-    faults = dict.fromkeys(run.faults for run in plan() if run.system is SYSTEMS["rendezvous"])
-    runs = [{**searched, "faults": dict.fromkeys(names, 1)} for names in faults if len(names) < 2]
-    assert len(runs) > 10
-    path = tmp_path / "wide.html"
-    path.write_text(build(contents({**found, "runs": runs})), encoding="utf-8")
-    page = opened(path, "#/overview", (1280, 900))
-    assert page.locator(".mx thead th").count() == len(runs) + 1
-    for width in (1280, 1000, 800):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function(
-            "document.querySelector('.mxw').scrollWidth <= document.querySelector('.mxw').clientWidth"
-        )
-
-
 def test_a_message_that_is_pasted_is_found_with_its_findings(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/overview")
     page.get_by_role("searchbox").fill("[rank0]: DistStoreError: wait timeout after 60000ms, keys: /j.1/MASTER_ADDR")
@@ -288,40 +231,6 @@ def test_a_message_that_is_pasted_is_found_with_its_findings(opened: Callable[..
     page.locator("article.ms").wait_for(state="detached")
     page.get_by_role("searchbox").fill("monitoredBarrier rank")
     assert page.locator("article.ms").count() == 2
-
-
-def test_the_lines_of_a_pasted_log_stay_apart(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/findings")
-    page.get_by_role("searchbox").evaluate(
-        """(field) => {
-            const clipboardData = new DataTransfer();
-            clipboardData.setData("text", "RuntimeError: Socket Timeout\\nChildFailedError:\\n");
-            field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, cancelable: true }));
-        }"""
-    )
-    names = page.locator("article.ms").evaluate_all("(rows) => rows.map((row) => row.getAttribute('aria-label'))")
-    assert names == ["Message store-timeout", "Message child-failed"]
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_slash_leads_to_the_search_from_every_view(opened: Callable[..., Page], report: Path, view: str) -> None:
-    page = opened(report, view)
-    page.keyboard.press("/")
-    page.wait_for_function("document.activeElement.type === 'search'")
-    assert page.evaluate("document.activeElement.value") == ""
-
-
-@pytest.mark.parametrize("view", [R3, "#/explore"])
-def test_a_link_can_be_copied_on_a_phone(opened: Callable[..., Page], report: Path, view: str) -> None:
-    assert opened(report, view, PHONE).get_by_role("button", name="Copy link").is_visible()
-
-
-def test_two_editions_stand_side_by_side(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, R3)
-    page.locator("select[aria-label='Side by side']").select_option(label="beside SEED")
-    page.wait_for_selector(".lhead >> text=SEED")
-    assert page.locator(".lrow").count() == 9
-    assert page.get_by_text("This edition has no such step.").count() >= 1
 
 
 def test_a_walk_survives_its_link(opened: Callable[..., Page], report: Path) -> None:
@@ -356,26 +265,7 @@ def test_the_explorer_says_which_condition_fails(opened: Callable[..., Page], re
     assert "needs" in page.locator(".no").filter(has_text="worker_fails(0)").first.inner_text()
 
 
-def test_a_search_finds_the_counterexample_of_the_report(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure")
-    page.get_by_label("Find the shortest way to").select_option("agree_on_world")
-    page.get_by_role("button", name="Search").click()
-    page.wait_for_function("document.querySelectorAll('.path button').length > 1")
-    assert len(walked(page)) == 9
-    assert "agree_on_world" in page.locator(".msg.bad").inner_text()
-
-
-def test_a_search_that_finds_nothing_counts_every_state(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure")
-    assert page.get_by_text("524 states in all").count() == 1
-    page.get_by_label("Find the shortest way to").select_option("ranks_are_ordered")
-    page.get_by_role("button", name="Search").click()
-    page.wait_for_selector("text=never from here: 524 states")
-
-
-def test_a_search_finds_a_run_that_never_answers_and_the_explorer_goes_round_in_it(
-    opened: Callable[..., Page], report: Path
-) -> None:
+def test_the_explorer_follows_the_loop_of_a_run_that_never_answers(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-1/stall")
     page.get_by_label("Find the shortest way to").select_option("the_removed_are_told")
     page.get_by_role("button", name="Search").click()
@@ -451,17 +341,6 @@ def test_the_page_is_used_by_keyboard_alone(opened: Callable[..., Page], report:
     assert page.evaluate("document.documentElement.dataset.theme") != theme
 
 
-def test_focus_stays_where_a_reader_works(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/none")
-    page.locator(".act").first.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_function("document.activeElement.id === 'possible'")
-    page.locator("[data-key=restart]").focus()
-    page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelectorAll('.path button').length === 2")
-    assert page.evaluate("document.activeElement !== document.body")
-
-
 def test_a_class_of_ones_own_opens_and_its_mistake_is_found(opened: Callable[..., Page], tmp_path: Path) -> None:
     mine = tmp_path / "mine.html"
     shown = Contents(heading="Lease", view="#/explore", choices=[Choice(Lease, "mine:Lease", None)])
@@ -478,9 +357,7 @@ def test_a_class_of_ones_own_opens_and_its_mistake_is_found(opened: Callable[...
         assert page.locator("main").inner_text().strip()
 
 
-def test_a_recorded_walk_names_its_nodes_and_says_what_the_model_does_not_take(
-    opened: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_a_recorded_walk_names_its_nodes_and_its_unexplained_lines(opened: Callable[..., Page], tmp_path: Path) -> None:
     path = tmp_path / "recorded.html"
     job = Shown(
         "recorded", "A job", Choice(Lease, "mine:Lease", None), ["take(0)", "take(0)"], notes=["1.0 s", "2.0 s"],
@@ -489,7 +366,7 @@ def test_a_recorded_walk_names_its_nodes_and_says_what_the_model_does_not_take(
     path.write_text(build(Contents(heading="Job", view="#/trace/0", shown=[job])), encoding="utf-8")
     page = opened(path)
     assert page.locator(".lhead > div").all_inner_texts()[1:3] == ["alpha", "beta"]
-    assert page.locator(".lrow.cur").get_attribute("data-at") == "2"  # where it breaks
+    assert page.locator(".lrow.cur").get_attribute("data-at") == "2"  # the step that breaks the property
     assert "the model does not take it" in page.locator(".lrow.cur").inner_text()
     page.keyboard.press("e")
     page.wait_for_selector("#possible")
@@ -498,7 +375,7 @@ def test_a_recorded_walk_names_its_nodes_and_says_what_the_model_does_not_take(
 
 
 def test_every_system_opens_in_the_explorer(opened: Callable[..., Page], tmp_path: Path) -> None:
-    """By day those of the store: each makes its own trees; by night all."""
+    """By day four systems, each with its own trees; by night all systems."""
     names = [*SYSTEMS] if NIGHTLY else ["waits", "frames", "journals", "tombstones"]
     editions = {name: next(iter(SYSTEMS[name].Edition or (None,))) for name in names}
     chosen = [Choice(SYSTEMS[name], name, editions[name]) for name in names]
@@ -564,96 +441,3 @@ def test_a_barrier_is_found(read: Page) -> None:
     )
     rules = {what.partition(":")[0] for what in barriers(read)}
     assert rules == {"image-alt", "button-name", "color-contrast", "aria-required-attr", "aria-input-field-name"}
-
-
-def tree(page: Page) -> list[dict[str, Any]]:
-    """The nodes of Chromium's accessibility tree, which a screen reader reads."""
-    session = page.context.new_cdp_session(page)
-    nodes: list[dict[str, Any]] = session.send("Accessibility.getFullAXTree")["nodes"]
-    session.detach()
-    return [node for node in nodes if not node["ignored"]]
-
-
-def unheard(page: Page) -> list[str]:
-    """Controls without a name."""
-    nodes = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree(page)]
-    assert {role for role, _ in nodes} & CONTROLS >= {"button", "link"}
-    return [role for role, name in nodes if role in CONTROLS and not name.strip()]
-
-
-def heard(page: Page) -> str:
-    """The text of the regions whose changes a screen reader says by itself."""
-    nodes = tree(page)
-    known = {node["nodeId"]: node for node in nodes}
-    told = [
-        node["nodeId"] for node in nodes
-        if any(p["name"] == "live" and p["value"]["value"] == "polite" for p in node.get("properties", ()))
-    ]  # fmt: skip
-    texts = []
-    while told:
-        node = known.get(told.pop(0))
-        if node is not None:
-            told[:0] = node.get("childIds", ())
-            texts += [node["name"]["value"]] if node["role"]["value"] == "StaticText" else []
-    return " ".join(texts)
-
-
-def test_each_control_has_a_name_and_each_step_is_announced(opened: Callable[..., Page], report: Path) -> None:
-    page = opened(report)
-    for view in VIEWS:
-        show(page, view)
-        assert unheard(page) == [], view
-    show(page, R3)
-    moves: dict[str, Callable[[], Any]] = {
-        "0": lambda: page.keyboard.press("Home"),
-        "1": lambda: page.keyboard.press("ArrowRight"),
-        "2": lambda: page.get_by_label("Step on").click(),
-        "4": lambda: page.get_by_role("slider").fill("4"),
-        "6": lambda: page.get_by_label("To step 6").click(),
-        "9": lambda: page.get_by_label("To the violation").click(),
-    }
-    for at, move in moves.items():
-        move()
-        name = page.locator(".lrow.cur .nm").all_inner_texts()
-        told = heard(page)
-        assert told.startswith(f"Step {at} of 9. {name[0] if name else 'Initial state'}"), told
-    assert "agree on world violated" in told
-    show(page, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure")
-    page.keyboard.press("1")
-    page.wait_for_function("document.querySelectorAll('.path button').length > 1")
-    assert f"Step 1: {walked(page)[0]}." in heard(page)
-    page.evaluate("document.querySelector('#live').removeAttribute('aria-live')")
-    page.evaluate("document.querySelector('#live').removeAttribute('role')")
-    page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<input><button></button>')")
-    assert "Step 1" not in heard(page) and unheard(page) == ["textbox", "button"]
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours `#rrggbb` (WCAG 2.2, 1.4.3)."""
-
-    def luminance(colour: str) -> float:
-        full = colour if len(colour) == 7 else "#" + "".join(2 * c for c in colour[1:])
-        parts = [int(full[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_text_can_be_read_in_both_themes() -> None:
-    """Each colour of text on each ground that it stands on has the contrast that WCAG's level AA asks for."""
-    text = (CHECKOUT / "page" / "source" / "styles.css").read_text("utf-8")
-    themes = re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", text, re.DOTALL)
-    pairs = {
-        "ink": ("bg", "panel", "sunk", "blue-t", "fault-t", "bad-t", "bad-s"),
-        "mute": ("bg", "panel", "sunk", "blue-t"),
-        "blue": ("bg", "panel", "blue-t"), "env": ("panel", "sunk", "bg"), "fault": ("panel", "fault-t", "bg"),
-        "bad": ("bg", "panel", "bad-t"), "ok": ("panel",), "wait": ("panel",), "panel": ("blue", "bad"),
-    }  # fmt: skip
-    assert len(themes) == 2
-    for theme in themes:
-        tokens = dict(re.findall(r"--([\w-]+): (#\w+);", theme))
-        low = {(a, b): contrast(tokens[a], tokens[b]) for a, grounds in pairs.items() for b in grounds}
-        assert {pair: value for pair, value in low.items() if value < 4.5} == {}
-    assert contrast("#777777", "#ffffff") < 4.5 < contrast("#767676", "#ffffff")  # the known border case

@@ -1,4 +1,4 @@
-"""The data of a page: each system once, whose a field is, and no path of the machine that made it."""
+"""The data of a page: each system is written once, each field has an owner, and no path of this machine is in it."""
 
 from __future__ import annotations
 
@@ -14,63 +14,42 @@ from trystate.page import charts
 from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.export import STEPS_MAX, export
 from trystate.page.html import build
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.lock import Edition, Lock
 
 Json = Any
 
 
-class Post(System):
-    """Letters that clerks put on a table and take away."""
-
-    clerk = index(2)
-    table = integer(0, 2, doc="letters")
-    busy = flag(per="clerk", doc="has a letter in hand")
-    open = flag(per="clerk", initial=True, doc="another clerk may close it")
-    carried = integer(0, 9, doc="letters so far; nobody asks")
-
-    @transition(each="clerk")
-    def take(self, s: SymbolicState, clerk: Expr) -> None:
-        """A clerk takes a letter."""
-        s.when(s.table > 0, ~s.busy[clerk], s.open[clerk])
-        s.table -= 1
-        s.busy[clerk] = True
-
-    @transition(each="clerk")
-    def put(self, s: SymbolicState, clerk: Expr) -> None:
-        """A clerk puts a letter on the table, and closes every window."""
-        s.when(s.busy[clerk] | (s.table == 0), s.table < 2)
-        s.table += 1
-        s.busy[clerk] = False
-        s.carried = s.carried
-        for other in s.clerk:
-            s.open[other] = False
-
-    @fault("loss", each="clerk")
-    def lose(self, s: SymbolicState, clerk: Expr) -> None:
-        """A clerk loses a letter."""
-        s.when(s.busy[clerk])
-        s.busy[clerk] = False
-
-    @sometimes()
-    def someone_is_busy(self, s: SymbolicState) -> Expr:
-        """A letter is in somebody's hand."""
-        return any_(s.busy[c] for c in s.clerk)
-
-    @always(witness="someone_is_busy")
-    def few(self, s: SymbolicState) -> Expr:
-        """At most as many letters as fit; with losses, any number."""
-        few: Expr = s.table <= (2 if self.faults else 1)
-        return few
-
-
-class Steady(Post):
-    """The same, asked the same with and without losses."""
-
-    @always(witness="someone_is_busy")
-    def few(self, s: SymbolicState) -> Expr:
-        """At most as many letters as fit."""
-        few: Expr = s.table <= 2
-        return few
+# Clerks put letters on a table and take them away; with losses, any number.
+POST = """
+clerk = index(2)
+table = integer(0, 2, doc="letters")
+busy = flag(per="clerk", doc="has a letter in hand")
+open = flag(per="clerk", initial=True, doc="another clerk may close it")
+carried = integer(0, 9, doc="letters so far; nobody asks")
+@transition(each="clerk")
+def take(self, s, clerk):
+    'A clerk takes a letter.'
+    s.when(s.table > 0, ~s.busy[clerk], s.open[clerk])
+    s.table -= 1
+    s.busy[clerk] = True
+@transition(each="clerk")
+def put(self, s, clerk):
+    'A clerk puts a letter on the table, and closes every window.'
+    s.when(s.busy[clerk] | (s.table == 0), s.table < 2)
+    s.table += 1
+    s.busy[clerk] = False
+    s.carried = s.carried
+    for other in s.clerk: s.open[other] = False
+@fault("loss", each="clerk")
+def lose(self, s, clerk): 'A clerk loses a letter.'; s.when(s.busy[clerk]); s.busy[clerk] = False
+@sometimes()
+def someone_is_busy(self, s): 'A clerk has a letter in hand.'; return any_(s.busy[c] for c in s.clerk)
+@always(witness="someone_is_busy")
+def few(self, s): 'At most as many letters as fit.'; return s.table <= {}
+"""
+Post = declared(POST.format("(2 if self.faults else 1)"), System, name="Post")
+Steady = declared(POST.format("2"), System, name="Steady")  # the same properties with and without losses
 
 
 def choices(cls: type[System], *faults: dict[str, int]) -> list[Choice]:
@@ -98,7 +77,7 @@ def test_faults_with_one_bound_are_written_with_their_counter() -> None:
     assert [data["slots"][number]["name"] for number in system["slots"]][-1] == "faults_left"
 
 
-def test_whose_a_field_is() -> None:
+def test_each_field_has_an_owner() -> None:
     data = export(Contents("test", choices=choices(Steady, {"loss": 1})))
     (system,) = data["systems"]
     owners = {data["slots"][n]["name"]: owner for n, owner in zip(system["slots"], system["owners"], strict=True)}
@@ -121,7 +100,7 @@ def test_a_page_names_no_path_of_the_machine() -> None:
 
 def test_a_closing_tag_in_the_data_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     heading = "</script><script>alert(1)</script>"
-    monkeypatch.setattr("trystate.page.html.zlib.compress", lambda text, level: text * 9)  # so that it is not deflated
+    monkeypatch.setattr("trystate.page.html.zlib.compress", lambda text, level: text * 9)  # prevents deflation
     page = build(Contents(heading, choices=choices(Steady, {})))
     assert 'data-form="plain"' in page
     assert heading not in page

@@ -1,4 +1,4 @@
-"""The page's search for runs that never answer a premise, against the checker: the same verdicts, and each run is one.
+"""The page's search for runs that never answer a premise has the checker's verdicts, and each run is fair.
 
 By day the smallest runs of the small plan, and by night all but the largest three; and random systems.
 """
@@ -26,13 +26,14 @@ from trystate.page.contents import Choice
 from trystate.property_tests.support.nightly import by_night, examples
 from trystate.property_tests.support.page import PAGE, Pair, ask, bundled, exported
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, refutes
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.search import plans
 
 STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search
-INITIAL_MAX = 16  # the page searches from one state: each initial one is asked
-AREAS = ("rendezvous", "agent", "store", "autograd", "groups")  # folders of model/, each a test of its own
+INITIAL_MAX = 16  # the page searches from one state, so each initial state needs a search
+AREAS = ("rendezvous", "agent", "store", "autograd", "groups")  # folders of model/, each in a separate test
 NAMES = registry.planned_names()
 
 Json = Any
@@ -72,7 +73,7 @@ def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], 
 
 
 def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
-    """The mistake in the answers about a property, from each initial state; "" if there is none."""
+    """The first mistake in the answers about a property from all initial states; "" if they are right."""
     outcomes = {answer.get("outcome", answer.get("error")) for answer in found}
     expected = {"found", "none"} if verdict.status is Status.VIOLATED else {"none"}
     if not outcomes <= expected or ("found" in outcomes) is not (verdict.status is Status.VIOLATED):
@@ -120,74 +121,37 @@ def test_a_search_decides_random_systems_as_the_checker_does(engine: Path, decla
     assert mistakes(engine, chosen) == {}
 
 
-class Gate(System):
-    """A gate that opens and closes until it is locked. The first guest has a key, the other finds it open or not."""
-
-    guest = index(2)
-    opened = flag()
-    locked = flag()
-    ticks = flag()
-    inside = flag(per="guest")
-
-    @transition()
-    def open_(self, s: SymbolicState) -> None:
-        """The gate opens."""
-        s.when(~s.opened, ~s.locked)
-        s.opened = True
-
-    @transition()
-    def close(self, s: SymbolicState) -> None:
-        """The gate closes."""
-        s.when(s.opened)
-        s.opened = False
-
-    @transition()
-    def tick(self, s: SymbolicState) -> None:
-        """A clock ticks, until the gate is locked."""
-        s.when(~s.locked)
-        s.ticks = ~s.ticks
-
-    @transition(each="guest")
-    def enter(self, s: SymbolicState, guest: Expr) -> None:
-        """A guest enters."""
-        s.when(~s.inside[guest], s.opened | (guest == 0))
-        s.inside[guest] = True
-
-    @environment()
-    def lock(self, s: SymbolicState) -> None:
-        """The gate is locked behind all guests."""
-        s.when(~s.locked, s.inside[0], s.inside[1])
-        s.locked = True
-
-    @leads_to(each="guest")
-    def each_comes_in(self, s: SymbolicState, guest: Expr) -> tuple[Expr, Expr]:
-        """Each guest comes in."""
-        return ~s.inside[guest], s.inside[guest]
-
-    @leads_to()
-    def the_first_comes_in(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """The first guest comes in."""
-        return ~s.inside[0], s.inside[0]
-
-    @leads_to()
-    def nobody_is_locked_out(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """A guest outside of a locked gate comes in."""
-        return s.locked & ~s.inside[1], s.inside[1]
-
-    @leads_to()
-    def it_is_locked(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """The gate is locked when all guests are inside."""
-        return s.inside[0] & s.inside[1], s.locked
-
-    @leads_to()
-    def it_is_locked_behind_both(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """When one of them has come in, the gate is locked."""
-        return s.inside[0] & ~s.inside[1], s.locked
-
-    @leads_to()
-    def it_is_unlocked(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """A locked gate is unlocked."""
-        return s.locked, ~s.locked
+# A gate opens and closes until it is locked. The first guest has a key, the other finds it open or not.
+Gate = declared(
+    """
+guest = index(2)
+opened, locked, ticks, inside = flag(), flag(), flag(), flag(per="guest")
+@transition()
+def open_(self, s): 'The gate opens.'; s.when(~s.opened, ~s.locked); s.opened = True
+@transition()
+def close(self, s): 'The gate closes.'; s.when(s.opened); s.opened = False
+@transition()
+def tick(self, s): 'A clock ticks, until the gate is locked.'; s.when(~s.locked); s.ticks = ~s.ticks
+@transition(each="guest")
+def enter(self, s, guest): 'Enters.'; s.when(~s.inside[guest], s.opened | (guest == 0)); s.inside[guest] = True
+@environment()
+def lock(self, s): 'It is locked behind all guests.'; s.when(~s.locked, s.inside[0], s.inside[1]); s.locked = True
+@leads_to(each="guest")
+def each_comes_in(self, s, guest): 'Each guest comes in.'; return ~s.inside[guest], s.inside[guest]
+@leads_to()
+def the_first_comes_in(self, s): 'The first guest comes in.'; return ~s.inside[0], s.inside[0]
+@leads_to()
+def nobody_is_locked_out(self, s): 'One outside a locked gate comes in.'; return s.locked & ~s.inside[1], s.inside[1]
+@leads_to()
+def it_is_locked(self, s): 'The gate is locked when all guests are inside.'; return s.inside[0] & s.inside[1], s.locked
+@leads_to()
+def it_is_locked_behind_both(self, s): 'When one has come in, it is.'; return s.inside[0] & ~s.inside[1], s.locked
+@leads_to()
+def it_is_unlocked(self, s): 'A locked gate is unlocked.'; return s.locked, ~s.locked
+""",
+    System,
+    name="Gate",
+)
 
 
 def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path) -> None:
@@ -204,7 +168,7 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
     assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
 
 
-# A line of the sources, and the same with a mistake in it.
+# A file of the sources, a part of a line, and the same part with a mistake.
 MISTAKES = {
     "every component is fair": ("fair.ts", "nodes < members.length || inner.has(step)", "true"),
     "a fair step must be taken": ("fair.ts", "nodes < members.length || inner.has(step)", "inner.has(step)"),
@@ -243,21 +207,13 @@ def test_a_mistake_in_the_search_is_seen(name: str, tmp_path: Path) -> None:
     assert mistakes(bundled(tmp_path / "engine.mjs", tmp_path / "source"), chosen) != {}
 
 
-class Jumps(System):
-    """A place that may change to any other: many steps between few states."""
-
-    to = index(40)
-    place = integer(0, 39)
-
-    @transition(each="to")
-    def jump(self, s: SymbolicState, to: Expr) -> None:
-        """Goes to another place."""
-        s.place = ord_(to)
-
-    @leads_to()
-    def it_comes_home(self, s: SymbolicState) -> tuple[Expr, Expr]:
-        """It comes to the last place."""
-        return s.place == 0, s.place == 39
+# A place that may change to any other: many steps between few states.
+Jumps = declared(
+    "to = index(40)\nplace = integer(0, 39)\n"
+    "@transition(each='to')\ndef jump(self, s, to): 'Goes to another place.'; s.place = ord_(to)\n"
+    "@leads_to()\ndef it_comes_home(self, s): 'It comes to the last place.'; return s.place == 0, s.place == 39",
+    System, name="Jumps",
+)  # fmt: skip
 
 
 def test_a_search_that_needs_too_much_memory_does_not_decide(engine: Path) -> None:

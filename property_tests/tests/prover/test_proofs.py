@@ -1,14 +1,12 @@
-"""A proof holds for any size; a broken system has none; a question that the solver gives up on decides nothing."""
+"""A proof holds for any size. A broken system has no proof. A question that the solver gives up on decides nothing."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,15 @@ import pytest
 import trystate
 from trystate.model.checker.check import check
 from trystate.model.errors import UnavailableError
-from trystate.model.language import Expr, SymbolicState, System, always, any_, integer, transition
-from trystate.model.language.expressions import variable
-from trystate.model.language.transitions import Rule
+from trystate.model.language import System
 from trystate.model.prover import formulas, second
 from trystate.model.prover.conditions import Claims
 from trystate.model.prover.induction import Answer, Proof, Prover, Status, possible
 from trystate.model.prover.models import state_lines
-from trystate.model.prover.sizes import any_size, lemma_names
+from trystate.model.prover.sizes import any_size
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
-from trystate.property_tests.support.finite_sets import value
+from trystate.property_tests.support import published
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
@@ -38,106 +34,49 @@ from trystate.property_tests.support.published import (
     Ring,
     ToyConsensus,
     TwoPhaseCommit,
-    between,
 )
+from trystate.property_tests.support.rendezvous.ablations import ABLATIONS, Ablation
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.tests.prover.test_systems import SYSTEMS
-from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
 
-
-def without_guard(cls: type[System], name: str, body: Callable[..., None]) -> type[System]:
-    """The system with another body of one step."""
-    rule: Rule = cls.declarations()[name]
-    made: type[System] = type(f"Broken{cls.__name__}", (cls,), {name: replace(rule, body=body), "__doc__": cls.__doc__})
-    return made
-
-
-def grant_always(self: LockServer, s: SymbolicState, client: Expr) -> None:
-    """The server does not look whether it has the lock."""
-    s.when(s.asks[client])
-    s.free, s.asks[client], s.granted[client] = False, False, True
-
-
-def commit_with_some(self: TwoPhaseCommit, s: SymbolicState) -> None:
-    """The coordinator commits though votes are missing."""
-    from trystate.property_tests.support.published import Decision, Vote
-
-    s.when(s.decision == Decision.NONE, s.vote.count(Vote.YES) > 0)
-    s.decision = Decision.COMMIT
-
-
-def decide_with_half(self: ToyConsensus, s: SymbolicState) -> None:
-    """Half of the nodes are enough."""
-    from trystate.property_tests.support.published import Ballot
-
-    s.when(s.ballot.count(Ballot.RED) >= s.ballot.count(Ballot.NONE, Ballot.BLUE))
-    s.red = True
-
-
-def leave_while_inside(self: RicartAgrawala, s: SymbolicState, node: Expr) -> None:
-    """A node gives its permissions back, and stays inside."""
-    s.when(s.inside[node])
-    for j in s.node:
-        s.permits[node, j] = False
-
-
-def permit_with_permission(self: RicartAgrawala, s: SymbolicState, node: Expr, other: Expr) -> None:
-    """A node gives its permission to one of which it has it."""
-    s.when(node != other, s.asked[node, other], ~s.inside[other])
-    s.asked[node, other], s.permits[node, other] = False, True
-
-
-def enter_with_one(self: RicartAgrawala, s: SymbolicState, node: Expr) -> None:
-    """One permission is enough."""
-    s.when(any_(s.permits[node, j] for j in s.node))
-    s.inside[node] = True
-
-
-def start_with_no_number(self: Ring, s: SymbolicState, node: Expr) -> None:
-    """All nodes have the number 0."""
-    s.when(~s.started[node])
-    s.started[node] = True
-
-
-def send_to_any(self: Ring, s: SymbolicState, node: Expr, other: Expr) -> None:
-    """A node sends its number to some other, which need not be the next."""
-    s.when(s.started[node], node != other)
-    s.sent[node, other] = True
-
-
-def send_lower_on(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
-    """A lower number goes on to the next node too."""
-    s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
-    s.sent[origin, other] = True
-    s.leads[node] = s.leads[node] | (origin == node)
-
-
-def send_on_before_the_start(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
-    """A node that has not started sends numbers on."""
-    s.when(s.sent[origin, node], self.follows(s, node, other))
-    s.sent[origin, other] = s.sent[origin, other] | ~s.started[node] | (s.number[node] < s.number[origin])
-    s.leads[node] = s.leads[node] | (origin == node)
-
-
-def lead_over_one(self: Ring, s: SymbolicState, origin: Expr, node: Expr, other: Expr) -> None:
-    """A node that hears of a lower number leads."""
-    s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))
-    s.sent[origin, other] = s.sent[origin, other] | (s.number[node] < s.number[origin])
-    s.leads[node] = s.leads[node] | (origin == node) | (s.number[origin] < s.number[node])
-
-
+# Each row: a system, a step with another body, and the property that is not proved then.
+SENT = "s.sent[origin, other] = "
 BROKEN = (
-    (LockServer, "grant", grant_always, "one_has_it"),
-    (TwoPhaseCommit, "commit", commit_with_some, "all_agreed"),
-    (ToyConsensus, "decide_red", decide_with_half, "the_decided_have_a_majority"),
-    (RicartAgrawala, "leave", leave_while_inside, "who_is_inside_has_all_permissions"),
-    (RicartAgrawala, "permit", permit_with_permission, "no_two_permit_each_other"),
-    (RicartAgrawala, "enter", enter_with_one, "who_is_inside_has_all_permissions"),
-    (Ring, "start", start_with_no_number, "numbers_differ"),
-    (Ring, "send", send_to_any, "a_number_has_passed_lower_ones"),
-    (Ring, "receive", send_lower_on, "a_number_has_passed_lower_ones"),
-    (Ring, "receive", send_on_before_the_start, "a_number_has_passed_lower_ones"),
-    (Ring, "receive", lead_over_one, "the_leader_has_the_highest_number"),
-)
+    (LockServer, "grant(client)", "s.when(s.asks[client]); "
+     "s.free, s.asks[client], s.granted[client] = False, False, True", "one_has_it"),
+    (TwoPhaseCommit, "commit()", "s.when(s.decision == Decision.NONE, s.vote.count(Vote.YES) > 0); "
+     "s.decision = Decision.COMMIT", "all_agreed"),
+    (ToyConsensus, "decide_red()", "s.when(s.ballot.count(Ballot.RED) >= s.ballot.count(Ballot.NONE, Ballot.BLUE)); "
+     "s.red = True", "the_decided_have_a_majority"),
+    (RicartAgrawala, "leave(node)", "s.when(s.inside[node])\n    for j in s.node: s.permits[node, j] = False",
+     "who_is_inside_has_all_permissions"),
+    (RicartAgrawala, "permit(node, other)", "s.when(node != other, s.asked[node, other], ~s.inside[other]); "
+     "s.asked[node, other], s.permits[node, other] = False, True", "no_two_permit_each_other"),
+    (RicartAgrawala, "enter(node)", "s.when(any_(s.permits[node, j] for j in s.node)); s.inside[node] = True",
+     "who_is_inside_has_all_permissions"),
+    (Ring, "start(node)", "s.when(~s.started[node]); s.started[node] = True", "numbers_differ"),
+    (Ring, "send(node, other)", "s.when(s.started[node], node != other); s.sent[node, other] = True",
+     "a_number_has_passed_lower_ones"),
+    (Ring, "receive(origin, node, other)", "s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))"
+     "; " + SENT + "True; s.leads[node] = s.leads[node] | (origin == node)", "a_number_has_passed_lower_ones"),
+    (Ring, "receive(origin, node, other)", "s.when(s.sent[origin, node], self.follows(s, node, other)); " + SENT
+     + "s.sent[origin, other] | ~s.started[node] | (s.number[node] < s.number[origin]); "
+     "s.leads[node] = s.leads[node] | (origin == node)", "a_number_has_passed_lower_ones"),
+    (Ring, "receive(origin, node, other)", "s.when(s.sent[origin, node], s.started[node], self.follows(s, node, other))"
+     "; " + SENT + "s.sent[origin, other] | (s.number[node] < s.number[origin]); "
+     "s.leads[node] = s.leads[node] | (origin == node) | (s.number[origin] < s.number[node])",
+     "the_leader_has_the_highest_number"),
+)  # fmt: skip
+
+
+def broken_in(cls: type[System], step: str, body: str) -> type[System]:
+    """The system with another body of one step."""
+    name, _, members = step.rstrip(")").partition("(")
+    head = f"def {name}(self, s, {members}):\n    'Another step.'\n    "
+    made = declared(f"@lambda body: replace(RULE, body=body)\n{head}{body}", cls, **vars(published), replace=replace,
+                    RULE=cls.declarations()[name])  # fmt: skip
+    made.__name__ = f"Broken{cls.__name__}"
+    return made
 
 
 @pytest.mark.parametrize("cls", PUBLISHED)
@@ -154,62 +93,31 @@ def test_a_search_of_a_published_protocol_with_three_nodes_agrees(cls: type[Syst
     assert {v.status.value for v in report.verdicts if v.property.name != "deadlock_freedom"} == {"holds"}
 
 
-@pytest.mark.parametrize(("cls", "step", "body", "name"), BROKEN, ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(("cls", "step", "body", "name"), BROKEN, ids=lambda x: getattr(x, "__name__", ""))
 def test_a_broken_protocol_has_a_counterexample_to_induction(
-    cls: type[System], step: str, body: Callable[..., None], name: str
+    cls: type[System], step: str, body: str, name: str
 ) -> None:
-    """A search finds the property violated too: of three members, or of two, where half are no majority."""
-    broken = without_guard(cls, step, body)
+    """A search finds the property violated too, with three members or with two, where half is not a majority."""
+    broken = broken_in(cls, step, body)
     proof = proved(any_size(broken))
     assert proof.status[name] is Status.NOT_PROVED
     assert not proof.complete
     question = next(q for q in proof.open(name) if q.answer is Answer.MODEL)
-    assert question.condition.where == step
+    assert question.condition.where == step.partition("(")[0]
     lines = [*state_lines(proof.system, question)]
     assert any(line.split()[0] in proof.system.slots for line in lines)
     assert all(len(line.split()) > 1 for line in lines), lines
     assert name in violated(check(broken(node=2) if cls is ToyConsensus else broken()))
 
 
-@pytest.mark.parametrize("size", range(1, 6))
-def test_a_ring_of_each_size_is_one_circle(size: int) -> None:
-    """From any member, the next one of the next one and so on is each other once; between two is who comes first."""
-    system = Ring(node=size)
-    node = system.index_sorts["node"]
-    a, b, c = (variable(name, node) for name in "abc")
-    follows = Ring.follows(system, SymbolicState(system, frozen="a test"), a, b)
-    after = {i: [j for j in range(size) if value(follows, {}, {a: i, b: j}, size)] for i in range(size)}
-    assert after == {i: [(i + 1) % size] for i in range(size)}
-    for i, j, k in product(range(size), repeat=3):
-        way = [(i + step) % size for step in range(1, size)]  # from i all round
-        expected = len({i, j, k}) == 3 and way.index(j) < way.index(k)
-        assert bool(value(between(a, b, c), {}, {a: i, b: j, c: k}, size)) == expected
-
-
-def test_a_question_that_is_given_up_is_not_decided() -> None:
-    proof = proved(any_size(LockServer), effort=10)
-    assert set(proof.status.values()) == {Status.NOT_DECIDED}
-
-
-def test_what_is_proved_assumes_nothing_that_is_not() -> None:
-    """The second property is broken; the first follows from it, and so it is not proved either."""
-    proof = proved(any_size(without_guard(*BROKEN[0][:3])))
-    assert proof.status["one_holds_it"] is not Status.PROVED
-
-
 def test_where_a_number_may_leave_its_range_nothing_is_proved() -> None:
-    """The trees rely on the ranges: so a property that is never broken is not proved either."""
+    """The trees rely on the ranges, so a property that is never violated is not proved either."""
 
-    class Runaway(LockServer):
-        grants = integer(0, 2)
-
-        @transition(each="client")
-        def take(self, s: SymbolicState, client: Expr) -> None:
-            """The grant arrives, and is counted."""
-            LockServer.take.body(self, s, client)
-            s.grants = s.grants + 1
-
-    proof = proved(any_size(Runaway))
+    text = (
+        "grants = integer(0, 2)\n@transition(each='client')\ndef take(self, s, client):\n    'It is counted.'\n"
+        "    LockServer.take.body(self, s, client)\n    s.grants = s.grants + 1"
+    )
+    proof = proved(any_size(declared(text, LockServer, LockServer=LockServer)))
     assert proof.ranges == ["range of grants"]
     assert set(proof.status.values()) == {Status.NOT_DECIDED}
     assert not proof.complete
@@ -224,7 +132,7 @@ def test_no_time_decides_nothing() -> None:
 def test_a_second_solver_agrees_and_says_so_of_a_broken_protocol_too() -> None:
     right = proved(any_size(LockServer))
     assert {second.answer(q.smt2, 60) for q in right.asked} == {Answer.REFUTED}
-    wrong = proved(any_size(without_guard(*BROKEN[0][:3])))
+    wrong = proved(any_size(broken_in(*BROKEN[0][:3])))
     assert second.answer(wrong.open("one_has_it")[0].smt2, 2) is not Answer.REFUTED
 
 
@@ -246,7 +154,7 @@ SMALL = ("rounds_only_advance", "the_listed_agree")
 
 
 def test_the_rendezvous_is_proved_for_any_number_of_nodes_with_all_faults() -> None:
-    """By day some of its properties, where the others are assumed."""
+    """By day some properties are proved, and the others are assumed."""
     proof = proved(any_size(Rendezvous, Lemmas, edition="TRYSTATE"), () if NIGHTLY else SMALL, 5_000_000, Lemmas)
     assert set(proof.status.values()) == {Status.PROVED if NIGHTLY else Status.KEPT}
     if NIGHTLY:
@@ -280,20 +188,15 @@ digest = hashlib.sha256("".join(q.smt2 for q in asked).encode()).hexdigest(), le
 
 
 def test_the_questions_of_a_proof_are_the_same_in_each_process() -> None:
-    """Another process hashes in another order, and has numbered no variables and made no formulas before."""
+    """Another process hashes in another order, and has not numbered variables or made formulas before."""
     env = {**os.environ, "PYTHONHASHSEED": "17"}
     other = subprocess.run([sys.executable, "-c", f"{ASKED}print(*digest)"], env=env, capture_output=True, check=True)
     here: dict[str, Any] = {}
-    exec(ASKED, here)  # after the other proofs of this module
+    exec(ASKED, here)  # runs after the other proofs of this module
     digest, questions, flags = here["digest"]
     assert other.stdout.decode().split() == [digest, str(questions), str(flags)]
     assert questions > 4
     assert flags
-
-
-def test_torchs_rendezvous_is_not_proved() -> None:
-    proof = proved(any_size(Rendezvous, edition="TORCH"), ("agree_on_world",), 300_000, stop=True)
-    assert proof.status["agree_on_world"] in (Status.NOT_PROVED, Status.NOT_DECIDED)
 
 
 SAFE = {p.name for p in any_size(Rendezvous, edition="TRYSTATE").properties if p.form.value in ("always", "step")}
@@ -321,7 +224,7 @@ def steps_of_ours() -> Proof:
 
 @pytest.mark.parametrize("ablation", [a for a in UNSAFE if NIGHTLY or a.cls.__name__ in BY_DAY], ids=str)
 def test_an_ablation_breaks_a_condition_of_a_step_that_it_changes(ablation: Ablation) -> None:
-    """At the same effort, where the same steps of ours keep all; by day, of what a search finds violated."""
+    """With the same effort the same steps of ours keep all; by day only properties that a search finds violated."""
     system = any_size(ablation.cls, Lemmas, edition="TRYSTATE")
     steps = changed(system, ours())
     only = by_induction() if NIGHTLY else SAFE & set(ablation.violated)
@@ -330,24 +233,13 @@ def test_an_ablation_breaks_a_condition_of_a_step_that_it_changes(ablation: Abla
     assert_breaks(kept(system, steps, only, effort=EFFORT, stop=True), steps)
 
 
-@pytest.mark.parametrize("faults", [("crash", "stall"), ("worker_failure", "drain")], ids=" ".join)
-def test_a_search_of_two_nodes_finds_no_lemma_violated(faults: tuple[str, ...]) -> None:
-    report = check(Lemmas(node=2, min_nodes=1, max_nodes=2, rounds=2, faults=faults))
-    assert {report.verdict(name).status.value for name in lemma_names(Lemmas)} == {"holds"}
-
-
 def test_a_search_finds_a_wrong_lemma_violated() -> None:
-    class Wrong(Lemmas):
-        @always(witness="two_return")
-        def rounds_are_counted(self, s: SymbolicState) -> Any:
-            """There is one round."""
-            return s.round < 1
-
-    assert "rounds_are_counted" in violated(check(Wrong(node=2, min_nodes=1, max_nodes=2, rounds=2)))
+    text = "@always(witness='two_return')\ndef rounds_are_counted(self, s): 'There is one round.'; return s.round < 1"
+    assert "rounds_are_counted" in violated(check(declared(text, Lemmas)(node=2, min_nodes=1, max_nodes=2, rounds=2)))
 
 
 def test_the_pages_call_proved_what_is_proved() -> None:
-    """By night the whole proofs say so; by day, that no other name is there."""
+    """By night whole proofs confirm each name; by day, no other name is in the file."""
     known = json.loads((Path(trystate.__file__).parent / "proofs.json").read_text(encoding="utf-8"))
     assert {name: set(properties) for name, properties in known.items()} == {
         "Rendezvous TRYSTATE": SAFE,

@@ -1,9 +1,7 @@
 """Our waits, watches, agents and ends of passes are proved for any size; torch's, and ours with a mistake, are not."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from trystate.model.autograd.engagement import Engagements
 from trystate.model.autograd.lemmas import Lemmas as LemmasOfEngagements
 from trystate.model.checker.check import check
 from trystate.model.checker.kernel import Limits
-from trystate.model.language import Form, SymbolicState, System, all_, always, implies
+from trystate.model.language import Form, System
 from trystate.model.language.fields import Index
 from trystate.model.prover.conditions import Claims
 from trystate.model.prover.induction import Answer, Status, possible
@@ -31,6 +29,7 @@ from trystate.model.store.watches.lemmas import Lemmas as LemmasOfWatches
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Mutant, violated
 from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
+from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.tests.agent import test_model as test_model_agents
 from trystate.property_tests.tests.autograd import test_engagements
 from trystate.property_tests.tests.store import test_model_waits, test_model_watches
@@ -40,9 +39,9 @@ EFFORT = 1_000_000
 
 @dataclass(frozen=True)
 class Proved:
-    """A system that is proved: the class of its edition, its lemmas, and the changes of it that a search finds wrong.
+    """A proved system: the class of its edition, its lemmas, and the changes of it that a search finds wrong.
 
-    by_day: the steps that are asked by day, and the mistakes. safe: how many properties are proved, beside lemmas.
+    by_day: the steps and mistakes that are checked by day. safe: the number of proved properties, without lemmas.
     """
 
     system: type[System]
@@ -56,15 +55,15 @@ class Proved:
         return self.system.__name__
 
     def names(self) -> set[str]:
-        """The properties that are proved."""
+        """The proved properties."""
         return self.asked() - lemma_names(self.lemmas)
 
     def asked(self) -> set[str]:
-        """These and the lemmas."""
+        """The proved properties and the lemmas."""
         return {p.name for p in whole(self).properties if p.form in (Form.ALWAYS, Form.STEP)}
 
     def mistakes(self) -> list[type[System]]:
-        """The changes of ours that violate one of them."""
+        """The changes of ours that violate a proved property."""
         return [*dict.fromkeys(cls for name, cls, *_ in self.mutants if name in self.names() and cls is not self.ours
                                and issubclass(cls, self.ours))]  # fmt: skip
 
@@ -96,7 +95,7 @@ def whole(of: Proved) -> System:
 
 @pytest.mark.parametrize("of", SYSTEMS, ids=str)
 def test_ours_is_proved_for_any_size(of: Proved) -> None:
-    """By day what some steps keep, where all of the invariant is assumed."""
+    """By day only some steps are checked, with the whole invariant assumed."""
     steps = [name for name in of.by_day if name.islower()]
     proof = proved(whole(of), lemmas=of.lemmas) if NIGHTLY else kept(whole(of), steps, of.asked(), effort=EFFORT)
     assert proof.status == dict.fromkeys(of.asked(), Status.PROVED if NIGHTLY else Status.KEPT)
@@ -112,37 +111,12 @@ def test_each_step_is_possible_under_the_invariant(of: Proved) -> None:
 
 
 def test_each_step_of_engagements_is_taken_where_the_invariant_holds() -> None:
-    """The solver gives up on a state for most of them, and refutes none; a search takes them all."""
+    """The solver finds no state for most steps but refutes none; a search takes them all."""
     assert Answer.REFUTED not in dict(possible(Claims(whole(ENGAGEMENTS)), EFFORT // 10)).values()
     found = check(LemmasOfEngagements(worker=3, call=2, faults=("fail", "die", "lose", "again")))
     assert violated(found) == set()
     assert {t.name for t in found.system.transitions} == {t.name for t in whole(ENGAGEMENTS).transitions}
     assert not found.coverage.never_fired
-
-
-WAITS_FAULTS, WATCHES_FAULTS = (
-    ("drop", "freeze", "half_frame"),
-    ("again", "cancel", "drop", "leave", "newcomer", "wait"),
-)
-SEARCHES: tuple[Callable[[], System], ...] = (
-    lambda: LemmasOfWaits(client=1, key=2, faults=WAITS_FAULTS),
-    lambda: LemmasOfWaits(client=1, key=1, value=2, torch_clients=0, faults=WAITS_FAULTS),
-    lambda: LemmasOfWaits(client=2, key=1),
-    lambda: LemmasOfWatches(client=1, key=1, writes=3, faults=WATCHES_FAULTS),
-    lambda: LemmasOfWatches(client=1, key=2, writes=3, faults=("again", "cancel", "drop")),
-    lambda: LemmasOfWatches(client=2, key=1, writes=2, faults=("cancel", "drop")),
-    lambda: LemmasOfWatches(client=1, key=2, writes=2, faults=("again", "another", "cancel", "drop")),
-    lambda: LemmasOfAgents(node=2, min_nodes=1, max_nodes=2, faults=("worker_failure", "deaf", "stall", "newcomer")),
-    lambda: LemmasOfAgents(node=2, min_nodes=2, max_nodes=2, faults=("final_failure", "crash", "outage", "freeze")),
-    lambda: LemmasOfEngagements(worker=2, call=3, faults=("fail", "die", "lose")),
-    lambda: LemmasOfEngagements(worker=3, call=3, faults=("lose",)),
-    lambda: LemmasOfAgents(node=3, min_nodes=2, max_nodes=2, faults=("signal", "worker_failure")),
-)
-
-
-@pytest.mark.parametrize("search", SEARCHES, ids=range(len(SEARCHES)))
-def test_a_search_finds_no_lemma_violated(search: Callable[[], System]) -> None:
-    assert violated(check(search())) == set()
 
 
 SMALL = [(of, size) for of in (*SYSTEMS, None) for size in ((1, 2, 3, 4) if NIGHTLY else (1, 2))]
@@ -151,7 +125,7 @@ FOUND_MAX = 3_000_000 if NIGHTLY else 20_000
 
 @pytest.mark.parametrize(("of", "size"), SMALL, ids=str)
 def test_a_search_of_each_small_size_finds_no_proved_property_violated(of: Proved | None, size: int) -> None:
-    """With all faults, as far as the limit on states lets it; the rendezvous is the one without an entry above."""
+    """With all faults, up to the limit on states. The row without a system is the rendezvous."""
     cls: type[System] = LemmasOfRendezvous if of is None else of.lemmas
     sizes = {name: size for name, declared in cls.declarations().items() if isinstance(declared, Index)}
     seats = {"min_nodes": 1, "max_nodes": size} if "max_nodes" in cls.declarations() else {}
@@ -162,29 +136,21 @@ def test_a_search_of_each_small_size_finds_no_proved_property_violated(of: Prove
     assert found.exploration.distinct > 1
 
 
-class SaysTooMuch(LemmasOfAgents):
-    """Lemmas that leave out what makes them true."""
-
-    @always(witness="two_run")
-    def the_earlier_are_expected(self, s: SymbolicState) -> Any:
-        """Also a node that stands still, and is expelled."""
-        return all_(implies(self.has_workers(s, j) & ~s.current[j], s.member[j] == Membership.EXPECTED) for j in s.node)
-
-    @always(witness="two_run")
-    def a_complete_round_expects_nobody(self, s: SymbolicState) -> Any:
-        """Nor does another."""
-        return s.member.count(Membership.EXPECTED) == 0
-
-    @always(witness="two_run")
-    def seats_are_kept(self, s: SymbolicState) -> Any:
-        """One is always free."""
-        return s.member.count(*SEATED) < self.max_nodes
+# Lemmas without the conditions that make them true.
+WRONG = {
+    "the_earlier_are_expected": "all_(implies(self.has_workers(s, j) & ~s.current[j], s.member[j] == EXPECTED) "
+    "for j in s.node)",
+    "a_complete_round_expects_nobody": "s.member.count(EXPECTED) == 0",
+    "seats_are_kept": "s.member.count(*SEATED) < self.max_nodes",
+}
+CLAIM = "@always(witness='two_run')\ndef {}(self, s): 'Wrong.'; return {}\n"
 
 
 def test_a_search_finds_a_lemma_violated_that_says_too_much() -> None:
-    """So nodes that are expected, and rounds without a free seat, are among what is searched."""
-    found = violated(check(SaysTooMuch(node=2, min_nodes=1, max_nodes=2, faults=("freeze",))))
-    assert found == {"the_earlier_are_expected", "a_complete_round_expects_nobody", "seats_are_kept"}
+    """The searched states thus include expected nodes and rounds without a free seat."""
+    text = "".join(CLAIM.format(*claim) for claim in WRONG.items())
+    wrong = declared(text, LemmasOfAgents, EXPECTED=Membership.EXPECTED, SEATED=SEATED)
+    assert violated(check(wrong(node=2, min_nodes=1, max_nodes=2, faults=("freeze",)))) == {*WRONG}
 
 
 UNSAFE = [(AGENTS, "TORCH", name) for name in ("closing_says_why", "success_is_everybodys")] + [
@@ -195,7 +161,7 @@ UNSAFE = [(AGENTS, "TORCH", name) for name in ("closing_says_why", "success_is_e
 
 @pytest.mark.parametrize(("of", "edition", "name"), UNSAFE, ids=str)
 def test_a_property_that_torchs_edition_violates_is_not_proved(of: Proved, edition: str, name: str) -> None:
-    """Without the lemmas, which are about ours."""
+    """No lemmas are used, because they are about ours."""
     proof = proved(any_size(of.system, edition=edition), (name,), EFFORT, stop=True)
     assert proof.status[name] is Status.NOT_PROVED
 
@@ -204,9 +170,7 @@ MISTAKES = [(of, wrong) for of in SYSTEMS for wrong in of.mistakes() if NIGHTLY 
 
 
 @pytest.mark.parametrize(("of", "wrong"), MISTAKES, ids=lambda x: getattr(x, "__name__", str(x)))
-def test_a_mistake_that_a_search_finds_breaks_a_condition_of_a_step_that_it_changes(
-    of: Proved, wrong: type[System]
-) -> None:
+def test_a_defect_that_a_search_finds_breaks_a_condition_of_its_step(of: Proved, wrong: type[System]) -> None:
     system = any_size(wrong, of.lemmas, edition="TRYSTATE")
     steps = changed(system, whole(of))
     assert set(kept(whole(of), steps, of.asked(), effort=EFFORT).status.values()) == {Status.KEPT}

@@ -1,4 +1,4 @@
-"""The state as bytes: what was written is read as it was, and anything else is refused, quickly, with one exception."""
+"""The state as bytes: a written state is read unchanged; other bytes are refused quickly, with one kind of error."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sample() -> State:
 
 
 def refused(data: bytes) -> bool:
-    """It is refused; or it is read, and then written as a state that is read alike. Any other exception comes out."""
+    """Whether the bytes are refused. If not, the state survives a round trip. Any other exception is raised."""
     try:
         state = decode(data)
     except RendezvousStateError:
@@ -87,7 +87,7 @@ def test_a_state_comes_back_as_it_was(state: State) -> None:
     assert data.isascii()
 
 
-def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() -> None:
+def test_the_same_state_is_the_same_bytes_with_integers_or_floats() -> None:
     whole, floats = (replace(sample(), settings=settings(2, 4, last_call_timeout=s)) for s in (30, 30.0))
     assert whole == floats
     assert encode(whole) == encode(floats) == encode(decode(encode(whole)))
@@ -101,38 +101,20 @@ def test_the_format_is_this_one() -> None:
     )
 
 
-WRONG = st.sampled_from([-1, NUMBER_MAX + 1, 10**5000, True, 1.5, float("nan"), None, "x" * 1025, b"", (), object()])
+WRONG: tuple[dict[str, Any], ...] = (
+    {"version": -1}, {"round": NUMBER_MAX + 1}, {"life": "x" * (TEXT_LENGTH_MAX + 1)}, {"complete": 1}, {"done": (7,)},
+    {"settings": settings(3, 2)}, {"closed": Closed("", None)}, {"draining": ("token-0",)},  # type: ignore[arg-type]
+    {"waiting": (participant(0),)}, {"waiting": (replace(participant(5), port=65536),)},
+)  # fmt: skip
 
 
-@given(states(), st.data())
-def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObject) -> None:
-    scalars = ("life", "version", "writer", "round", "complete", "call", "news", "spent", "cause", "done", "settings",
-               "closed")  # fmt: skip
-    name = data.draw(
-        st.sampled_from((*scalars, "address", "pid", "local_id", "token", "host", "port", "beats", "rank_key"))
-    )
-    wrong: Any = data.draw(WRONG)
-    if name == "settings":
-        of = data.draw(st.sampled_from(Settings.__slots__))
-        changed = replace(state, settings=replace(state.settings, **{of: wrong}))
-    elif name in ("closed", "done"):
-        value: Any = Closed("", wrong) if name == "closed" else (wrong,)
-        changed = replace(state, **{name: value})
-    elif name in scalars:
-        changed = replace(state, **{"revision" if name == "news" else name: wrong})
-    else:
-        one = participant(0)
-        node = name in Node.__slots__
-        one = replace(one, node=replace(one.node, **{name: wrong})) if node else replace(one, **{name: wrong})
-        changed = replace(state, waiting=(one,))
-    try:
-        written = encode(changed)
-    except RendezvousStateError:
-        return
-    assert decode(written) == changed
+@pytest.mark.parametrize("fields", WRONG, ids=lambda fields: next(iter(fields)))
+def test_nothing_is_written_that_would_be_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(RendezvousStateError, match="the state of the rendezvous cannot be written"):
+        encode(replace(sample(), **fields))
 
 
-# ---- anything else is refused
+# ---- refusals
 
 JUNK: tuple[Any, ...] = (
     None, True, False, 0, 1, 2, -1, 0.0, 1.0, 1.5, -0.5, 65535, 65536, NUMBER_MAX, NUMBER_MAX + 1, 10**400,
@@ -174,7 +156,7 @@ PLACES: dict[tuple[str | int, ...], str] = {
 
 
 def changed(place: tuple[str | int, ...], value: Any) -> bytes:
-    """The sample with another value in one place."""
+    """The sample with another value at one place."""
     fields = json.loads(encode(sample()))
     inner = fields
     for step in place[:-1]:
@@ -184,7 +166,7 @@ def changed(place: tuple[str | int, ...], value: Any) -> bytes:
 
 
 def misjudged() -> Iterator[tuple[Any, ...]]:
-    """Where decode takes what it has to refuse, or refuses what it has to take."""
+    """The cases in which decode wrongly accepts or refuses."""
     for place, value, data, wanted in cases():
         try:
             right = refused(data) is not wanted
@@ -197,13 +179,13 @@ def misjudged() -> Iterator[tuple[Any, ...]]:
 
 @cache
 def cases() -> list[tuple[tuple[str | int, ...], Any, bytes, bool]]:
-    """Every junk in every place, and whether it may be there."""
+    """Each junk value at each place, and whether it is allowed there."""
     return [(at, value, changed(at, value), KINDS[kind](value)) for at, kind in PLACES.items() for value in JUNK]
 
 
 def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
     assert {place[0] for place in PLACES} == set(FIELDS)
-    decode(encode(sample()))  # its listings are known now: 1 and true are different things all the same
+    decode(encode(sample()))  # its listings are cached now, and 1 and true must still differ
     assert list(misjudged()) == []
 
 
@@ -217,14 +199,14 @@ RULES: tuple[tuple[str, dict[str, Any]], ...] = (
         "complete": False, "participants": [A, B], "expected": [C], "waiting": [],
         "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS],
     }),
-    ("expects somebody", {"expected": [C]}),
+    ("has an expected node", {"expected": [C]}),
     ("fewer participants than min_nodes", {"participants": [A]}),
-    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, B[:7]]}),
-    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B, 0]]}),
-    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B[:7], [0]]]}),
+    ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, B[:7]]}),
+    ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, [*B, 0]]}),
+    ("participants has an entry that is not a list of eight texts and numbers", {"participants": [A, [*B[:7], [0]]]}),
     ("settings has 8 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
     ("settings has 10 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, 0, RUNS]}),
-    ("settings has 1 parts, not 9", {"settings": []}),
+    ("settings has 0 parts, not 9", {"settings": []}),
     ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS[:2]]}),
     ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, [*RUNS, 0]]}),
     ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
@@ -240,8 +222,8 @@ RULES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("why", "fields"), RULES, ids=[why for why, _ in RULES])
-def test_what_breaks_a_rule_is_refused_by_name(why: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(RendezvousStateError, match=r"is no state of a rendezvous: .*It was not touched") as refusal:
+def test_a_state_that_breaks_a_rule_is_refused_by_name(why: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(RendezvousStateError, match=r"is not a state of a rendezvous: .*It was not touched") as refusal:
         decode(json.dumps({**json.loads(encode(sample())), **fields}).encode())
     assert why in str(refusal.value)
 
@@ -253,8 +235,8 @@ OLD = (
 )
 
 
-def test_a_state_of_the_version_before_is_refused_by_its_name_and_not_misread() -> None:
-    """That version refuses one of this version in the same way: it compares the name first."""
+def test_a_state_of_an_earlier_version_is_refused_by_its_name() -> None:
+    """The earlier version also refuses a state of this version: it compares the name first."""
     said = (
         "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-3'; run one version of trystate on all nodes"
     )
@@ -273,11 +255,6 @@ def test_a_truncated_state_is_refused_at_every_byte() -> None:
     data = encode(sample())
     assert not refused(data)
     assert all(refused(data[:k]) for k in range(len(data)))
-
-
-@given(st.binary(max_size=400))
-def test_random_bytes_are_refused(data: bytes) -> None:
-    assert refused(data)
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -332,7 +309,7 @@ def test_whatever_is_as_large_as_a_state_may_be_is_refused_in_a_second() -> None
 def test_the_limit_of_size_is_exact() -> None:
     data = encode(sample())
     assert not refused(data + b" " * (STATE_BYTES_MAX - len(data)))
-    with pytest.raises(RendezvousStateError, match=rf"it has {STATE_BYTES_MAX + 1} bytes > {STATE_BYTES_MAX}"):
+    with pytest.raises(RendezvousStateError, match=rf"it has {STATE_BYTES_MAX + 1} bytes, and the limit"):
         decode(data + b" " * (STATE_BYTES_MAX + 1 - len(data)))
     filled = replace(sample(), done=("x" * 1000,) * 1043)
     left = STATE_BYTES_MAX - len(encode(filled)) - 6
@@ -343,7 +320,7 @@ def test_the_limit_of_size_is_exact() -> None:
         encode(replace(full, life="life1"))
 
 
-# ---- a check that is left out or turned round is noticed
+# ---- a missing or inverted check is detected
 
 FUNCTIONS = tuple(
     getattr(encoding, name)
@@ -353,7 +330,7 @@ FUNCTIONS = tuple(
 
 
 def judges_rightly() -> None:
-    """The claims of the tests above, in less time."""
+    """The claims of the tests above, but faster."""
     encoding._listing.cache_clear()
     whole = json.loads(encode(sample()))
     full = replace(sample(), settings=settings(2, 2))
@@ -369,6 +346,6 @@ def judges_rightly() -> None:
 
 def test_every_check_that_is_missing_or_wrong_is_noticed() -> None:
     mutants = {name: mutant for function in FUNCTIONS for name, mutant in generated(function).items()}
-    # It says less well what is wrong.
+    # Without this check, only the text of the error is less precise.
     assert survivors(mutants, judges_rightly) == ["_decoded: if isinstance(fields, dict) -> False"]
     assert len(mutants) > 60

@@ -1,14 +1,12 @@
-"""The endpoint: who serves it, who is a client, and what is said when nobody does."""
+"""The endpoint: which node serves it, which nodes are clients, and the message if no node serves it."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,15 @@ from trystate.impl.host.addresses import host_and_port, own_host
 from trystate.impl.rendezvous import hosting, meeting_place, waiting
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.endpoint import Endpoint, is_here, meet
+from trystate.impl.rendezvous.endpoint import Endpoint, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store.errors import StoreTimeout
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.server import free_port
-from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.nodes import agreed, together
-from trystate.store import HashStore, TCPStoreServer
+from trystate.store import HashStore
 
 
 def endpoint(where: str, job: str = "job", **config: Any) -> Endpoint:
@@ -56,8 +51,8 @@ def test_the_first_one_here_serves_and_the_next_is_its_client(host: str) -> None
     first.close()
 
 
-def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names_that(caplog: Any) -> None:
-    """And the node that serves it warns when it ends, while the other job has nodes there."""
+def test_a_node_that_uses_the_store_of_another_job_is_warned(caplog: Any) -> None:
+    """The serving node also warns when it ends while the other job has nodes there."""
     first = endpoint("127.0.0.1:0", "first")
     assert first.server is not None
     where = f"127.0.0.1:{first.server.port}"
@@ -65,13 +60,13 @@ def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names
     assert caplog.text == ""
     second = endpoint(where, "second")
     assert "a node of the job 'first' serves the store at this endpoint" in caplog.text
-    assert "the workers of this job, 'second', are stopped. Give this job an endpoint of its own" in caplog.text
+    assert "the workers of this job, 'second', are stopped. Give this job its own endpoint" in caplog.text
     backend = StoreBackend(second.store, "second", second.owner)
     backend.write(listing(), None)
     same_job.close()
     assert "ends, and with it" not in caplog.text
     first.close()
-    assert "others use that: the job 'second' (hostB_7_0). They stop their workers" in caplog.text
+    assert "will stop their workers: the job 'second' (hostB_7_0)" in caplog.text
     with pytest.raises(RendezvousConnectionError, match="a node of the job 'first' served it, and may have ended"):
         backend.clone().read()
     backend.close()
@@ -79,10 +74,10 @@ def test_a_node_of_another_job_is_warned_whose_store_it_uses_and_its_error_names
 
 
 class Day:
-    """A store that another job uses, and the clock of the node that serves it; `plan`: its states, by seconds."""
+    """A store that another job uses, and the clock of the serving node; `plan` maps seconds to its states."""
 
     def __init__(self, plan: dict[float, bytes | None], every: float = 0.0) -> None:
-        """`every`: seconds between two heartbeats of the other job's node; 0: it has none."""
+        """`every`: seconds between two heartbeats of the other job's node; 0: no heartbeats."""
         self.store, self.now, self._plan, self._every, self._beats = HashStore(), 0.0, plan, every, 0
         self._happen()
 
@@ -103,7 +98,7 @@ class Day:
             self.store.set("trystate/second/state", listing(beats=self._beats))
 
     def served(self, seconds: float) -> tuple[bool, float]:
-        """Whether no other job used the store in the end, and when that was."""
+        """Whether no other job used the store in the end, and the time of that."""
         return hosting.serve(self.store, "first", seconds, lambda: self.now, self.pause), self.now
 
 
@@ -138,34 +133,13 @@ def test_a_store_is_served_until_the_nodes_of_other_jobs_are_gone(
         assert "left: the job 'second' (hostB_7_0); up to 3 m (other_jobs_timeout), or until a signal" in said[0]
 
 
-def test_a_store_that_is_slow_to_answer_is_served_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look and a later one are not answered in time: this does not mean that no other job is there."""
-    day, looks = Day({0.0: listing(), 100.0: None}, 5.0), itertools.count()
-    names = day.store.list_keys
-
-    def list_keys(prefix: str = "") -> list[str]:
-        if next(looks) in (0, 20):
-            raise StoreTimeout("list_keys(): timed out after 2000ms")
-        return names(prefix)
-
-    monkeypatch.setattr(day.store, "list_keys", list_keys, raising=False)
-    assert day.served(200.0) == (True, 100.0)
-
-
-def test_a_server_that_runs_for_all_jobs_is_no_job_s(caplog: Any) -> None:
-    with TCPStoreServer() as server:
-        for job in ("first", "second"):
-            endpoint(f"127.0.0.1:{server.port}", job).close()
-    assert caplog.text == ""
-
-
 def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path: Path, caplog: Any) -> None:
     path, other = tmp_path / "job.record", tmp_path / "other.record"
     one = endpoint("127.0.0.1:0", record=str(path))
     assert one.server is not None
     with caplog.at_level("INFO"):
         two = endpoint(f"127.0.0.1:{one.server.port}", record=str(other))
-    assert "another node serves the endpoint, so that nothing is recorded here" in caplog.text
+    assert "another node serves the endpoint, so nothing is recorded here" in caplog.text
     two.store.set("trystate/job/state", b"written")
     two.close()
     one.close()
@@ -173,17 +147,10 @@ def test_the_node_that_serves_records_and_another_says_that_it_does_not(tmp_path
     assert [line["value"] for line in lines if line["op"] == "write"] == ["written"]
     assert lines[-1]["op"] == "end"
     assert not other.exists()
-    with pytest.raises(RendezvousSettingsError, match="is there already: move it away"):
+    with pytest.raises(RendezvousSettingsError, match="exists already; move it away"):
         endpoint("127.0.0.1:0", record=str(path))
     with pytest.raises(RendezvousSettingsError, match="only a server is recorded"):
         endpoint(str(tmp_path / "store"), store_type="file", record=str(other))
-
-
-def test_any_free_port_is_for_one_node_alone() -> None:
-    alone = endpoint("localhost:0")
-    assert alone.server is not None
-    assert alone.store.port == alone.server.port
-    alone.close()
 
 
 def test_the_port_is_torchs_unless_it_is_given() -> None:
@@ -191,17 +158,7 @@ def test_the_port_is_torchs_unless_it_is_given() -> None:
         endpoint("127.0.0.1", is_host=0, read_timeout=0.2)
 
 
-def test_who_is_no_host_waits_for_one_and_says_what_is_missing() -> None:
-    where = f"127.0.0.1:{free_port()}"
-    began = time.monotonic()
-    with pytest.raises(RendezvousConnectionError) as raised:
-        endpoint(where, is_host=0, read_timeout=0.5)
-    assert 0.4 < time.monotonic() - began < 5.0
-    for text in (where, "read_timeout=0.5 s", "is_host=1", "trystate store serve", "'job'"):
-        assert text in str(raised.value)
-
-
-def test_who_is_told_to_be_the_host_says_so_if_the_port_is_taken() -> None:
+def test_a_host_whose_port_is_taken_reports_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RendezvousConnectionError, match="in use") as raised:
@@ -211,7 +168,7 @@ def test_who_is_told_to_be_the_host_says_so_if_the_port_is_taken() -> None:
 
 @contextlib.contextmanager
 def unprivileged() -> Iterator[None]:
-    """Without the privileges of root, if this process has them."""
+    """Drop the privileges of root, if this process has them, while the block runs."""
     user = os.geteuid()
     if not user:
         os.seteuid(65534)
@@ -222,28 +179,17 @@ def unprivileged() -> Iterator[None]:
 
 
 def test_a_node_that_may_not_serve_its_endpoint_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    """It asks whether another one does: a server of root's may have the port."""
+    """The node checks whether another process serves the port: it may be a server of root."""
     reserved = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if not reserved.exists() or int(reserved.read_text()) < 2:
         pytest.skip("no port is reserved on this machine")
     why = (
-        "nobody listens at server 127.0.0.1:1, and this node could not: cannot listen on 127.0.0.1:1: Permission denied"
+        "no process listens at server 127.0.0.1:1, and this node could not: cannot listen on 127.0.0.1:1: "
+        "Permission denied"
     )
     with caplog.at_level("INFO"), unprivileged(), pytest.raises(RendezvousConnectionError, match=why):
         endpoint("127.0.0.1:1", read_timeout=0.4)
     assert why in caplog.text
-
-
-def test_an_address_on_which_nobody_can_listen_is_said() -> None:
-    with pytest.raises(RendezvousConnectionError, match=r"this node could not: cannot listen on .*Invalid argument"):
-        endpoint(f"[::ffff:127.0.0.1]:{free_port()}", read_timeout=0.4)
-
-
-def test_a_port_of_another_program_is_no_store() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        where = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(RendezvousConnectionError, match=where):
-            endpoint(where, read_timeout=0.5)
 
 
 def with_endpoint(where: str, low: int = 1, high: int = 2, **config: Any) -> Options:
@@ -259,15 +205,6 @@ def test_an_empty_endpoint_of_several_nodes_is_refused(monkeypatch: pytest.Monke
         DynamicRendezvousHandler.of(params)
 
 
-def test_two_jobs_of_one_node_without_endpoints_do_not_meet() -> None:
-    """They have the default id of torchrun, and would be a job and its spare at torch's default port."""
-    jobs = [DynamicRendezvousHandler.of(RendezvousParameters("trystate", "", "none", 1, 1)) for _ in range(2)]
-    agreed(together([jobs[0].next_rendezvous]), 1)
-    agreed(together([jobs[1].next_rendezvous]), 1)
-    for job in jobs:
-        job.leave()
-
-
 @pytest.mark.parametrize(
     ("where", "is_local"),
     [
@@ -277,22 +214,10 @@ def test_two_jobs_of_one_node_without_endpoints_do_not_meet() -> None:
     ],
 )  # fmt: skip
 def test_an_endpoint_that_other_machines_cannot_reach_is_known(where: str, is_local: bool) -> None:
-    """A name that this machine's resolver takes for 127.0.1.1 may mean another address elsewhere."""
+    """A name that this machine's resolver maps to 127.0.1.1 may mean another address elsewhere."""
     assert bool(meeting_place.local(with_endpoint(where))) is is_local
     assert meeting_place.local(with_endpoint(where, 1, 1)) == "", "a job of one node needs no other machine"
     assert meeting_place.local(with_endpoint(where, store_type="memory")) == ""
-
-
-@pytest.mark.parametrize(("low", "then"), [(1, "begins alone, as a second job"), (2, "waits for 2 nodes at its own")])
-def test_a_node_warns_of_such_an_endpoint_when_it_starts_and_gives_up(low: int, then: str, caplog: Any) -> None:
-    where = f"127.0.0.1:{free_port()}"
-    config: dict[str, Any] = {"join_timeout": 0.5, "last_call_timeout": 0.2, "keep_alive_interval": 0.2}
-    with DynamicRendezvousHandler.of(RendezvousParameters("trystate", where, "job", low, 2, **config)) as alone:
-        said = f"only nodes on this machine can reach the endpoint {where}"
-        assert f"{said}: a node on another machine {then}" in caplog.text
-        (found,) = together([alone.next_rendezvous])
-        if low == 2:
-            assert f"O{said[1:]}." in found.__notes__
 
 
 def test_variables_of_static_rendezvous_that_have_no_effect_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +233,7 @@ def test_variables_of_static_rendezvous_that_have_no_effect_are_named(monkeypatc
 @pytest.mark.parametrize(
     "where", ["host:99999", "a b:1", "host:port", "host:-1", "host:", "[host]:1", "[::1]x", "a,b:1"]
 )
-def test_what_is_no_endpoint_is_refused(where: str) -> None:
+def test_a_wrong_endpoint_is_refused(where: str) -> None:
     with pytest.raises(RendezvousSettingsError, match="host:port"):
         endpoint(where)
 
@@ -339,7 +264,7 @@ def test_an_address_is_read_and_a_bare_ipv6_address_names_brackets(text: str, fo
     [
         ("no-such-host.invalid", "'no-such-host.invalid' is unknown to this machine"),
         ("10.0.0.1:29400", "is not a host: give a name or an address, without a port"),
-        ("[10.0.0.1]", "brackets are for an IPv6 address"),
+        ("[10.0.0.1]", "which only an IPv6 address may have"),
     ],
 )
 def test_a_local_addr_that_no_node_can_reach_is_refused_before_the_join(given: str, said: str) -> None:
@@ -348,76 +273,8 @@ def test_a_local_addr_that_no_node_can_reach_is_refused_before_the_join(given: s
     assert said in str(raised.value)
 
 
-def test_a_local_addr_is_an_ipv6_address_with_or_without_brackets() -> None:
-    for given in ("::1", "[::1]"):
-        assert Options.of(RendezvousParameters("trystate", "host:1", "job", 1, 2, given)).local_addr == "::1"
-
-
-def test_a_secret_keeps_out_who_does_not_know_it(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"0123456789abcdef")
-    secret.chmod(0o600)
-    where = f"127.0.0.1:{free_port()}"
-    first = endpoint(where, secret_file=str(secret))
-    second = endpoint(where, secret_file=str(secret))
-    assert same(first, second)
-    wrong = tmp_path / "wrong"
-    wrong.write_bytes(b"another-secret-of-24-bytes")
-    wrong.chmod(0o600)
-    for config, why in (
-        ({}, "wants a secret, and none was given"),
-        ({"secret_file": str(wrong)}, "proof of the secret"),
-    ):
-        with pytest.raises(RendezvousConnectionError, match="but the secret was refused") as raised:
-            endpoint(where, **config)
-        assert why in str(raised.value)
-        assert "secret_file in --rdzv-conf" in str(raised.value)
-        assert "not reached" not in str(raised.value)
-    second.close()
-    first.close()
-
-
-def test_a_secret_for_a_server_that_has_none_is_said_to_be_refused(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"0123456789abcdef")
-    secret.chmod(0o600)
-    with (
-        TCPStoreServer() as server,
-        pytest.raises(RendezvousConnectionError, match=r"but the secret was refused.* this server has no secret"),
-    ):
-        endpoint(f"127.0.0.1:{server.port}", secret_file=str(secret))
-
-
-def test_a_file_or_the_memory_of_a_process_will_do(tmp_path: Path) -> None:
-    for store_type, where in (("file", str(tmp_path / "store")), ("memory", "m")):
-        first, second = endpoint(where, store_type=store_type), endpoint(where, store_type=store_type)
-        assert same(first, second)
-        second.close()
-        first.close()
-    with pytest.raises(RendezvousSettingsError, match="a path that all nodes see"):
-        endpoint("", store_type="file")
-
-
-def test_the_memory_of_another_name_is_another_one() -> None:
-    one, two = endpoint("one", store_type="memory"), endpoint("two", store_type="memory")
-    assert not same(one, two)
-    one.close()
-    two.close()
-
-
-def test_a_machine_knows_its_own_names() -> None:
-    assert [h for h in ("localhost", "127.0.0.1", "::1", socket.gethostname()) if not is_here(h)] == []
-    assert [h for h in ("192.0.2.7", "no-such-host.invalid") if is_here(h)] == []
-
-
-def test_a_node_gives_the_address_of_its_route_unless_it_is_told_one() -> None:
-    assert own_host("node7.cluster", "127.0.0.1") == "node7.cluster"
-    assert own_host(None, "127.0.0.1") == "127.0.0.1"
-    assert own_host(None, "no-such-host.invalid") == socket.gethostname()
-
-
 def test_a_name_that_means_the_loopback_here_is_what_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many systems give a machine's own name an address of 127.0.0.0/8, which means another machine everywhere else."""
+    """Many systems map a machine's name to 127.0.0.0/8, which means another machine elsewhere."""
     asked = socket.getaddrinfo
 
     def getaddrinfo(host: str, *more: Any, **options: Any) -> Any:
@@ -432,18 +289,3 @@ def test_a_name_that_means_the_loopback_here_is_what_the_others_are_told(monkeyp
         assert meeting._listener is not None
         assert (meeting._listener.getsockname()[0] in ("::", "0.0.0.0")) is everywhere, host
         meeting.close()
-
-
-def test_a_secret_is_asked_of_every_connection(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"0123456789abcdef")
-    secret.chmod(0o600)
-    params: dict[str, Any] = {"secret_file": str(secret), **nodes.QUICK}
-    with TCPStoreServer(secret=secret.read_bytes()) as server:
-        where = f"127.0.0.1:{server.port}"
-        with DynamicRendezvousHandler.of(
-            RendezvousParameters("trystate", where, "job", 1, 1, "127.0.0.1", **params)
-        ) as alone:
-            agreed(together([alone.next_rendezvous]), 1)
-            time.sleep(3 * nodes.QUICK["keep_alive_interval"])
-            assert alone.num_nodes_waiting() == 0

@@ -1,4 +1,4 @@
-"""The engine takes every step of the model, refuses what the model forbids, and its runs are runs of the model."""
+"""The engine takes every step of the model, and refuses what the model forbids."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
 from trystate.impl.rendezvous import changes, operators, state
-from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.impl.rendezvous.state import Settings
 from trystate.model.checker.check import check
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.findings import EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN
-from trystate.model.rendezvous.vocabulary import Action, Membership
+from trystate.model.rendezvous.vocabulary import Action
 from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
-from trystate.property_tests.adapters.simulator.following import follow, follow_seeds, pair
+from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import planted, replaced
+from trystate.property_tests.support.mutants import planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
@@ -34,10 +33,10 @@ from trystate.testing import state_machine
 
 @by_verify
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_the_engine_does_what_the_model_says(check: object) -> None:
-    outcome = check.run(lambda _: None)  # type: ignore[attr-defined]
+def test_the_engine_does_what_the_model_says(check: Check) -> None:
+    outcome = check.run(lambda _: None)
     assert not outcome.disagreements
-    assert outcome.compared > 2_000
+    assert outcome.compared > (800 if check is CHECKS[-1] else 2_000)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="two hundred thousand edges: under HYPOTHESIS_PROFILE=nightly")
@@ -68,7 +67,7 @@ STARTS = {Edition.TRYSTATE: ours, Edition.TORCH: torchs}
 @pytest.mark.parametrize("edition", STARTS)
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (1, 1), (2, 2)])
 def test_a_min_above_max_is_refused_where_a_node_starts(low: int, high: int, edition: Edition) -> None:
-    """As many nodes as there are seats, each with min + 1, would complete a round below the min that they agree on."""
+    """With min = max, nodes with min + 1 would complete a full round below the min that they agree on."""
     report = check(
         Rendezvous(node=2, min_nodes=low, max_nodes=high, edition=edition, faults={"other_min": 2}), engine="explicit"
     )
@@ -80,7 +79,7 @@ def test_a_min_above_max_is_refused_where_a_node_starts(low: int, high: int, edi
 
 
 @pytest.mark.parametrize(("low", "high"), [(3, 2), (0, 2), (1, 0), (-1, -2)])
-def test_settings_that_no_round_can_meet_are_refused_with_their_name_and_the_remedy(low: int, high: int) -> None:
+def test_settings_without_a_possible_round_are_refused_with_the_remedy(low: int, high: int) -> None:
     with pytest.raises(RendezvousSettingsError, match=f"--nnodes={low}:{high}: .* give .* 1 <= MIN <= MAX"):
         ours(low, high)
 
@@ -96,7 +95,7 @@ TestSteps = state_machine(
 TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 
 
-# ---- what would be noticed
+# ---- mutants
 
 
 def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
@@ -104,87 +103,34 @@ def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
     return replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, stop_after=1)
 
 
-def beating(view: View) -> Action:
-    return Action.FINISH if view.membership is Membership.OUTSIDE else Action.KEEP_ALIVE
-
-
-def unlisted(state: State, me: Participant, node: Node) -> State:
-    return changes._committed(changes._without(state, {node.token}), me.node.token, notify=True)
-
-
-_promoted = changes._with_waiting_promoted
-
-
-def only_where_replaced(before: State, after: State) -> State:
-    return after if before.round == after.round else _promoted(before, after)
-
-
-BROKEN = {
-    "no sorting": (replaced(changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
-    "keys are ignored": (
-        replaced(changes, "_in_order", lambda nodes: tuple(sorted(nodes, key=lambda p: p.node.order))),
-        "2 2:2",
-        ("rank_key",),
-    ),
-    "keys are sorted as texts": (
-        replaced(state, "natural", lambda text: ((0, 0, text),)),
-        "2 2:2",
-        ("rank_key",),
-    ),
-    "newcomers are taken in at once": (
-        replaced(Engine, "_is_ripe", lambda self, joined, now: True),
-        "2 1:2",
-        ("scale_up_interval",),
-    ),
-    "nobody moves up": (
-        replaced(changes, "_with_waiting_promoted", lambda before, after: after),
-        "3 1:2",
-        ("worker_failure",),
-    ),
-    "no new call": (replaced(changes, "_with_last_call", lambda before, after: after), "3 2:3", ("join_timeout",)),
-    "expels nobody": (replaced(operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
-    "exit never replaces": (replaced(operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
-    "always beats": (replaced(operators, "keep_alive", beating), "2 1:2", ()),
-    "anybody closes": (replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
-    "a drained node joins": (replaced(View, "drained", False), "2 1:2", ("drain",)),
-    "a drained node is off the lists at once": (replaced(changes, "drain", unlisted), "2 1:2", ("drain",)),
-    "the seat of a drained node stays free": (
-        replaced(changes, "_with_waiting_promoted", only_where_replaced),
-        "2 1:1",
-        ("drain",),
-    ),
-    "settings agree": (replaced(View, "agrees", True), "2 1:2", ("other_min",)),
+# fmt: off
+OWN = {  # mutants that are not in the list of the swarm
+    "no sorting": replaced(changes, "_in_order", lambda nodes: nodes),
+    "keys are sorted as texts": replaced(state, "natural", lambda text: ((0, 0, text),)),
+    "nobody moves up": replaced(changes, "_with_waiting_promoted", lambda before, after: after),
+    "no new call": replaced(changes, "_with_last_call", lambda before, after: after),
+    "always beats": rewritten(operators.keep_alive, "view.beat_due and ", ""),
+    "anybody closes": replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED),
+    "a drained node joins": replaced(View, "drained", False),
+    "a drained node is off the lists at once": rewritten(
+        changes.drain, "expected=(*opened.expected, *seated),\n        draining=(*opened.draining, node.token),",
+        "**{name: getattr(_without(opened, {node.token}), name) for name in LISTS if name != 'participants'},"),
+    "the seat of a drained node stays free": rewritten(
+        changes._with_waiting_promoted, " and drained <= {p.node.token for p in after.expected}", ""),
 }
+SHOWN = {  # a size and the faults at which a mutant shows
+    "no sorting": ("3 2:3",), "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),
+    "ranks ignore the keys": ("2 2:2", "rank_key"), "keys are sorted as texts": ("2 2:2", "rank_key"),
+    "newcomers are taken in at once": ("2 1:2", "scale_up_interval"), "expels nobody": ("2 1:2", "crash"),
+    "does not leave the round that it restarts from": ("2 1:2", "worker_failure"), "always beats": ("2 1:2",),
+    "anybody closes": ("2 1:2", "job_end"), "a drained node joins": ("2 1:2", "drain"),
+    "a drained node is off the lists at once": ("2 1:2", "drain"), "settings are not compared": ("2 1:2", "other_min"),
+    "the seat of a drained node stays free": ("2 1:1", "drain"),
+}
+# fmt: on
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", SHOWN)
 def test_a_mutant_is_a_disagreement(name: str) -> None:
-    mutant, size, faults = BROKEN[name]
-    with planted(mutant):
-        assert disagreements(size, *faults).disagreements
-
-
-# ---- runs of engines, followed on the model
-
-
-FOLLOWED = (
-    "joins a complete round",
-    "does not leave the round that it restarts from",
-    "a heartbeat that does not count",
-    "expels without replacing the round",
-    "heartbeats are time stamps",
-)
-
-
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_a_run_of_a_broken_engine_is_none_of_the_models(name: str) -> None:
-    with planted(MUTANTS[name]) as kind:
-        more = (kind,) if kind else ()
-        problems = [follow(pair(seed), *more).problem for seed in range(60)]
-    assert any(problem.startswith("the model has no such step") for problem in problems)
-
-
-def test_most_of_what_the_engine_does_is_followed() -> None:
-    seen = [*follow_seeds(range(20))]
-    assert not [one for one in seen if one.problem]
-    assert sum(one.steps for one in seen) > 200
+    with planted({**MUTANTS, **OWN}[name]):
+        assert disagreements(*SHOWN[name]).disagreements

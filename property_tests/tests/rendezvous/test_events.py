@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,19 +18,21 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch._C._distributed_c10d import HashStore as TorchHashStore
 from torch.distributed.elastic.events import handlers as torch_handlers
 from torch.distributed.elastic.events.api import RdzvEvent
-from torch.distributed.elastic.rendezvous.api import RendezvousClosedError as TorchClosedError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+from trystate.impl.rendezvous import event_file
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
 from trystate.impl.rendezvous.engine import Standing
-from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousDrained
+from trystate.impl.rendezvous.errors import RendezvousDrained
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.outsider import Outsider
-from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.rendezvous.plugin import creator
+from trystate.model.errors import UsageError
+from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.jobs import be
 from trystate.property_tests.support.rendezvous.nodes import (
-    Broken,
     Meanwhile,
     agreed,
     handler,
@@ -52,7 +54,7 @@ def test_every_write_is_a_line_about_a_state_that_all_nodes_name_alike(caplog: A
     with caplog.at_level(logging.DEBUG, "trystate.rendezvous"), HashStore() as store, handlers(2, store, 2, 2) as found:
         together([h.next_rendezvous for h in found])
         said = lines(caplog)
-    # In the order of the writes: two threads may log in another.
+    # The lines are sorted by version, because two threads may log in another order.
     won = sorted((one for one in said if one["event"] == "won"), key=lambda one: int(one["version"]))
     assert [one["version"] for one in won] == sorted({one["version"] for one in won})
     assert {one["action"] for one in won} >= {"ADD_TO_PARTICIPANTS"}
@@ -63,15 +65,7 @@ def test_every_write_is_a_line_about_a_state_that_all_nodes_name_alike(caplog: A
         assert {"event", "run_id", "node", "token", "monotonic_s", "wall_s"} <= set(one)
 
 
-def test_a_failure_is_said_with_its_reason(caplog: Any) -> None:
-    level = caplog.at_level(logging.INFO, "trystate.rendezvous")
-    with level, HashStore() as store, handler(store, 2, 2, join_timeout=0.2) as alone:
-        together([alone.next_rendezvous])
-    assert [one["event"] for one in lines(caplog)] == ["joining", "left", "failed"]
-    assert "RendezvousTimeoutError" in lines(caplog)[-1]["error"]
-
-
-# ---- what is decided, by which node, and why: each decision once
+# ---- each decision is logged once, with its node and its reason
 
 
 def told(caplog: Any, event: str) -> list[dict[str, Any]]:
@@ -88,7 +82,7 @@ def heard(caplog: Any) -> Any:
     return caplog
 
 
-def test_a_failure_says_what_the_restart_was_spent_on_and_all_members_say_why_their_round_is_over(heard: Any) -> None:
+def test_a_failure_and_the_end_of_its_round_have_their_reasons(heard: Any) -> None:
     with HashStore() as store, handlers(2, store, 2, 2, max_restarts=3) as (a, b):
         together([a.next_rendezvous, b.next_rendezvous])
         again = Meanwhile(lambda: a.next_rendezvous(failed=True))
@@ -103,18 +97,8 @@ def test_a_failure_says_what_the_restart_was_spent_on_and_all_members_say_why_th
         assert [(one["round"], one["cause"]) for one in told(heard, "joined")] == [(0, "")] * 2 + [(1, why)] * 2
 
 
-def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None:
-    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
-        together([a.next_rendezvous, b.next_rendezvous])
-        b._part.stop()
-        until(lambda: a.standing() is Standing.REPLACED)
-        (expelled,), (spent,) = told(heard, "expelled"), told(heard, "spent")
-        assert (expelled["node"], expelled["nodes"], expelled["silent_seconds"]) == (node_of(a), [node_of(b)], 1.2)
-        assert spent["cause"] == f"{node_of(a)} expelled {node_of(b)}: no heartbeat for 1.2 s"
-
-
 def test_a_sync_of_torch_names_the_nodes_that_it_has_removed(caplog: Any) -> None:
-    """It does so after the write that follows: the nodes are removed when the state has been read."""
+    """torch logs their names after the next write; it removes them when it reads the state."""
     caplog.set_level(logging.DEBUG, dr.__name__)
     timeouts = dr.RendezvousTimeout()
     settings = dr.RendezvousSettings("job", 1, 2, timeouts, timedelta(seconds=5), 3)
@@ -129,45 +113,6 @@ def test_a_sync_of_torch_names_the_nodes_that_it_has_removed(caplog: Any) -> Non
         assert [*holder.state.participants] == [other]
     (said,) = [record.getMessage() for record in caplog.records if "sync operation" in record.getMessage()]
     assert "silent_1_0" in said and "other" not in said and "had no heartbeat" in said
-
-
-def test_a_silent_node_that_cost_more_restarts_than_there_are_is_named_by_the_reason_to_close(heard: Any) -> None:
-    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
-        together([a.next_rendezvous, b.next_rendezvous])
-        b._part.stop()
-        until(lambda: a.standing() is Standing.CLOSED)
-        until(lambda: told(heard, "closed"))
-        (closed,) = told(heard, "closed")
-        assert closed["reason"] == f"no heartbeat of {node_of(b)} for 1.2 s, and no restart is left"
-        assert not told(heard, "expelled"), "nobody was taken off the lists"
-
-
-def test_an_agent_whose_workers_were_killed_at_the_end_of_a_lease_says_so(heard: Any) -> None:
-    """Its heartbeats go on: it has a lease again."""
-    with HashStore() as store, handler(store, 1, 1, max_restarts=0) as alone:
-        together([alone.next_rendezvous])
-        together([lambda: alone.next_rendezvous(lapsed=True)])
-        (replaced,) = told(heard, "replaced")
-        assert replaced["cause"] == f"{node_of(alone)}: it comes back after the end of its lease"
-        assert not told(heard, "spent")
-
-
-def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(heard: Any) -> None:
-    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
-        together([a.next_rendezvous])
-        a.makes_room = True
-        coming = Meanwhile(b.next_rendezvous)
-        until(lambda: a.standing() is Standing.REPLACED)
-        together([a.next_rendezvous])
-        coming.join()
-        (waiting,), (replaced,) = told(heard, "waiting"), told(heard, "replaced")
-        assert (waiting["node"], waiting["cause"]) == (node_of(b), "round 0 is complete, and has a seat left")
-        assert (replaced["node"], replaced["cause"]) == (node_of(a), f"{node_of(b)} waited for a seat")
-        assert not told(heard, "spent")
-        b.leave()
-        (left,) = told(heard, "left")
-        assert (left["node"], left["member"]) == (node_of(b), True)
-        assert told(heard, "replaced")[1]["cause"] == f"{node_of(b)}: it left"
 
 
 def test_a_drained_node_says_so_and_the_others_name_the_operator(heard: Any) -> None:
@@ -211,53 +156,6 @@ def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard
         assert told(heard, "standing")[0]["cause"] == f"closed by {node_of(a)}: all workers have succeeded"
 
 
-def test_a_spare_that_reads_the_end_late_was_a_spare(heard: Any) -> None:
-    """The last member closes and leaves; its seat falls to the spare before the spare reads that the job is over."""
-    with HashStore() as store, handlers(2, store, 1, 1, max_restarts=0) as (a, b):
-        together([a.next_rendezvous])
-        gate = threading.Event()
-        with mock.patch.object(b._part.holder.backend, "wait", lambda revision, seconds: gate.wait(20)):
-            coming = Meanwhile(b.next_rendezvous)
-            until(lambda: told(heard, "spare"))
-            a.done()
-            a.leave()
-            assert told(heard, "left")[0]["member"]
-            gate.set()
-            (error,) = coming.join()
-        assert isinstance(error, RendezvousClosedError)
-        (unused,) = told(heard, "unused")
-        assert (unused["node"], unused["cause"]) == (node_of(b), "max_nodes=1, and 1 other nodes were members")
-        assert not told(heard, "failed")
-
-
-def test_a_lease_that_ends_is_told_once(heard: Any) -> None:
-    with HashStore() as store:
-        made = handler(store, 1, 1)
-        broken = Broken(StoreBackend(store, "job"))
-        made._part.holder.backend = broken
-        with made:
-            together([made.next_rendezvous])
-            broken.fault.thawed.clear()
-            until(lambda: made.standing() is Standing.LAPSED)
-            assert made.num_nodes_waiting() == 1
-            broken.fault.thawed.set()
-            (standing,) = told(heard, "standing")
-            assert standing["cause"] == "no heartbeat could be confirmed within the lease"
-
-
-def test_a_round_that_is_over_before_its_members_have_met_is_told(heard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, ends = Meeting.begin, iter([True])
-
-    def over(self: Meeting, *round_: Any) -> Any:
-        info = begin(self, *round_)
-        return None if next(ends, False) else info
-
-    monkeypatch.setattr(Meeting, "begin", over)
-    with HashStore() as store, handler(store, 1, 1) as alone:
-        agreed(together([alone.next_rendezvous]), 1)
-    assert [one["standing"] for one in told(heard, "broken")] == ["CURRENT"]
-
-
 def test_every_event_has_a_meaning_and_an_unknown_one_is_a_mistake() -> None:
     said = Recorder("job", participant().node).said
     with pytest.raises(AssertionError):
@@ -266,21 +164,12 @@ def test_every_event_has_a_meaning_and_an_unknown_one_is_a_mistake() -> None:
     assert [event for event in EVENTS if f'"{event}"' not in tested] == []
 
 
-class Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
 @contextmanager
 def kept_events() -> Iterator[list[dict[str, Any]]]:
     """The events that a handler of torch's destination `dynamic_rendezvous` gets while the block runs."""
     from torch.distributed.elastic import events
 
-    kept, found = Kept(), list[dict[str, Any]]()
+    kept, found = BufferingHandler(10_000), list[dict[str, Any]]()
     logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
     before = list(logger.handlers)
     with (
@@ -291,15 +180,7 @@ def kept_events() -> Iterator[list[dict[str, Any]]]:
             yield found
         finally:
             logger.handlers[:] = before
-            found += [json.loads(text) for text in kept.texts]
-
-
-def test_torchs_consumers_get_torchs_events() -> None:
-    with kept_events() as found:
-        Recorder("job", participant().node).said("joined", state(round=3, version=17), rank=1)
-    (event,) = found
-    assert (event["run_id"], event["rank"], event["node_state"]) == ("job", 1, "RUNNING")
-    assert '"round": 3' in event["message"] and '"version": 17' in event["message"]
+            found += [json.loads(record.getMessage()) for record in kept.buffer]
 
 
 def test_torchs_consumers_get_the_trace_of_a_failure() -> None:
@@ -311,21 +192,8 @@ def test_torchs_consumers_get_the_trace_of_a_failure() -> None:
     assert before and not any(one["error_trace"] for one in before)
 
 
-def test_a_failed_call_of_torch_is_an_event_with_its_trace() -> None:
-    with kept_events() as found:
-        store = TorchHashStore()
-        closed = dr.DynamicRendezvousHandler.from_backend("job", store, C10dRendezvousBackend(store, "job"), 1, 1)
-        closed.set_closed()
-        with pytest.raises(TorchClosedError):
-            closed.next_rendezvous()
-    *before, event = found
-    assert event["node_state"] == "FAILED" and "RendezvousClosedError" in event["message"]
-    assert event["error_trace"].startswith("Traceback") and "RendezvousClosedError" in event["error_trace"]
-    assert before and "FAILED" not in {one["node_state"] for one in before}
-
-
-def test_an_event_has_the_fields_of_torchs_and_the_address_of_the_master_of_a_complete_round() -> None:
-    """torch's `_record` says which method of which file it is in, and leaves master_endpoint empty."""
+def test_an_event_has_torchs_fields_and_the_address_of_the_master() -> None:
+    """torch's `_record` stores the method and the file of its caller, and leaves master_endpoint empty."""
     timeout = dr.RendezvousTimeout(last_call=timedelta(seconds=1))
     with kept_events() as theirs:
         store = TorchHashStore()
@@ -357,3 +225,94 @@ def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch)
         Recorder("job", participant().node).said("joined", state())
     finally:
         logging.getLogger("trystate.rendezvous").setLevel(logging.NOTSET)
+
+
+def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        b._part.stop()
+        until(lambda: a.standing() is Standing.REPLACED)
+        (expelled,), (spent,) = told(heard, "expelled"), told(heard, "spent")
+        assert (expelled["node"], expelled["nodes"], expelled["silent_seconds"]) == (node_of(a), [node_of(b)], 1.2)
+        assert spent["cause"] == f"{node_of(a)} expelled {node_of(b)}: no heartbeat for 1.2 s"
+
+
+def test_a_waiting_node_causes_the_next_round_and_spends_nothing(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
+        together([a.next_rendezvous])
+        a.makes_room = True
+        coming = Meanwhile(b.next_rendezvous)
+        until(lambda: a.standing() is Standing.REPLACED)
+        together([a.next_rendezvous])
+        coming.join()
+        (waiting,), (replaced,) = told(heard, "waiting"), told(heard, "replaced")
+        assert (waiting["node"], waiting["cause"]) == (node_of(b), "round 0 is complete, and has a seat left")
+        assert (replaced["node"], replaced["cause"]) == (node_of(a), f"{node_of(b)} waited for a seat")
+        assert not told(heard, "spent")
+        b.leave()
+        (left,) = told(heard, "left")
+        assert (left["node"], left["member"]) == (node_of(b), True)
+        assert told(heard, "replaced")[1]["cause"] == f"{node_of(b)}: it left"
+
+
+def test_a_round_that_is_over_before_its_members_have_met_is_told(heard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, ends = Meeting.begin, iter([True])
+
+    def over(self: Meeting, *round_: Any) -> Any:
+        info = begin(self, *round_)
+        return None if next(ends, False) else info
+
+    monkeypatch.setattr(Meeting, "begin", over)
+    with HashStore() as store, handler(store, 1, 1) as alone:
+        agreed(together([alone.next_rendezvous]), 1)
+    assert [one["standing"] for one in told(heard, "broken")] == ["CURRENT"]
+
+
+# ---- TRYSTATE_RECORD: the events of an agent and of torch, in real processes
+
+
+def of_a_job(folder: Path, backend: str, **variables: str) -> tuple[int | None, str]:
+    """The exit code and output of a torchrun of one node."""
+    script = folder / "work.py"
+    script.write_text("print('worked')\n")
+    argv = [
+        "--nnodes=1", f"--rdzv-backend={backend}", "--rdzv-id=job", "--rdzv-endpoint=127.0.0.1:0",
+        "--rdzv-conf=last_call_timeout=1", "--local-addr=127.0.0.1", "--monitor-interval=0.1", str(script),
+    ]  # fmt: skip
+    program = Program(folder / "log", be, "torchrun", argv, variables=variables)
+    return program.ends(), program.said
+
+
+@pytest.mark.parametrize(("backend", "source"), [("c10d", "torch.rendezvous"), ("trystate", "trystate")])
+def test_the_events_of_an_agent_are_in_the_file_that_a_variable_names(
+    backend: str, source: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "events"
+    code, said = of_a_job(tmp_path, backend, TRYSTATE_RECORD=str(path), LOGLEVEL="ERROR")
+    assert code == 0, said
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["source"] for line in found} == {source, "torch.agent"}
+    assert {line["run"] for line in found} == {"job"} and len({line["pid"] for line in found}) == 1
+    clocks = [(line["monotonic"], line["wall"]) for line in found]
+    assert clocks == sorted(clocks)
+    rendezvous = [line for line in found if line["source"] == source]
+    assert len({line["node"] for line in rendezvous if line["node"] is not None}) == 1
+    if source == "trystate":
+        assert [line["round"] for line in rendezvous if line["event"] == "joined"] == [0]
+        assert all(len(line["digest"]) == 16 for line in rendezvous if "version" in line)
+    else:
+        assert any("next_rendezvous" in line["event"] for line in rendezvous)
+    ended = [line["metadata"]["state"] for line in found if line["source"] == "torch.agent"]
+    assert ended[-2:] == ["SUCCEEDED", "SUCCEEDED"]  # the worker and the agent
+
+
+def test_a_file_that_cannot_be_written_is_said_and_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRYSTATE_RECORD", str(tmp_path / "no" / "events"))
+    assert callable(creator())
+    said = capsys.readouterr().err
+    assert "no events are recorded" in said and "name a file that can be written" in said
+    with pytest.raises(UsageError, match="TRYSTATE_RECORD="):
+        event_file.begin()
+    assert not event_file.recording()

@@ -1,84 +1,57 @@
 """Our rendezvous holds every property in every planned size; its counts are pinned.
 
-Rule: what takes longer than a few seconds is explored by `trystate verify`, and pinned in docs/verdicts.md; under
-HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
+Rule: `trystate verify` decides the planned sizes and pins their counts; the largest are not explored here.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from trystate.model.checker.expectations import Run
+from trystate.model.checker.expectations import covered_with
 from trystate.model.checker.walks import after
 from trystate.model.errors import UsageError
 from trystate.model.language.expressions import Expr
 from trystate.model.language.transitions import Kind
-from trystate.model.rendezvous import Edition, Rendezvous
-from trystate.model.rendezvous.findings import CLOCKS, EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN, PLAN
+from trystate.model.rendezvous import Edition, Ours, Rendezvous
+from trystate.model.rendezvous.detail import OursInDetail
+from trystate.model.rendezvous.findings import CLOCKS, EVERY_FAULT
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
+from trystate.property_tests.support.mutants import wrong
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.pinned import ONLY_NIGHTLY, Asked, assert_all_happens, assert_as_pinned, ours
+from trystate.property_tests.support.pinned import (
+    ONLY_NIGHTLY,
+    Asked,
+    assert_as_pinned,
+    of_plan,
+    ours,
+    pinned_tests,
+    report,
+    violated,
+)
 from trystate.property_tests.support.runs import allowed
 
-# Nodes, min, max, faults, states. Without `max_faults`, each fault happens as often as its own bound says.
-# fmt: off
-PLANNED = (
-    ours(2, 1, 1, ("worker_failure", "crash", "restart", "stall"), 4_350),
-    ours(2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end"), 184_674),
-    ours(3, 2, 3, (), 1_096),
-    ours(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
-    ours(3, 2, 2, ("crash", "join_timeout"), 9_168),
-    ours(3, 1, 2, ("worker_failure",), 3_856),
-    ours(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
-    ours(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
-    ours(3, 2, 3, ("health_check", "unhealthy", "worker_failure"), 62_876),
-    ours(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
-    ours(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
-    ours(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
-    ours(3, 2, 3, ("drain",), 12_520),
-    ours(3, 1, 2, ("drain", "crash"), 98_180),
-)
-LONG = (
-    ours(3, 2, 3, ("worker_failure", "crash", "restart", "stall"), 453_736),
-    ours(3, 2, 3, EVERY_FAULT, 893_161, max_faults=2),
-    ours(3, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 366_138, max_faults=2),
-    ours(2, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, 1_803_622),
-    ours(4, 2, 3, ("crash", "stall"), 3_394_248),
-)
-# Of a long one: what every fault does, quickly.
+PLANNED = [asked for asked in of_plan(Rendezvous) if asked.edition is Edition.TRYSTATE]
+# A quick part of what is explored by night: every fault, at most one in a run.
 A_PART = ours(3, 2, 3, EVERY_FAULT, 56_093, max_faults=1)
-# fmt: on
-LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
+
+TestOurs = pinned_tests(
+    [*PLANNED, A_PART, *(ONLY_NIGHTLY if NIGHTLY else ())], [a for a in PLANNED if a.states < 2_000]
+)
 
 
-@pytest.mark.parametrize("asked", [*PLANNED, A_PART, *LATER], ids=str)
-def test_every_property_holds_and_the_counts_are_pinned(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-def test_what_is_pinned_is_what_is_planned_and_no_defect_is_declared() -> None:
-    ours = [run for run in PLAN if run.edition is Edition.TRYSTATE and run.system is Rendezvous]
-    assert [run.findings for run in ours] == [{}] * len(ours)
-    pinned = (
-        Run(Rendezvous, asked.numbers, asked.edition, asked.faults, max_faults=asked.together)
-        for asked in (*PLANNED, *LONG)
-    )
-    assert {run.label for run in ours} == {run.label for run in pinned}
-
-
-def test_everything_happens_that_our_protocol_declares() -> None:
-    assert_all_happens([*PLANNED, A_PART])
+def test_no_defect_of_ours_is_declared() -> None:
+    assert {asked.violated for asked in PLANNED} == {""}
 
 
 def reads(expr: Expr) -> set[str]:
-    """The fields that a tree reads."""
+    """The fields that an expression reads."""
     inner = set[str]().union(*(reads(x) for x in expr.args if isinstance(x, Expr)))
     return inner | {expr.args[0]} if expr.op == "read" else inner
 
 
-def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() -> None:
-    """But the faults themselves, which happen to a clock once: that is why no other run needs them."""
+def test_no_step_and_no_property_reads_a_clock() -> None:
+    """Only the steps of clock faults read a clock, once for each clock: no other run needs these faults."""
     system = Rendezvous(edition=Edition.TRYSTATE, faults=(*EVERY_FAULT, *CLOCKS))
     moves = {name: t.effects[name] for t in system.transitions for name in t.effects if t.fault not in CLOCKS}
     assert "clock_behind" not in moves
@@ -98,7 +71,7 @@ AGENT = {
 
 @pytest.mark.parametrize("edition", Edition)
 def test_a_step_has_the_name_of_the_action_that_it_decides(edition: Edition) -> None:
-    """Where several operators decide it, with the name of the exit or close operator before it."""
+    """If several operators decide the action, the name begins with `exit_` or `close_`."""
     decided = {one.name.lower().replace("mark_rendezvous_", "mark_") for one in (*Action, *Raised)}
     steps = {t.name for t in Rendezvous(edition=edition).transitions if t.kind is Kind.PROTOCOL} - AGENT
     assert {name.removeprefix("exit_").removeprefix("close_") for name in steps} <= decided
@@ -109,7 +82,7 @@ def test_the_finer_system_has_only_the_editions_that_it_takes_apart() -> None:
         Holders(edition="TRYSTATE")
 
 
-# ---- a full round, and a node more
+# ---- a full round and one more node
 
 THREE = {e: Rendezvous(node=3, min_nodes=2, max_nodes=2, rounds=1, edition=e, faults=("crash", "join_timeout"))
          for e in (Edition.SEED, Edition.TORCH, Edition.TRYSTATE)}  # fmt: skip
@@ -117,8 +90,8 @@ FULL = "exit_finish(2) add_to_participants(2) exit_finish(1) add_to_participants
 ONE_IS_GONE = "crash(1) heartbeat_ages(1) heartbeat_expires(1)"
 
 
-def test_a_node_waits_unlisted_until_its_deadline_and_is_listed_when_a_member_is_gone_in_time() -> None:
-    """elastic-node-change 1.2; 600 s in torch."""
+def test_a_node_waits_unlisted_until_a_member_leaves_or_its_deadline() -> None:
+    """elastic-node-change 1.2; the deadline is 600 s in torch."""
     seed = THREE[Edition.SEED]
     assert not {"add_to_wait_list(0)", "error_timeout(0)"} & allowed(seed, after(seed, FULL))
     after(seed, f"{FULL} join_deadline_passes(0) error_timeout(0)")
@@ -127,10 +100,36 @@ def test_a_node_waits_unlisted_until_its_deadline_and_is_listed_when_a_member_is
 
 
 def test_a_spare_is_listed_at_once_and_moves_up_when_a_member_is_gone() -> None:
-    """torch 2.13 and ours have a list for such nodes; ours knows no deadline of theirs."""
+    """torch 2.13 and ours have a list of such nodes. In ours they have no deadline."""
     torch, ours = THREE[Edition.TORCH], THREE[Edition.TRYSTATE]
     spare = f"{FULL} add_to_redundancy_list(0)"
     assert "join_deadline_passes(0)" in allowed(torch, after(torch, spare))
     after(torch, f"{spare} {ONE_IS_GONE} remove_from_redundancy_list(0) add_to_wait_list(0)")
     assert "join_deadline_passes(0)" not in allowed(ours, after(ours, spare)), "it stands by for as long as it takes"
     after(ours, f"{spare} {ONE_IS_GONE} expel(2)")
+
+
+# ---- the steps that our edition leaves out: they keep every property, and each of them happens
+
+DETAILS = {*OursInDetail.declarations()} - {*Ours.declarations()}
+IN_DETAIL = of_plan(OursInDetail)
+
+
+@pytest.mark.parametrize("one", IN_DETAIL, ids=str)
+def test_every_property_holds_in_detail_and_the_counts_are_pinned(one: Asked) -> None:
+    assert_as_pinned(one)
+
+
+def test_each_detail_happens_and_makes_every_move_that_it_claims() -> None:
+    """The inherited steps are covered by the runs of the edition with which its coverage is counted."""
+    found = report(max(IN_DETAIL, key=lambda asked: asked.numbers["node"]))
+    assert covered_with(found.system) == "Rendezvous"
+    assert not DETAILS & {*found.never_fired}
+    assert not DETAILS & {step for step, _ in found.unreached}
+
+
+def test_a_change_that_leaves_a_complete_round_as_it_is_is_found() -> None:
+    forgetful = wrong("Forgetful", OursInDetail, begin_new_round=lambda self, s, replaced: None)
+    sizes = "node=2 min_nodes=1 max_nodes=2 rounds=2"
+    found = violated(report(Asked(forgetful, Edition.TRYSTATE, sizes, 0)))
+    assert {"what_returned_stays_written", "ranks_are_dense"} & found

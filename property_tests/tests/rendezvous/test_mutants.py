@@ -1,4 +1,4 @@
-"""Every claim here can fail: one mutant of the runtime, and the test that must notice."""
+"""The tests of this folder can fail: each row is a mutant of the runtime and the test that must detect it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from trystate.impl.rendezvous import (
     state_holder,
     store_backend,
 )
-from trystate.impl.rendezvous.engine import Standing
-from trystate.impl.rendezvous.errors import RendezvousError
-from trystate.property_tests.support.mutants import Mutant, planted, replaced
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.tests.agent import test_defects as test_agent_defects
-from trystate.property_tests.tests.rendezvous import test_defects as test_rendezvous_defects
 from trystate.property_tests.tests.rendezvous import test_driver, test_handlers, test_options, test_store_backend
 from trystate.store import HashStore
 
@@ -36,36 +34,6 @@ def on_a_store(test: Callable[[HashStore], object]) -> Test:
             test(store)
 
     return run
-
-
-def forgets_that_a_key_may_be_gone(self: Any, data: bytes, over: bytes | None) -> bytes | None:
-    with self._connected() as (store, _):
-        return bytes(store.compare_set(self._state_key, over or b"", data))
-
-
-def gives_up_at_other_errors(self: Any) -> None:
-    try:
-        steps = self._engine.keep_alive(self._joined)
-        self._end = driver.run(steps, self._holder, outage_seconds_max=1e9, look=self._look)
-    except RendezvousError as error:
-        self._log(error)
-
-
-def takes_any_option(self: Any, config: Any) -> None:
-    self._config = config
-
-
-def waits_for_the_one_after(self: Any, known: int, seconds: float) -> None:
-    waits(self, known + 1, seconds)
-
-
-def shares_the_connection(store: Any) -> Any:
-    return store
-
-
-def closes_for_everybody(self: Any, reason: str, verdict: str = "") -> bool:
-    self._close(reason, anyway=True)
-    return True
 
 
 def serves_the_old_store_again(self: Any, joined: Any, current: Callable[[], bool]) -> Any:
@@ -83,7 +51,7 @@ begin, waits = bootstrap.Meeting.begin, notifier.KeyNotifier.wait
 
 MUTANTS: dict[str, tuple[Mutant, Test]] = {
     "a write over nothing counts as lost to what was there": (
-        replaced(store_backend.StoreBackend, "write", forgets_that_a_key_may_be_gone),
+        rewritten(store_backend.StoreBackend.write, "None if over is not None and found == over else found", "found"),
         test_store_backend.test_a_write_to_a_store_that_lost_its_contents_finds_nothing,
     ),
     "a lost server is not connected to again": (
@@ -95,20 +63,21 @@ MUTANTS: dict[str, tuple[Mutant, Test]] = {
         on_a_store(lambda store: tells(store)),
     ),
     "the thread ends at what is no RendezvousError": (
-        replaced(driver.KeepAlive, "_beat", gives_up_at_other_errors),
+        rewritten(driver.KeepAlive._beat, "except Exception as error", "except RendezvousError as error"),
         on_a_store(lambda store: test_driver.test_no_exception_ends_the_beating(store, KeyError, Quiet())),
     ),
     "a lease never ends": (
-        replaced(driver.KeepAlive, "standing", lambda self: self._end or Standing.CURRENT),
+        rewritten(driver.KeepAlive.standing, "self._holder.clock()", "0.0"),
         on_a_store(test_driver.test_a_store_that_hangs_ends_the_lease_by_the_clock_alone),
     ),
     "whoever ends closes": (
-        replaced(handler.DynamicRendezvousHandler, "close", closes_for_everybody),
-        on_a_store(test_handlers.test_who_is_no_member_only_leaves),
+        rewritten(
+            DynamicRendezvousHandler.shutdown, 'self.close("its agent has ended")', "self.set_closed() or True"),
+        on_a_store(test_handlers.test_a_node_outside_the_round_only_leaves),
     ),
     "whoever ends says nothing": (
         replaced(handler._Resources, "leave", lambda self, within: None),
-        on_a_store(test_handlers.test_who_leaves_is_missed_at_once),
+        on_a_store(test_handlers.test_a_node_that_leaves_is_missed_at_once),
     ),
     "a round begins before all are there": (
         replaced(bootstrap, "_met", lambda store, joined: True),
@@ -120,14 +89,14 @@ MUTANTS: dict[str, tuple[Mutant, Test]] = {
     ),
     "time is what the wall clock shows": (
         replaced(handler, "StateHolder", functools.partial(state_holder.StateHolder, clock=lambda: time.time())),
-        lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
+        on_a_store(lambda store: jumping(store)),
     ),
     "options may be misspelt": (
-        replaced(options._Config, "__init__", takes_any_option),
-        lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
+        rewritten(options._Config.__init__, "if name not in KNOWN:", "if False:"),
+        lambda: test_options.test_an_unknown_option_is_refused_with_the_nearest_one("xyz", ""),
     ),
     "news is waited for that is told after the next one": (
-        replaced(notifier.KeyNotifier, "wait", waits_for_the_one_after),
+        replaced(notifier.KeyNotifier, "wait", lambda self, known, seconds: waits(self, known + 1, seconds)),
         on_a_store(lambda store: told_before(store)),
     ),
     "a wait goes on though somebody ends it": (
@@ -135,8 +104,8 @@ MUTANTS: dict[str, tuple[Mutant, Test]] = {
         on_a_store(test_driver.test_a_thread_that_waits_stops_at_once),
     ),
     "all use one connection": (
-        replaced(store_backend, "connection", shares_the_connection),
-        lambda: closing_one_leaves_the_others(),
+        replaced(store_backend, "connection", lambda store: store),
+        test_store_backend.test_closing_a_backend_leaves_the_connection_of_another,
     ),
 }  # fmt: skip
 
@@ -159,18 +128,14 @@ def told_before(store: HashStore) -> None:
     assert waited == [None]
 
 
-def closing_one_leaves_the_others() -> None:
-    with HashStore() as store:
-        one, two = store_backend.StoreBackend(store, "job"), store_backend.StoreBackend(store, "job")
-        one.read(), two.read()
-        assert one._own is not None and two._own is not None and one._own[0] is not two._own[0]
-        one.close()
-        two.close()
+def jumping(store: HashStore) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_handlers.test_wall_clocks_that_jump_do_not_change_a_round(store, patch)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim that fails must not take its time."""
+    """Limits the time of a failing claim."""
     monkeypatch.setattr(nodes, "SECONDS", 3.0)
     monkeypatch.setitem(nodes.QUICK, "join_timeout", 2)
     monkeypatch.setattr(nodes.until, "__defaults__", (3.0,))
@@ -187,6 +152,5 @@ def test_a_mutant_is_noticed(name: str) -> None:
     assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mutant itself is out of date"
 
 
-@pytest.mark.parametrize("claim", [on_a_store(told_before), closing_one_leaves_the_others])
-def test_a_claim_that_is_no_test_elsewhere_holds(claim: Test) -> None:
-    claim()
+def test_a_claim_that_is_no_test_elsewhere_holds() -> None:
+    on_a_store(told_before)()

@@ -1,37 +1,33 @@
-"""A node's own clock alone tells it enough, with clocks that begin anywhere and run up to 1 % too fast or too slow."""
+"""Each node needs only its own clock, which begins anywhere and runs up to 1 % too fast or too slow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from trystate.impl.rendezvous import observer
 from trystate.impl.rendezvous.observer import Lease, Observer
 from trystate.impl.rendezvous.state import Participant, Settings, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant
-from trystate.property_tests.support.mutants import Mutant, replaced, survivors
+from trystate.property_tests.support.mutants import replaced, survivors
 
 NODES, INTERVAL = 3, 1.0
 SLOW, FAST = 0.99, 1.01
-# How much later than the others a node may be to write again when the store is back, in intervals.
+# The largest delay of a node's return after an outage, relative to the others, in intervals.
 RETURN_MAX = {3: 0.9, 4: 1.0, 8: 1.0, 100: 1.0}
 
 
 class Watcher:
-    """A node that beats and looks as the engine does: after an interval at most, and when its heartbeat is due."""
+    """A node with the engine's timing: it reads at least once an interval and when its heartbeat is due."""
 
     def __init__(self, k: int, agreed: Settings, offset: float, rate: float) -> None:
         self.me, self.settings, self.offset, self.rate = participant(k), agreed, offset, rate
         self.observer, self.lease = Observer(self.me.node.token), Lease(agreed)
-        self.looks = 0.0  # in true time: when next
+        self.looks = 0.0  # true time of the next read
         self.cut = False
-        self.sights: dict[str, tuple[int, float]] = {}  # the beats that it saw last, and since which true time
+        self.sights: dict[str, tuple[int, float]] = {}  # the last beats, and the true time since which they are these
 
     def clock(self, now: float) -> float:
         return self.offset + self.rate * now
@@ -41,7 +37,7 @@ class Watcher:
 
 
 class World:
-    """Watchers around one store; time is true here. Raises AssertionError where a promise is broken."""
+    """Watchers around one store, in true time. Raises AssertionError if a promise is broken."""
 
     def __init__(self, attempts: int, offsets: list[float], rates: list[float]) -> None:
         self.settings = Settings(1, NODES, keep_alive_interval=INTERVAL, keep_alive_max_attempt=attempts)
@@ -50,7 +46,7 @@ class World:
         self.state = State("life", self.settings, participants=tuple(w.me for w in self.watchers))
 
     def act(self, watcher: Watcher) -> None:
-        """One look, and a heartbeat if that is due."""
+        """One read, and a heartbeat if it is due."""
         clock = watcher.clock(self.now)
         if not watcher.cut:
             watcher.observer.look(self.state, clock)
@@ -86,7 +82,7 @@ class World:
         self.now = until
 
     def outage(self, seconds: float, returns: list[float]) -> None:
-        """Nobody reads or writes for so long; then each comes back after some part of the time that it may take."""
+        """No node reads or writes for `seconds`. Then each returns after a share of the longest permitted time."""
         end = self.now + seconds
         latest = RETURN_MAX[self.settings.keep_alive_max_attempt] * INTERVAL / FAST
         for watcher, part in zip(self.watchers, returns, strict=True):
@@ -95,41 +91,8 @@ class World:
         self.now = end
 
     def cut(self, k: int) -> None:
-        """A node does not reach the store any more, and goes on as long as it has a lease."""
+        """A node does not reach the store any more, and continues as long as it has a lease."""
         self.watchers[k].cut = True
-
-
-PARTS = st.floats(0, 1)
-
-
-class Watching(RuleBasedStateMachine):
-    """Nodes that beat, are cut off, and lose the store together."""
-
-    @initialize(
-        attempts=st.sampled_from([2, *RETURN_MAX]),
-        offsets=st.lists(st.floats(-1e4, 1e4), min_size=NODES, max_size=NODES),
-        rates=st.lists(st.floats(SLOW, FAST), min_size=NODES, max_size=NODES),
-    )
-    def begin(self, attempts: int, offsets: list[float], rates: list[float]) -> None:
-        self.world = World(attempts, offsets, rates)
-
-    @rule(part=PARTS)
-    def time_passes(self, part: float) -> None:
-        self.world.run(part * 2 * min(self.world.settings.expiry_seconds, 8.0))
-
-    @rule(k=st.integers(0, NODES - 1))
-    def is_cut_off(self, k: int) -> None:
-        self.world.cut(k)
-
-    @precondition(lambda self: self.world.settings.keep_alive_max_attempt in RETURN_MAX)
-    @rule(intervals=st.floats(0, 12), returns=st.lists(PARTS, min_size=NODES, max_size=NODES))
-    def the_store_is_away(self, intervals: float, returns: list[float]) -> None:
-        self.world.outage(intervals * INTERVAL, returns)
-        self.world.run(2 * INTERVAL)  # until everybody is back: the next outage is another one
-
-
-TestWatching = Watching.TestCase
-TestWatching.settings = hypothesis_settings(stateful_step_count=20)
 
 
 def swarm(worlds: int = 60) -> None:
@@ -147,10 +110,6 @@ def swarm(worlds: int = 60) -> None:
         world.run(3 + 1.2 * world.settings.expiry_seconds)
 
 
-def lease_of(function: Callable[[Settings], float]) -> Mutant:
-    return replaced(Settings, "lease_seconds", property(function))
-
-
 MUTANTS = {
     "the end of an outage expels": replaced(observer, "BLIND_INTERVALS", 1e9),
     "every look is blind": replaced(observer, "BLIND_INTERVALS", 0.1),
@@ -161,9 +120,10 @@ MUTANTS = {
     "a heartbeat that moved is old": replaced(
         Observer, "_seen", lambda self, token, beats: self._beats.get(token, (beats, self._watched))),
     "nobody is ever silent": replaced(Observer, "silent", lambda self, agreed: frozenset()),
-    "the lease lasts as long as the window": lease_of(lambda s: s.expiry_seconds),
-    "the lease has the same margin whatever the window": lease_of(
-        lambda s: s.expiry_seconds - s.keep_alive_interval / 2),
+    "the lease lasts as long as the window": replaced(
+        Settings, "lease_seconds", property(lambda s: s.expiry_seconds)),
+    "the lease has the same margin whatever the window": replaced(
+        Settings, "lease_seconds", property(lambda s: s.expiry_seconds - s.keep_alive_interval / 2)),
     "the lease counts from the end of all time": replaced(Lease, "holds", lambda self, now: True),
 }  # fmt: skip
 
@@ -179,7 +139,7 @@ def test_every_mutant_is_noticed() -> None:
 def test_the_lease_ends_before_the_window_of_the_fastest_observer(attempts: int) -> None:
     agreed = Settings(1, 2, keep_alive_interval=5.0, keep_alive_max_attempt=attempts)
     assert agreed.lease_seconds / SLOW < agreed.expiry_seconds / FAST
-    assert agreed.lease_seconds > agreed.keep_alive_interval  # or there would be no time to beat
+    assert agreed.lease_seconds > agreed.keep_alive_interval  # otherwise there would be no time for a heartbeat
 
 
 def short_outage(attempts: int, outage: float, back: float) -> set[str]:
@@ -222,7 +182,7 @@ def test_a_last_call_ends_by_the_clock_of_who_sees_it_begin() -> None:
     assert observer.call_ends(calling) == 171.0
 
 
-def test_who_is_listed_again_begins_anew_and_who_is_oneself_is_never_silent() -> None:
+def test_a_relisted_node_starts_again_and_a_node_is_never_silent_to_itself() -> None:
     agreed = Settings(1, 3, keep_alive_interval=1.0, keep_alive_max_attempt=3)
     here = State("life", agreed, participants=(participant(1), participant(2)))
     observer = Observer("token-2")
@@ -238,7 +198,7 @@ def test_who_is_listed_again_begins_anew_and_who_is_oneself_is_never_silent() ->
     assert observer.silent(agreed) == frozenset()
 
 
-def test_a_lease_is_that_of_the_latest_heartbeat_whenever_its_confirmation_comes() -> None:
+def test_a_lease_begins_with_the_latest_heartbeat_and_not_its_answer() -> None:
     lease, told = Lease(Settings(1, 2, keep_alive_interval=2.0, keep_alive_max_attempt=3)), list[float]()
     lease.renewed = told.append
     assert (lease.next_beat, lease.holds(0.0), lease.beat_due(0.0)) == (0.0, False, True)
@@ -247,5 +207,3 @@ def test_a_lease_is_that_of_the_latest_heartbeat_whenever_its_confirmation_comes
     assert (lease.next_beat, lease.beat_due(11.9), lease.beat_due(12.0)) == (12.0, False, True)
     assert (lease.holds(14.9), lease.holds(15.0)) == (True, False)
     assert told == [15.0]
-    lease.give_up()
-    assert not lease.holds(10.0)

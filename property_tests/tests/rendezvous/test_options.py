@@ -1,4 +1,4 @@
-"""--rdzv-conf: each option does something, and what does nothing is refused with what would."""
+"""The options of --rdzv-conf: each has an effect; an option without an effect is refused, with a suggestion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trystate.impl.rendezvous.options import KNOWN, NOT_HERE, Options
 from trystate.impl.rendezvous.state import Settings
 
 
-def options(run_id: str = "job", least: int = 2, most: int = 4, **config: Any) -> Options:
+def options(run_id: Any = "job", least: Any = 2, most: Any = 4, **config: Any) -> Options:
     return Options.of(RendezvousParameters("trystate", "host:1", run_id, least, most, "localhost", **config))
 
 
@@ -24,10 +24,6 @@ def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
     path.write_bytes(content)
     path.chmod(mode)
     return path
-
-
-def config(name: str, value: object) -> dict[str, Any]:
-    return {name: value}
 
 
 def test_without_options_the_defaults_are_torchs() -> None:
@@ -70,18 +66,12 @@ def test_a_rank_key_is_a_text_or_the_value_of_a_variable(monkeypatch: pytest.Mon
         options(rank_key="env:SLURM_PROCID")
 
 
-def test_timeout_is_the_join_timeout_unless_that_is_given() -> None:
-    """torch's dynamic rendezvous ignores it; torchrun itself always gives 900."""
-    assert options(timeout=12).join_timeout == 12.0
-    assert options(timeout=900, join_timeout=12).join_timeout == 12.0
-
-
 @pytest.mark.parametrize(
     ("name", "meant"), [("joint_timeout", "join_timeout"), ("keepalive_interval", "keep_alive_interval"), ("xyz", "")]
 )
-def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -> None:
+def test_an_unknown_option_is_refused_with_the_nearest_one(name: str, meant: str) -> None:
     with pytest.raises(RendezvousSettingsError) as raised:
-        options(**config(name, 1))
+        options(**{name: 1})
     assert name in str(raised.value)
     assert (f"did you mean {meant}?" in str(raised.value)) == bool(meant)
     assert [known for known in KNOWN if known not in str(raised.value)] == []
@@ -91,8 +81,8 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
 @pytest.mark.parametrize("name", sorted(NOT_HERE))
 def test_an_option_of_torch_without_a_meaning_is_refused_with_its_remedy(name: str) -> None:
     with pytest.raises(RendezvousSettingsError) as raised:
-        options(**config(name, 1))
-    assert f"{name}, which means nothing here: {NOT_HERE[name]}" in str(raised.value)
+        options(**{name: 1})
+    assert f"{name}, which is not an option here: {NOT_HERE[name]}" in str(raised.value)
     assert "did you mean" not in str(raised.value)
 
 
@@ -137,7 +127,7 @@ def test_each_option_that_torch_reads_is_known_or_has_a_remedy() -> None:
 )
 def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value: object, remedy: str) -> None:
     with pytest.raises(RendezvousSettingsError) as raised:
-        options(**config(name, value))
+        options(**{name: value})
     assert f"{name}={value!r}" in str(raised.value)
     assert remedy in str(raised.value)
 
@@ -146,7 +136,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value:
     ("content", "mode", "said"),
     [
         (b"\n", 0o600, "is empty"),
-        (b"s3cret", 0o600, "has 6 bytes < 16"),
+        (b"s3cret", 0o600, "has 6 bytes, fewer than 16"),
         (bytes(5000), 0o600, "has more than 4096 bytes"),
         (b"0123456789abcdef", 0o604, "is open to every user"),
     ],
@@ -154,12 +144,6 @@ def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value:
 def test_a_secret_that_protects_nothing_is_refused(content: bytes, mode: int, said: str, tmp_path: Path) -> None:
     with pytest.raises(RendezvousSettingsError, match=said):
         options(secret_file=str(secret_file(tmp_path, content, mode)))
-
-
-def test_a_secret_is_not_shown_with_the_other_options(tmp_path: Path) -> None:
-    found = options(secret_file=str(secret_file(tmp_path, b"0123456789abcdef")))
-    assert found.secret == b"0123456789abcdef"
-    assert "0123456789abcdef" not in repr(found)
 
 
 def test_an_empty_name_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The entry point: torch finds it by its name, and pays nothing for it until somebody asks for the name."""
+"""The entry point: torch finds it by its name, and pays nothing for it until the name is requested."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Real process groups on our stores: gloo, DDP and torchrun, in processes of their own, as a user starts them.
+"""Real process groups on our stores: gloo, DDP and torchrun, in separate processes, as a user starts them.
 
-Trained weights and gradients are compared with those of one process that sees every batch whole.
+Trained weights and gradients are compared with the results of one process that sees every batch whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,8 @@ import torch
 
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
-from trystate.property_tests.adapters.jobs import Agent
-from trystate.property_tests.adapters.torch_store.server import free_port
+from trystate.property_tests.adapters.jobs import be
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.rendezvous.jobs import launch
 from trystate.property_tests.support.stores import group_member
 
 END_SECONDS = 10.0
@@ -33,10 +30,8 @@ def alone() -> dict[str, list[float]]:
 
 
 @contextlib.contextmanager
-def programs(
-    folder: Path, starts: Sequence[tuple[Callable[..., object], object]], *variables: Mapping[str, str]
-) -> Iterator[list[Program]]:
-    """Functions with an argument each, all at once; each has its variables, or all have the same."""
+def programs(folder: Path, starts: Sequence[tuple[Any, ...]], *variables: Mapping[str, str]) -> Iterator[list[Program]]:
+    """Run functions with their arguments at once; each has its own variables, or all share one mapping."""
     each = variables if len(variables) > 1 else [*(variables or [{}])] * len(starts)
     running = [Program(folder / f"log.{n}", *start, variables=each[n]) for n, start in enumerate(starts)]
     try:
@@ -50,7 +45,7 @@ def programs(
 
 
 def trained_alike(running: list[Program], size: int, alone: dict[str, list[float]]) -> None:
-    """Every member ends well, and has the gradients and weights of one process."""
+    """Every member ends well, and its gradients and weights equal the results of one process."""
     assert [one.said for one in running if one.ends() != 0] == []
     said = [json.loads(line) for one in running for line in one.said.splitlines() if line.startswith("{")]
     assert sorted(s["rank"] for s in said) == list(range(size))
@@ -60,7 +55,7 @@ def trained_alike(running: list[Program], size: int, alone: dict[str, list[float
 
 
 def members_train_alike(folder: Path, size: int, alone: dict[str, list[float]], **job: Any) -> None:
-    """A process for each rank."""
+    """Run a process for each rank, and compare the results."""
     jobs = [json.dumps({**job, "rank": rank, "world_size": size}) for rank in range(size)]
     with programs(folder, [(group_member.main, job) for job in jobs]) as running:
         trained_alike(running, size, alone)
@@ -77,23 +72,9 @@ def test_a_group_trains_over_our_file(tmp_path: Path, alone: dict[str, list[floa
     members_train_alike(tmp_path, 2, alone, make="file", path=str(tmp_path / "store"))
 
 
-def test_a_group_meets_at_a_tcp_url(tmp_path: Path, alone: dict[str, list[float]]) -> None:
-    members_train_alike(tmp_path, 2, alone, url=f"trystate-tcp://127.0.0.1:{free_port()}")
-
-
-def test_a_group_meets_at_a_file_url(tmp_path: Path, alone: dict[str, list[float]]) -> None:
-    members_train_alike(tmp_path, 2, alone, url=f"trystate-file://{tmp_path}/store")
-
-
-def test_groups_one_after_the_other_share_a_server(tmp_path: Path, alone: dict[str, list[float]]) -> None:
-    with TCPStoreServer() as server:
-        for _ in range(2):
-            members_train_alike(tmp_path, 2, alone, url=f"trystate-tcp://127.0.0.1:{server.port}?hosted=0")
-
-
 @pytest.mark.parametrize("url", ["env://", "trystate-env://"] if NIGHTLY else ["env://"])
 def test_the_agents_store_may_be_our_server(tmp_path: Path, alone: dict[str, list[float]], url: str) -> None:
-    """torch's own env:// and ours: every rank is a client of the server that the agent is said to have."""
+    """torch's own env:// and ours: every rank is a client of the server that is configured as the agent's."""
     with TCPStoreServer() as server:
         common = {
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.port), "WORLD_SIZE": "2",
@@ -104,56 +85,23 @@ def test_the_agents_store_may_be_our_server(tmp_path: Path, alone: dict[str, lis
             trained_alike(running, 2, alone)
 
 
-def agents(
-    folder: Path, port: int, *options: str, variables: Mapping[str, str], **job: Any
-) -> contextlib.AbstractContextManager[list[Program]]:
-    """Two agents of two workers each, with torch's c10d rendezvous keeping its state at this port."""
-    argv = [
-        "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=ours",
-        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=2",
-        "--local-addr=127.0.0.1", "--monitor-interval=0.2", *options, "-m", group_member.__name__, json.dumps(job),
-    ]  # fmt: skip
-    return programs(folder, [(functools.partial(launch, "torchrun"), argv)] * 2, variables)
-
-
-@pytest.mark.skipif(not NIGHTLY, reason="a restart meets as well")
-@pytest.mark.parametrize("url", ["env://", "trystate-env://"])
-def test_torchrun_meets_at_our_server(tmp_path: Path, alone: dict[str, list[float]], url: str) -> None:
-    with TCPStoreServer() as server, agents(tmp_path, server.port, variables={}, url=url) as running:
-        trained_alike(running, 4, alone)
-
-
-def test_torchrun_restarts_its_workers_over_our_server(tmp_path: Path, alone: dict[str, list[float]]) -> None:
-    """Each attempt has a store of its own, which rank 0 brings along.
+@pytest.mark.parametrize("backend", ["c10d", "trystate"])
+def test_torchrun_restarts_its_workers_over_our_server(
+    backend: str, tmp_path: Path, alone: dict[str, list[float]]
+) -> None:
+    """Each attempt has its own store, which rank 0 serves.
 
     Without this variable torch 2.13's agents keep one store for all attempts (dynamic_rendezvous.py: next_rendezvous,
-    _bootstrap_store_info), and gloo connects to addresses that the attempt before left there.
+    _bootstrap_store_info), and gloo connects to addresses that the previous attempt has written there.
     """
     own_stores = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    job = {"url": "trystate-env://", "failures": 1}
-    with (
-        TCPStoreServer() as server,
-        agents(tmp_path, server.port, "--max-restarts=1", variables=own_stores, **job) as running,
-    ):
-        trained_alike(running, 4, alone)
-        assert any("as planned" in one.said for one in running)
-
-
-RANK_0 = """
-import os
-from trystate.store import TCPStore
-
-with TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 1, os.environ["RANK"] == "0") as store:
-    store.set("a", "1")
-    print("rank 0 has", store.get("a"))
-"""
-
-
-def test_a_worker_makes_the_store_of_its_job_itself(tmp_path: Path) -> None:
-    """As many training scripts do; under torchrun the agent's server is torch's."""
-    (tmp_path / "train.py").write_text(RANK_0)
-    options = ["--standalone", str(tmp_path / "train.py")]
-    launched = [Agent(program.split()[0], tmp_path, options, program) for program in ("torchrun", "trystate run")]
-    for agent in launched:
-        assert agent.ends() == 0, agent.said
-        assert "rank 0 has b'1'" in agent.said
+    job = json.dumps({"url": "trystate-env://", "failures": 1})
+    with TCPStoreServer() as server:
+        argv = [
+            "--nnodes=2", "--nproc-per-node=2", f"--rdzv-backend={backend}", "--rdzv-id=ours", "--max-restarts=1",
+            f"--rdzv-endpoint=127.0.0.1:{server.port}", "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=2",
+            "--local-addr=127.0.0.1", "--monitor-interval=0.2", "-m", group_member.__name__, job,
+        ]  # fmt: skip
+        with programs(tmp_path, [(be, "torchrun", argv)] * 2, own_stores) as running:
+            trained_alike(running, 4, alone)
+            assert any("as planned" in one.said for one in running)

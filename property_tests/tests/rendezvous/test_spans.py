@@ -1,4 +1,4 @@
-"""A node's rounds are spans of OpenTelemetry, with its events; without the API, or with a broken one, no harm comes."""
+"""A node's rounds are OpenTelemetry spans with its events; a missing or broken API does no harm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODE = Node("host", 7, 0, "token")
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The spans that have ended, in memory."""
+    """The finished spans, in memory."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -34,7 +34,7 @@ def test_a_join_and_a_round_are_spans_with_the_events_of_the_node(ended: Any) ->
     recorder.said("joined", rank=1, world_size=2)
     recorder.said("expelled", nodes=["a", "b"])
     recorder.said("left")
-    recorder.said("closed")  # by another, later
+    recorder.said("closed")  # another node does it later
     join, round_ = ended()
     assert (join.name, round_.name) == (JOIN, ROUND)
     assert [event.name for event in join.events] == ["waiting"]

@@ -1,4 +1,4 @@
-"""torch's own test files pass on our classes, but for listed deviations: by night, where a checkout is given."""
+"""torch's own test files pass on our classes, except listed deviations; by night, if a checkout is given."""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
-"""The sentence of a node that waits: one for each state, when it is said, and real nodes that say it."""
+"""The log message of a waiting node: its text in each state, when it is logged, and real nodes that log it."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 
 from trystate.impl.rendezvous import waiting
 from trystate.impl.rendezvous.engine import Seen
-from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
-from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting, unfinished
+from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting
 from trystate.property_tests.support.mutants import rewritten, survives
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import Meanwhile, until
@@ -49,13 +46,13 @@ SENTENCES = [
     ),
     (
         state(SOME, participants=(B, C), complete=True, waiting=(A, D)),
-        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; with it wait "
+        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; also waiting: "
         "hostD",
     ),
     (
         state(SOME, participants=(B, C), complete=True, waiting=(A,), done=("b",)),
-        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; workers of "
-        "some have succeeded, and then the job ends without this node",
+        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; some "
+        "workers have succeeded; if all do, the job ends without this node",
     ),
     (
         state(participants=(B, C), complete=True, spares=(A,)),
@@ -78,23 +75,6 @@ def test_a_state_has_its_sentence(seen: State | None, sentence: str) -> None:
     assert awaited(seen, "a") == sentence
 
 
-def test_nodes_on_one_host_have_their_whole_names_and_many_are_counted() -> None:
-    twins = tuple(replace(A, node=replace(A.node, pid=pid, token=f"t{pid}")) for pid in (5, 6))
-    assert awaited(state(Settings(4, 4), participants=(*twins, B)), "b").endswith(
-        "waiting for 1 more (joined: hostA_5_0, hostA_6_0, hostB)"
-    )
-    many = tuple(Participant(Node(f"n{k}", 1, 0, str(k)), "h", 1) for k in range(9))
-    assert awaited(state(Settings(10, 10), participants=many), "0").endswith("(joined: n0, n1, n2, n3, n4 and 4 more)")
-
-
-def test_a_node_that_is_done_says_whose_workers_run() -> None:
-    seen = state(SOME, participants=(A, B, C), complete=True, done=("a", "c"))
-    said = "the workers of this node have succeeded; waiting for those of hostB (2 of 3 nodes are done)"
-    assert unfinished(seen, "a") == said
-    assert unfinished(seen, "b") == unfinished(None, "a") == ""
-    assert unfinished(replace(seen, closed=Closed("b", "over")), "a") == ""
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(-1, "0 s"), (0.2, "1 s"), (89, "89 s"), (90, "2 m"), (841, "14 m"), (7199, "120 m"), (7200, "2 h")],
@@ -103,7 +83,7 @@ def test_a_time_is_as_exact_as_somebody_who_waits_wants_it(seconds: float, text:
     assert lasting(seconds) == text
 
 
-# ---- when it is said
+# ---- when it is logged
 
 
 def told(steps: Sequence[tuple[float, State | None]], ends: float = 900.0) -> list[tuple[float, str]]:
@@ -121,7 +101,7 @@ TWO_OF_3 = "2 of 3 nodes; waiting for 1 more (joined: hostA, hostB)"
 
 
 def said_as_told() -> None:
-    """At the start, at each change, once a minute, and no other time."""
+    """A line is logged at the start, at each change, once a minute, and at no other time."""
     seconds = [float(k) for k in range(0, 200, 5)]
     assert told([(at, ALONE) for at in seconds]) == [
         (0.0, f"{ONE_OF_3}; up to 15 m"), (60.0, f"{ONE_OF_3}; up to 14 m"), (120.0, f"{ONE_OF_3}; up to 13 m"),
@@ -144,11 +124,11 @@ def test_the_limit_is_that_of_the_join_of_the_last_call_or_none() -> None:
     assert told([(0.0, calling)])[0][1].endswith("(joined: hostA, hostB); up to 30 s")
     assert told([(0.0, calling)], ends=12.0)[0][1].endswith("; up to 12 s")
     spare = state(participants=(B, C), complete=True, spares=(A,))
-    assert told([(0.0, spare)])[0][1].endswith("; without a limit of time")
+    assert told([(0.0, spare)])[0][1].endswith("; without a time limit")
 
 
 def said_of_others(expected: list[tuple[float, str]]) -> None:
-    """The nodes of another id at the store are named once some are missing for a while, and then once a minute."""
+    """After some seconds of missing nodes, the line names the nodes of other ids at the store; then once a minute."""
     lines: list[tuple[float, str]] = []
     asked: list[float] = []
     now = 0.0
@@ -157,7 +137,7 @@ def said_of_others(expected: list[tuple[float, str]]) -> None:
         asked.append(now)
         return "the job 'b' waits too"
 
-    waits = Waits("a", 900.0, lambda line: lines.append((now, line)), place="nobody reaches it", others=others)
+    waits = Waits("a", 900.0, lambda line: lines.append((now, line)), place="no node reaches it", others=others)
     for now in (float(k) for k in range(0, 100, 2)):
         waits.look(Seen(ALONE, now))
     assert asked == [6.0, 66.0]
@@ -168,21 +148,13 @@ def said_of_others(expected: list[tuple[float, str]]) -> None:
 
 def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
     said_of_others([
-        (0.0, f"{ONE_OF_3}; up to 15 m; nobody reaches it"),
-        (6.0, f"{ONE_OF_3}; the job 'b' waits too; up to 15 m; nobody reaches it"),
-        (66.0, f"{ONE_OF_3}; the job 'b' waits too; up to 14 m; nobody reaches it"),
+        (0.0, f"{ONE_OF_3}; up to 15 m; no node reaches it"),
+        (6.0, f"{ONE_OF_3}; the job 'b' waits too; up to 15 m; no node reaches it"),
+        (66.0, f"{ONE_OF_3}; the job 'b' waits too; up to 14 m; no node reaches it"),
     ])  # fmt: skip
 
 
-def test_a_node_that_came_too_late_for_a_job_knows_it() -> None:
-    early, late = (Waits("a", 9.0, lambda line: None) for _ in range(2))
-    early.look(Seen(ALONE, 0.0))
-    for waits in (early, late):
-        waits.look(Seen(replace(ALONE, closed=Closed("b", "over")), 1.0))
-    assert (early.late, late.late) == (False, True)
-
-
-def test_a_store_that_does_not_answer_is_said_each_minute_and_then_who_is_there() -> None:
+def test_a_store_without_answers_is_reported_each_minute() -> None:
     lines: list[str] = []
     waits = Waits("a", 900.0, lines.append)
     waits.look(Seen(ALONE, 0.0))
@@ -221,32 +193,11 @@ def test_a_mutant_is_noticed(name: str) -> None:
 # ---- real nodes
 
 
-def test_nodes_with_two_ids_at_one_store_name_each_other_when_they_give_up() -> None:
-    with HashStore() as store:
-        ids = ("101", "102")
-        config = {**nodes.QUICK, "join_timeout": 1}
-        first, second = (
-            DynamicRendezvousHandler.from_store(name, store, 2, 2, f"127.0.0.{name}", **config) for name in ids
-        )
-        late = nodes.together([first.next_rendezvous, second.next_rendezvous])
-        for error, other in zip(late, reversed(ids), strict=True):
-            assert isinstance(error, RendezvousTimeoutError)
-            assert "This node has left, and no other node is there" in str(error)
-            note = error.__notes__[-1]
-            assert note.startswith(f"The job '{other}' at this store has no complete round either, ")
-        first.leave()
-        second.leave()
-
-
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    with caplog.at_level(logging.INFO, "trystate.waiting"):
-        found: list[str] = []
-        handler = logging.Handler()
-        handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-        waiting.log.addHandler(handler)
-        yield found
-        waiting.log.removeHandler(handler)
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(waiting.log, "info", lambda _, line: found.append(line))
+    return found
 
 
 def test_nodes_say_it_when_they_wait_and_when_one_has_to_come_back(lines: list[str]) -> None:

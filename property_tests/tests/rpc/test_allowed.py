@@ -26,7 +26,7 @@ from trystate.property_tests.support.rpc.worlds import world
 from trystate.rpc import FunctionSet, NotAllowed, Options
 
 LIMIT = 512
-system = os.system  # imported by this module, and so by the program
+system = os.system  # this module imports it, so the program does
 
 
 def offered(function: Any) -> Any:
@@ -46,7 +46,7 @@ OTHERS = [
 
 
 def name_of_any(function: Any) -> str:
-    """The name that a hostile worker would send, which asks nobody whether there is one."""
+    """The name that a hostile worker would send, without a check that the function has a name."""
     home = getattr(function, "__module__", None) or builtins.__name__
     return f"{home}:{getattr(function, '__qualname__', None) or function.__name__}"
 
@@ -56,7 +56,7 @@ def test_the_default_allows_the_program_and_operators(function: Any) -> None:
     assert find(name_of(function), DEFAULT, LIMIT) == function
 
 
-def test_the_program_has_another_name_in_a_process_that_multiprocessing_has_spawned(
+def test_the_program_has_another_name_in_a_spawned_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = types.ModuleType("__mp_main__")
@@ -71,12 +71,13 @@ def test_the_program_has_another_name_in_a_process_that_multiprocessing_has_spaw
 @pytest.mark.parametrize("function", OTHERS, ids=name_of_any)
 def test_the_default_allows_nothing_else(function: Any) -> None:
     for name in {name_of_any(function), f"torch:{function.__name__}"}:
-        with pytest.raises(NotAllowed, match=r"may not be called here|is not to be found here"):
+        with pytest.raises(NotAllowed, match=r"may not be called here|cannot be found here"):
             find(name, DEFAULT, LIMIT)
 
 
 @pytest.mark.parametrize("name", [
     f"{__name__}:system", f"{__name__}:os.system", f"{__name__}:subprocess.run", "__main__:__builtins__.eval",
+    f"{__name__}:Path", f"{__name__}:OTHERS.append", f"{__name__}:offered.__globals__.get", f"{__name__}:Kept.__new__",
     "torch:serialization.load", "torch:os.system", "torch:hub.load", "torch:classes",
     "torch.nn.modules.module:register_module_forward_hook", "torch._C:Node", "torch._C:TensorBase.__reduce_ex__",
     "trystate.impl.rpc.allowed:sys.exit",
@@ -87,7 +88,7 @@ def test_no_way_round_leads_to_another_function(name: str) -> None:
 
 
 def test_no_module_of_python_is_the_programs() -> None:
-    """Its own tests are no part of sys.stdlib_module_names, and can run anything."""
+    """Python's own tests are not in sys.stdlib_module_names, and can run anything."""
     places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     names = {each.name for each in pkgutil.iter_modules([*places, *(f"{place}/lib-dynload" for place in places)])}
     assert {"test", "_testcapi", "os"} <= names
@@ -96,8 +97,8 @@ def test_no_module_of_python_is_the_programs() -> None:
             check_name(f"{name}:main", (FunctionSet.PROGRAM,))
 
 
-def test_packages_of_ours_and_torchs_are_not_the_programs_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pip install -e` and `--target` put them beside a program's own modules."""
+def test_our_packages_and_torchs_are_never_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install -e` and `--target` put them next to a program's own modules."""
     spec = importlib.util.spec_from_file_location("torch", "/opt/libraries/torch/__init__.py")
     monkeypatch.setattr(torch, "__spec__", spec)
     for name in ("torch.serialization:load", "trystate.impl.host.parent_death:main"):
@@ -106,7 +107,7 @@ def test_packages_of_ours_and_torchs_are_not_the_programs_wherever_they_are(monk
 
 
 class Kept(dict[str, int]):
-    """A value of the program, with methods of its own and one that it has from Python."""
+    """A value of the program, with a method of its class and a function of Python's."""
 
     run = os.system
 
@@ -136,7 +137,7 @@ def test_methods_of_values_are_judged_as_functions_are(tmp_path: Path) -> None:
 
 
 def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import runs code: the name is judged first."""
+    """An import runs code, so the name is checked first."""
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "installed_elsewhere.py").write_text("def serve(): return 1\n")
@@ -183,7 +184,7 @@ def test_a_peer_cannot_run_a_command_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("modules", [None, "mine", ["mine"], (1,)])
-def test_what_is_no_tuple_of_modules_is_refused(modules: Any) -> None:
+def test_a_wrong_tuple_of_modules_is_refused(modules: Any) -> None:
     with pytest.raises(UsageError, match=r"modules is .*: give a tuple .*\(FunctionSet.ANY,\) allows"):
         Options(modules=modules)
 

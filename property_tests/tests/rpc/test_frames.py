@@ -1,4 +1,4 @@
-"""Frames, tensors and shared memory without any peer: what arrives in pieces is whole, what is no frame is refused."""
+"""Frames, tensors and shared memory without a peer: pieces are joined, and other bytes are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from trystate.impl.rpc import arena as arenas
 from trystate.impl.rpc import frames
 from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
-from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, Place, encode
+from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, TensorPlace, encode
 from trystate.impl.rpc.tensors import CODES, DTYPES
 from trystate.rpc import FrameRefused, LimitExceeded, Limits, NotAllowed
 
@@ -32,7 +32,7 @@ def shared() -> Iterator[tuple[Arena, Window]]:
 
 @st.composite
 def tensors(draw: st.DrawFn) -> Tensor | None:
-    """Dense and sparse, of all types, any strides, no element or many."""
+    """Dense and sparse tensors of all types, with any strides, and with or without elements."""
     kind = draw(st.sampled_from(["none", "sparse", *["dense"] * 6]))
     if kind == "none":
         return None
@@ -49,7 +49,8 @@ def tensors(draw: st.DrawFn) -> Tensor | None:
         tensor = tensor.permute(order)
     elif shape and laid == "expanded":
         tensor = tensor[..., :1].expand(tensor.shape)
-    return tensor.conj() if tensor.dtype in (torch.complex64, torch.complex128) and draw(st.booleans()) else tensor
+    is_complex = tensor.dtype in (torch.complex64, torch.complex128)
+    return (tensor * 1j).conj() if is_complex and draw(st.booleans()) else tensor
 
 
 def data_of(frame: Encoded) -> bytes:
@@ -59,7 +60,7 @@ def data_of(frame: Encoded) -> bytes:
 
 
 def fed(parser: Parser, data: bytes, sizes: list[int]) -> list[Frame]:
-    """The frames of bytes that arrive in pieces of these sizes, again and again."""
+    """The frames of bytes that arrive in pieces of these sizes, repeated as needed."""
     found, at, turn = [], 0, 0
     while at < len(data):
         buffer = parser.buffer()
@@ -81,7 +82,7 @@ def same(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """Those that mean anything: a dimension of one element may have any, and so may a tensor of none."""
+    """The strides that matter: a dimension of one element may have any stride, and so may a tensor without elements."""
     found = zip(tensor.stride(), tensor.shape, strict=True)
     return [stride for stride, length in found if length > 1 and tensor.numel()]
 
@@ -157,22 +158,23 @@ FLOAT = CODES[torch.float32]
         (head(metadata=LIMITS.metadata_bytes + 1), "metadata of 1025"),
         (head(count=LIMITS.tensors + 1), "9 tensors"),
         (head(count=1, described=1 << 20), "cannot take 1048576 bytes"),
-        (described(Place.HERE, FLOAT, (1 << 40,)), "tensors of 4398046511104 bytes"),
-        (described(Place.HERE, FLOAT, (1 << 20, 1 << 60, 0)), "a tensor of shape"),
-        (described(Place.HERE, FLOAT, (1,) * 7), "with 7 dimensions"),
-        (described(Place.HERE, 99, ()), "a tensor of dtype 99"),
+        (described(TensorPlace.HERE, FLOAT, (1 << 40,)), "have 4398046511104 bytes"),
+        (described(TensorPlace.HERE, FLOAT, (1 << 20, 1 << 60, 0)), "a tensor of shape"),
+        (described(TensorPlace.HERE, FLOAT, (1,) * 7), "with 7 dimensions"),
+        (described(TensorPlace.HERE, 99, ()), "a tensor of dtype 99"),
         (described(9, FLOAT, ()), "a tensor in place 9"),
-        (described(Place.NOWHERE, 0, (), b"xx"), "2 are left over"),
-        (described(Place.SLOT, FLOAT, (4,), SLOT.pack(0, HEAD_BYTES)), "a tensor in place 2"),  # there is no window
-        (described(Place.SPARSE, FLOAT, (4,)), "longer than announced"),
-        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<2Q", 3, 2), STRIDED), r"strides \(3, 2\)"),  # gaps
-        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<2Q", 0, 1), STRIDED), r"strides \(0, 1\)"),
-        (described(Place.HERE, FLOAT, (2, 1), struct.pack("<2Q", 1, 1 << 60), STRIDED), "strides"),
-        (described(Place.HERE, FLOAT, (2, 0), struct.pack("<2Q", 1, 2), STRIDED), "strides"),
-        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<Q", 1), STRIDED), "longer than announced"),
+        (described(TensorPlace.NOWHERE, 0, (), b"xx"), "2 are left over"),
+        # The parser has no `window`, so it refuses a tensor in a slot.
+        (described(TensorPlace.SLOT, FLOAT, (4,), SLOT.pack(0, HEAD_BYTES)), "a tensor in place 2"),
+        (described(TensorPlace.SPARSE, FLOAT, (4,)), "longer than announced"),
+        (described(TensorPlace.HERE, FLOAT, (2, 3), struct.pack("<2Q", 3, 2), STRIDED), r"strides \(3, 2\)"),  # gaps
+        (described(TensorPlace.HERE, FLOAT, (2, 3), struct.pack("<2Q", 0, 1), STRIDED), r"strides \(0, 1\)"),
+        (described(TensorPlace.HERE, FLOAT, (2, 1), struct.pack("<2Q", 1, 1 << 60), STRIDED), "strides"),
+        (described(TensorPlace.HERE, FLOAT, (2, 0), struct.pack("<2Q", 1, 2), STRIDED), "strides"),
+        (described(TensorPlace.HERE, FLOAT, (2, 3), struct.pack("<Q", 1), STRIDED), "longer than announced"),
     ],
 )  # fmt: skip
-def test_what_is_announced_meets_its_limit_before_it_comes(data: bytes, complaint: str) -> None:
+def test_an_announced_length_is_limited_before_its_bytes_arrive(data: bytes, complaint: str) -> None:
     with pytest.raises(FrameRefused, match=complaint):
         fed(Parser(LIMITS), data, [13])
 
@@ -188,18 +190,18 @@ def test_a_sparse_tensor_points_nowhere_outside() -> None:
 @pytest.mark.parametrize(
     ("body", "some", "complaint"),
     [
-        (bytes(LIMITS.body_bytes + 1), [], "the body has 4097 bytes > 4096"),
-        (b"", [None] * 9, "9 tensors in one frame > 8"),
-        (b"", [torch.ones(1 << 15)], "131072 bytes in one frame > 65536"),
+        (bytes(LIMITS.body_bytes + 1), [], "the body has 4097 bytes, the limit is 4096"),
+        (b"", [None] * 9, "9 tensors in one frame, the limit is 8"),
+        (b"", [torch.ones(1 << 15)], "131072 bytes, the limit is 65536"),
         (b"", [torch.ones((1,) * 65)], "65 dimensions"),
     ],
 )
-def test_what_is_too_large_is_not_sent(body: bytes, some: list[Tensor | None], complaint: str) -> None:
+def test_a_value_that_is_too_large_is_not_sent(body: bytes, some: list[Tensor | None], complaint: str) -> None:
     with pytest.raises(LimitExceeded, match=complaint):
         encode(Kind.CALL, 1, body, some, b"", LIMITS)
 
 
-def test_what_cannot_travel_is_named() -> None:
+def test_a_value_that_cannot_be_sent_is_named() -> None:
     for tensor, complaint in (
         (torch.ones(2, device="meta"), r"\.cpu\(\)"),
         (torch.eye(2).to_mkldnn(), "mkldnn"),
@@ -209,19 +211,6 @@ def test_what_cannot_travel_is_named() -> None:
 
 
 # Shared memory.
-
-
-def test_a_slot_is_free_when_its_tensor_and_all_views_of_it_are_gone(shared: tuple[Arena, Window]) -> None:
-    arena, window = shared
-    assert arena.fd
-    slot, offset = laid(arena, torch.arange(100.0))
-    tensor = window.tensor(slot, offset, FLOAT, (100,))
-    view = tensor[3:5].reshape(2, 1)
-    assert laid(arena, torch.ones(4))[1] != offset
-    del tensor
-    assert view.flatten().tolist() == [3, 4] and arena._map[slot]
-    del view
-    assert not arena._map[slot] and laid(arena, torch.ones(4)) == (slot, offset)
 
 
 def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
@@ -253,7 +242,7 @@ def test_an_arena_that_is_not_used_gives_its_memory_back(monkeypatch: pytest.Mon
 
 
 def received(arena: Arena, window: Window, value: float) -> tuple[int, Tensor]:
-    """Its slot, and a tensor of several pages."""
+    """A tensor of several pages that was received by shared memory, and its slot."""
     slot, offset = laid(arena, torch.full((5_000,), value))
     return slot, window.tensor(slot, offset, FLOAT, (5_000,))
 
@@ -268,7 +257,7 @@ def test_a_tensor_that_was_received_is_the_childs_own_in_a_fork(shared: tuple[Ar
         os.read(go, 1)
         right = bool((kept == 1).all()) and bool((freed == 2).all())
         kept.fill_(54.0)
-        del kept, freed  # which frees nothing of its parent's
+        del kept, freed  # frees nothing in the parent
         os._exit(0 if right else 1)
     del freed
     assert not arena._map[freed_slot] and received(*shared, 21.0)[0] == freed_slot

@@ -1,4 +1,4 @@
-"""How workers meet: at which door, by which secret, and what strangers can do to them."""
+"""How workers meet: by which sockets and secrets, and what other programs can do there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,37 +23,25 @@ from trystate.rpc import Options, PeerLost, RpcError
 from trystate.store import HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 
-@pytest.fixture
-def store() -> Iterator[HashStore]:
-    store = HashStore()
-    yield store
-    store.close()
-
-
 def meet(
     store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float,
     ranks: dict[str, int] | None = None, world_size: int = 0,
 ) -> list[str]:  # fmt: skip
-    """The outcome of a meeting of workers in threads of this process; by default they are all of their group."""
-    found = [""] * len(names)
+    """The outcome of a meeting of workers in threads of this process. By default they are the whole group."""
 
-    def come(place: int) -> None:
+    def come(place: int) -> str:
         name, rank = names[place], (ranks or {}).get(names[place], place)
         options, size = Options(init_timeout=seconds, secret=secrets[place]), world_size or len(names)
         try:
             agent, _ = api._connected(name, rank, size, store, "127.0.0.1", options, time.monotonic() + seconds)
         except RpcError as error:
-            found[place] = f"{type(error).__name__}: {error}"
-        else:
-            agent.start()
-            agent.close("met")
+            return f"{type(error).__name__}: {error}"
+        agent.start()
+        agent.close("met")
+        return ""
 
-    threads = [threading.Thread(target=come, args=(rank,)) for rank in range(len(names))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+    with ThreadPoolExecutor(len(names)) as threads:
+        return list(threads.map(come, range(len(names))))
 
 
 def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:
@@ -87,7 +76,7 @@ def test_a_rank_that_is_started_twice_is_refused_and_the_first_one_meets(
 
 
 @pytest.mark.parametrize("left", ["", "not ours", b"\xff", *directory.WITHDRAWN, "of a killed process"])
-def test_what_a_killed_worker_has_left_is_replaced(left: Any, store: HashStore) -> None:
+def test_the_files_of_a_killed_worker_are_replaced(left: Any, store: HashStore) -> None:
     if left == "of a killed process":
         gone = handshake.Listeners.open("127.0.0.1")
         gone.close()
@@ -100,7 +89,7 @@ def test_what_a_killed_worker_has_left_is_replaced(left: Any, store: HashStore) 
 
 @pytest.fixture
 def strangers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
-    """Some who call by TCP before anybody else can: one says nothing, one too much, one half of what it should."""
+    """Strangers connect by TCP before any worker. One sends nothing, one too much, and one half of a greeting."""
     opened, strangers = handshake.Listeners.open, list[socket.socket]()
 
     def open_to_all(host: str) -> Any:
@@ -116,21 +105,18 @@ def strangers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
         stranger.close()
 
 
-def greeters() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rpc greeting")]
-
-
 def test_strangers_at_the_door_keep_nobody_out(
     monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
 ) -> None:
-    """However long they may take; and they are cut off as soon as all are there."""
+    """Strangers may take any time. Their connections are closed as soon as all workers have arrived."""
     monkeypatch.setattr(handshake, "GREETING_SECONDS", 1e6)
-    monkeypatch.setattr(handshake, "machine", str)  # nobody can come by the local socket
+    monkeypatch.setattr(handshake, "machine", str)  # no worker can use the local socket
     assert meet(store, [None] * 3, ["a", "b", "c"], PATIENCE_SECONDS) == [""] * 3
-    assert len(strangers) == 9 and not greeters()
+    assert len(strangers) == 9
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rpc greeting")]
 
 
-def test_when_more_strangers_come_than_are_greeted_at_once_the_next_waits_until_one_is_thrown_out(
+def test_a_stranger_beyond_the_limit_waits_until_another_is_closed(
     monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
 ) -> None:
     monkeypatch.setattr(handshake, "GREETINGS_MAX", 1)
@@ -171,7 +157,7 @@ def test_a_greeting_has_one_deadline_however_it_drips() -> None:
 
 @pytest.mark.parametrize("of", [TCPStore, TorchStore])
 def test_the_address_of_the_route_is_found_below_any_prefixes(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The route to 127.0.0.2 is not the one to MASTER_ADDR: an address of its own shows which one was looked up."""
+    """The store's 127.0.0.2 and MASTER_ADDR differ, so the result shows which route was looked up."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.3")
     monkeypatch.setattr(addresses, "own_host", lambda given, towards: given or f"the route to {towards}")
     monkeypatch.setattr(addresses, "known_host", str)
@@ -187,7 +173,7 @@ def test_the_address_of_the_route_is_found_below_any_prefixes(of: Any, monkeypat
 
 
 def test_a_loopback_that_cannot_be_reached_is_said_to_be_each_machines_own(store: HashStore) -> None:
-    """Two machines, of which one tells the other its loopback."""
+    """Two machines: one sends its loopback address to the other."""
     gone = listening.listen("127.0.0.1", 0)
     port = gone.getsockname()[1]
     gone.close()
@@ -204,7 +190,7 @@ def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int) -> None
     one, other = socket.socketpair()
     with one, other, open(os.devnull) as file:
         other.sendall(handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32)))
-        socket.send_fds(other, [proof + b"\1"], [file.fileno()] * sent)  # as if it knew what the reply asks for
+        socket.send_fds(other, [proof + b"\1"], [file.fileno()] * sent)  # a wrong proof
         other.shutdown(socket.SHUT_WR)
         before = os.listdir("/proc/self/fd")
         with pytest.raises((RpcError, ConnectionError)):
@@ -214,5 +200,5 @@ def test_a_stranger_leaves_no_descriptor_behind(proof: bytes, sent: int) -> None
 
 def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:
     store.set("worker/0", "not ours")
-    with pytest.raises(RpcError, match="is none of ours"):
+    with pytest.raises(RpcError, match="is not RPC's"):
         directory.gather(store, 1, time.monotonic() + PATIENCE_SECONDS, PATIENCE_SECONDS)

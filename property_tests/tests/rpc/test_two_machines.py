@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import socket
 from multiprocessing.connection import Connection as Line
 from pathlib import Path
 from typing import Any
@@ -17,21 +19,16 @@ from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, of_the_tests
 from trystate.rpc import Options
 
-PORT = 29500  # free: each machine has a network of its own
+PORT = 29500  # free: each machine has its own network
 
 
 def _stores(way: str, rank: int, folder: str) -> dict[str, Any]:
     """The arguments of init_rpc by which two workers meet; the first one's machine serves."""
-    host = "10.77.0.1"
-    match way:
-        case "env":
-            os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(PORT), RANK=str(rank), WORLD_SIZE="2")
-            return {}
-        case "tcp":
-            return {"init_method": f"tcp://{host}:{PORT}", "rank": rank, "world_size": 2}
-        case "file":
-            return {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": 2}
-    raise AssertionError(way)
+    host, given = "10.77.0.1", {"rank": rank, "world_size": 2}
+    if way == "env":
+        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(PORT), RANK=str(rank), WORLD_SIZE="2")
+        return {}
+    return {"init_method": f"tcp://{host}:{PORT}" if way == "tcp" else f"file://{folder}/meeting", **given}
 
 
 def _worker(line: Line, machine: Machine, way: str, rank: int, folder: str) -> None:
@@ -44,9 +41,11 @@ def _worker(line: Line, machine: Machine, way: str, rank: int, folder: str) -> N
     with autograd.context() as context:
         autograd.backward(context, [rpc.rpc_sync(other, f.add, (leaf, leaf)).sum()])
         found.append(autograd.get_gradients(context)[leaf].tolist())
-    peer = rpc.current_agent()._connections[1 - rank]._socket.getpeername()
+    link = rpc.current_agent()._connections[1 - rank]._socket
+    assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    peer = link.getpeername()
     rpc.shutdown(timeout=PATIENCE_SECONDS)
-    line.send(((os.getpid(), *found, peer[0]), None))
+    line.send(pickle.dumps((os.getpid(), *found, peer[0])))
     line.recv()
 
 

@@ -1,18 +1,20 @@
-"""Every record that a test of the store writes is explained without a wrong answer."""
+"""No record that a test of the store writes has a wrong answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from trystate.impl.store.hash import HashStore
 from trystate.property_tests.support.stores import recorded
 
 
 @pytest.fixture(autouse=True)
 def no_record_accuses_the_store() -> Iterator[None]:
-    """A test of planted mistakes asks for what is wrong itself, and leaves nothing here."""
+    """A test of planted mistakes takes their wrong answers itself."""
     yield
     assert recorded.judged() == []
 
@@ -21,3 +23,10 @@ def no_record_accuses_the_store() -> Iterator[None]:
 def path(tmp_path: Path) -> Path:
     """The file of a FileStore."""
     return tmp_path / "store"
+
+
+@pytest.fixture
+def below() -> Iterator[HashStore]:
+    """A store in memory, below other stores."""
+    with HashStore(timedelta(seconds=30)) as made:
+        yield made

@@ -1,4 +1,4 @@
-"""Every case of every operation: what the tables say, torch's server does, and ours; a faulty store is found out."""
+"""Every case of every operation: torch's stores and ours follow the tables, and a faulty store is detected."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from time import monotonic
 
 import pytest
 
-from trystate.impl.store.client.calls import _Again
-from trystate.impl.store.client.client import Client
+from trystate.impl.store.client.calls import ExtendedCalls
 from trystate.impl.torch_release import METHODS
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.seed_store.store import Store as Seeds
@@ -36,14 +35,10 @@ def test_a_store_does_what_the_tables_say(name: str) -> None:
 
 
 def test_a_client_that_sends_a_write_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so on a new connection; a write on an idle one has a way of its own."""
-    monkeypatch.setattr(_Again, "__init__", _again_whatever_it_does)
+    """The mutant sends it again on a new connection; a write on an idle connection has another path."""
+    monkeypatch.setattr(ExtendedCalls, "_again", lambda calls, operation, seconds: monotonic() + seconds)
     said = CHECKS[-1].run(lambda _: None).disagreements
     assert {line.partition("(")[0] for line in said} >= {"Set", "Append", "DeleteKey", "QueuePush", "AddTo", "Take"}
-
-
-def _again_whatever_it_does(self: _Again, client: Client, operation: object, seconds: float) -> None:
-    self._client, self._deadline = client, monotonic() + seconds
 
 
 def test_every_check_is_pinned() -> None:
@@ -67,7 +62,7 @@ def test_a_store_that_wraps_is_found_out() -> None:
 
 
 def test_operations_that_a_release_of_torch_lacks_are_left_out() -> None:
-    """As on torch 2.6: the wrong sum is found there too."""
+    """Without these operations, as on torch 2.6, a wrong sum is found too."""
     assert compare(Edition.TRYSTATE, HashStore, lacking=METHODS).disagreements == ()
     said = compare(Edition.TRYSTATE, Wrapping, lacking=METHODS).disagreements
     assert said and all(line.startswith("AddTo") for line in said)
@@ -86,7 +81,7 @@ def test_a_store_that_counts_queues_is_found_out() -> None:
 
 
 def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
-    """Of torch's store, of ours, and of torch 1.9's."""
+    """The counter is a key in our store, in torch's store and in the store of torch 1.9."""
     with Ours("127.0.0.1", 0, 1, True, timedelta(seconds=30), True) as ours:
         assert ours.num_keys() == 1
     theirs = c10d.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30), True)

@@ -1,6 +1,6 @@
-"""Every store against the reference: each client on each server, in memory, in a file, under a prefix.
+"""Every store against the reference: each client on each server, and stores in memory, in a file, under a prefix.
 
-Rule: a class here says only how its store is made and how it is known to differ.
+Rule: a class only makes its store and lists its known deviations.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from trystate import store as ours
 from trystate import testing
 from trystate.impl.torch_release import lacks
 from trystate.property_tests.adapters.stores.servers import cloned, emptied, missing, torch_client
+from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 from trystate.property_tests.harness.stores.handles import c10d
-from trystate.property_tests.support.stores.defects import (
-    OurServer,
-    Server,
-    Servers,
-    TorchLegacyServer,
-    TorchServer,
-    servers,
-)
 
-__all__ = ["servers"]  # the fixture
+Servers = dict[type[Server], Server]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    """The servers that tests have started; the first test that needs a server starts it."""
+    found: Servers = {}
+    yield found
+    for server in found.values():
+        server.close()
 
 
 @pytest.fixture
 def fewer_runs() -> Iterator[None]:
-    """A third of the usual runs: what is of torch alone changes with torch only."""
+    """A third of the usual runs, because torch's own stores change only with torch."""
     profile = settings.get_current_profile_name()
     settings.load_profile("quick" if profile == "ci" else profile)
     yield
@@ -44,16 +46,16 @@ of_torch = pytest.mark.usefixtures("fewer_runs")
 
 
 class _Suite(testing.StoreConformance):
-    """With clones on every release of torch."""
+    """The suite; its clones work on every release of torch."""
 
     def clone(self, store: Any) -> Any:
         return cloned(store)
 
 
 class _OnServer(_Suite):
-    """A client on one of the servers, which serves one test after the other, and is emptied between them.
+    """A client on one of the servers, which many tests share; each test empties it first.
 
-    torch's stores list their keys since 2.10; before, each store has a server of its own.
+    torch's stores can list their keys since 2.10. Before 2.10, each store has its own server.
     """
 
     serve: type[Server] = TorchServer
@@ -63,10 +65,14 @@ class _OnServer(_Suite):
         self._servers = servers
 
     def new(self, connect: Callable[[int], Any], prefix: str = "") -> Any:
-        """A store that is empty; `connect` takes the port of its server."""
-        if lacks(c10d.TCPStore, "list_keys"):
-            return connect(self._servers.afresh(self.serve).port)
-        return emptied(connect(self._servers(self.serve).port), prefix)
+        """An empty store. The argument of `connect` is the port of the server."""
+        cannot_list = lacks(c10d.TCPStore, "list_keys")
+        if cannot_list and self.serve in self._servers:
+            self._servers.pop(self.serve).close()
+        if self.serve not in self._servers:
+            self._servers[self.serve] = self.serve()
+        store = connect(self._servers[self.serve].port)
+        return store if cannot_list else emptied(store, prefix)
 
 
 @of_torch
@@ -99,7 +105,7 @@ class TestTorchsPrefixOverLibuv(TestTorchsClientOnLibuv):
 
 
 def with_neighbour(under: Any) -> Any:
-    """A store with a key that lies beside the prefix P, and begins like it."""
+    """The store, with a key that begins with P and does not have the prefix P."""
     under.set("Px/n", b"1")
     under.num_keys()
     return under
@@ -113,16 +119,8 @@ class TestTorchsHashStore(_Suite):
         return c10d.HashStore()
 
 
-@of_torch
-class TestTorchsPrefixOverHashStore(_Suite):
-    deviations = testing.torch_prefix(testing.TORCH_HASH) | missing()
-
-    def make_store(self) -> Any:
-        return c10d.PrefixStore("P", with_neighbour(c10d.HashStore()))
-
-
 class _InFile(_Suite):
-    """A store in a new file each time."""
+    """A store in a new file."""
 
     @pytest.fixture(autouse=True)
     def _use_folder(self, tmp_path: Path) -> None:
@@ -138,14 +136,6 @@ class TestTorchsFileStore(_InFile):
 
     def make_store(self) -> Any:
         return c10d.FileStore(self.new_path(), 1)
-
-
-@of_torch
-class TestTorchsPrefixOverFileStore(_InFile):
-    deviations = testing.torch_prefix(testing.TORCH_FILE) | missing()
-
-    def make_store(self) -> Any:
-        return c10d.PrefixStore("P", with_neighbour(c10d.FileStore(self.new_path(), 1)))
 
 
 class TestOurClientOnOurServer(_OnServer):
@@ -186,8 +176,3 @@ class TestOurPrefixOverOurServer(_OnServer):
 class TestOurPrefixOverHashStore(testing.StoreConformance):
     def make_store(self) -> Any:
         return ours.PrefixStore("P", with_neighbour(ours.HashStore()))
-
-
-class TestOurPrefixOverFileStore(_InFile):
-    def make_store(self) -> Any:
-        return ours.PrefixStore("P", with_neighbour(ours.FileStore(self.new_path(), 1)))

@@ -1,9 +1,10 @@
-"""Stores in memory, under prefixes and in C++'s hands: no wake-up lost, no key of others, nothing passed over."""
+"""Stores in memory, under prefixes and in C++ code, compared with torch's."""
 
 from __future__ import annotations
 
 import gc
-from datetime import timedelta
+import importlib
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -12,24 +13,14 @@ from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 
 from trystate import store as ours
 from trystate.property_tests.adapters.torch_store.isolated import Child
-from trystate.property_tests.support.stores.defects import (
-    OURS,
-    SOON_S,
-    TORCH,
-    Call,
-    Connection,
-    OurServerAndClients,
-    Server,
-    Servers,
-    Timed,
-    TorchServer,
-    defective,
-    made_by,
-    servers,
-    sound,
-)
+from trystate.property_tests.support.stores.defects import Timed, defective, sound
 
-__all__ = ["servers"]  # the fixture
+OURS, TORCH = "trystate.store", "torch.distributed"
+
+
+def made_by(library: str, kind: str) -> Any:
+    """A class of a library, by its name."""
+    return getattr(importlib.import_module(library), kind)
 
 
 # ---- HashStore
@@ -70,38 +61,11 @@ def test_a_key_that_is_the_prefix_does_no_harm(library: str) -> None:
     assert under(library, "a", store).list_keys() == []
 
 
-@pytest.mark.parametrize("library", [
-    OURS,
-    defective(TORCH, "sets the timeout of the store below, and so of all its prefixes (pytorch/pytorch#54524)"),
-])  # fmt: skip
-def test_a_prefix_has_a_timeout_of_its_own(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    store.set_timeout(timedelta(seconds=7))
-    under(library, "a", store).set_timeout(timedelta(seconds=1))
-    assert store.timeout == timedelta(seconds=7)
-    assert under(library, "b", store).timeout == timedelta(seconds=7)
-
-
-@pytest.mark.parametrize("serve", [
-    sound(OurServerAndClients),
-    defective(TorchServer, "does not use the server's barrier, but keys of its own"),
-])  # fmt: skip
-def test_a_barrier_of_a_prefix_is_the_one_of_the_full_key(servers: Servers, serve: type[Server]) -> None:
-    below, other = servers(serve).client(), servers(serve).client()
-    prefixed = under(serve.library, "p", below)
-    both = [
-        Call(lambda: prefixed.barrier("b", 2, timedelta(seconds=SOON_S))),
-        Call(lambda: other.barrier("p/b", 2, timedelta(seconds=SOON_S))),
-    ]
-    assert not any(each.blocked(10.0) for each in both)
-    assert [each.error for each in both] == [None, None]
-
-
-# ---- what C++ makes of a store that is written in Python
+# ---- stores written in Python, used by C++
 
 
 class Plain(TorchStore):
-    """A store as one would write it: the methods that Python's callers use, and an end when nobody refers to it."""
+    """A store as a user would write it: only the methods that Python code calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,12 +1,9 @@
-"""The system of journals: what it allows, that each property can be violated, that a real journal takes its steps.
+"""The system of journals: its size, that each property can be violated, and that a real journal takes its steps.
 
-Every property is asked of a server that is wrong in one place: a property that nothing violates says nothing.
+Every property is checked on servers with one mistake: a property that no mistake violates would be worthless.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +20,7 @@ from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.systems.changed import changed
 
 S = SymbolicState
 TRYSTATE = Edition.TRYSTATE
@@ -33,55 +31,20 @@ ASKED = (
 )
 
 
-class AnswersBeforeTheSync(Ours):
-    """A reply leaves when its change is written."""
-
-    def may_be_told(self, s: S) -> Any:
-        return s.written
-
-
-class AnswersAtOnce(Ours):
-    """A reply leaves when its change is made."""
-
-    def may_be_told(self, s: S) -> Any:
-        return s.made
-
-
-class TakesTornRecords(Ours):
-    """A start takes a torn record for a change."""
-
-    def found(self, s: S) -> Any:
-        return ite(s.torn, s.whole + 1, s.whole)
-
-
-class LosesWhatCameMeanwhile(Ours):
-    """The new file has the snapshot, and not the changes since it."""
-
-    def added(self, s: S) -> Any:
-        return s.frozen
-
-
-class NeverSyncs(Ours):
-    """A batch may stay under way for ever."""
-
-    end_batch = replace(Ours.end_batch, fair=False)
-
-
-class LosesTheThread(Ours):
-    """Nobody hears that a sync is done."""
-
-    end_batch = None  # type: ignore[assignment]
-
-
+# fmt: off
 MUTANTS = (
-    ("nothing_told_is_lost", AnswersBeforeTheSync, "change=2", ("crash",)),
-    ("nothing_told_is_lost", AnswersAtOnce, "change=2", ("crash",)),
-    ("nothing_told_is_lost", LosesWhatCameMeanwhile, "change=2", ("crash",)),
-    ("a_torn_record_is_no_change", TakesTornRecords, "change=2", ("crash",)),
-    ("changes_are_told", NeverSyncs, "change=2", ()),
-    ("deadlock_freedom", LosesTheThread, "change=2", ()),
+    ("nothing_told_is_lost", changed(Ours, "AnswersBeforeTheSync", may_be_told=lambda self, s: s.written), "change=2",
+        ("crash",)),
+    ("nothing_told_is_lost", changed(Ours, "AnswersAtOnce", may_be_told=lambda self, s: s.made), "change=2",
+        ("crash",)),
+    ("nothing_told_is_lost", changed(Ours, "LosesWhatCameMeanwhile", added=lambda self, s: s.frozen), "change=2",
+        ("crash",)),
+    ("a_torn_record_is_no_change", changed(Ours, "TakesTornRecords", found=lambda self, s: ite(s.torn, s.whole + 1,
+        s.whole)), "change=2", ("crash",)),
+    ("changes_are_told", changed(Ours, "NeverSyncs", end_batch="unfair"), "change=2", ()),
+    ("deadlock_freedom", changed(Ours, "LosesTheThread", end_batch=None), "change=2", ()),
 )
-
+# fmt: on
 TestModel = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 1000])
 
 
@@ -91,7 +54,7 @@ def little_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def agree() -> int:
-    """Every edge of a small system; how many there are."""
+    """Replay every edge of a small system; returns their number."""
     system = Journals(edition=TRYSTATE, faults=("crash",), change=2)
     replayed = replay_every_edge(system, JournalsSubject(system))
     assert not replayed.disagreements, "\n".join(replayed.disagreements)

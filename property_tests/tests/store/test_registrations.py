@@ -1,4 +1,4 @@
-"""Threads that call watch_key at once: torch 1.9's mutex keeps their acknowledgements apart, in its program too."""
+"""Threads that call watch_key at once: torch 1.9's mutex keeps their acknowledgements apart, also in the program."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.model.language import Expr, SymbolicState, transition
 from trystate.model.store import registrations
 from trystate.model.store.registrations import Registrations
 from trystate.model.store.vocabulary import Change, Edition, Registration
 from trystate.property_tests.adapters.seed_store.scenarios import until
 from trystate.property_tests.adapters.seed_store.store import Store, listen
 from trystate.property_tests.adapters.seed_store.wire import Query, recv, recv_blob
-from trystate.property_tests.support.mutants import planted, rewritten
+from trystate.property_tests.support.mutants import altered, planted, rewritten
 from trystate.property_tests.support.pinned import Asked, bare, model_tests, report, violated
+from trystate.property_tests.support.systems.changed import changed, puts
 
-S = SymbolicState
 SEED, TRYSTATE = Edition.SEED, Edition.TRYSTATE
 # fmt: off
 ASKED = (
@@ -36,33 +34,10 @@ ASKED = (
 DEPTHS = {SEED: (44, 12), TRYSTATE: (40, 8)}  # edges and depth with two threads
 
 
-class WithoutTheMutex(registrations.Seed):
-    """Any thread may send its request at any time."""
-
-    take_the_mutex = None  # type: ignore[assignment]
-
-    def may_send(self, s: S, thread: Expr) -> Any:
-        return Registrations.may_send(self, s, thread)
-
-
-class KeepsTheMutex(registrations.Seed):
-    """A thread whose call has returned has the mutex still."""
-
-    def returns(self, s: S, thread: Expr) -> None:
-        s.call[thread] = Registration.RETURNED
-
-
-class WakesAny(registrations.Ours):
-    """An acknowledgement wakes any thread that waits."""
-
-    @transition(each="thread")
-    def acknowledge(self, s: S, thread: Expr) -> None:
-        """Wakes it."""
-        s.when(~s.answers.is_empty, s.call[thread] == Registration.SENT)
-        s.answers.pop()
-        self.returns(s, thread)
-
-
+WakesAny = altered("WakesAny", registrations.Ours, "acknowledge", "s.answers.head.thread == ord_(thread) + 1",
+    "s.call[thread] == Call.SENT")  # fmt: skip
+WithoutTheMutex = changed(registrations.Seed, "WithoutTheMutex", take_the_mutex=None, may_send=Registrations.may_send)
+KeepsTheMutex = changed(registrations.Seed, "KeepsTheMutex", returns=puts(call=Registration.RETURNED))
 # fmt: off
 MUTANTS = (
     ("returned_means_registered", WithoutTheMutex, "thread=2", ()),
@@ -89,9 +64,10 @@ def test_an_acknowledgement_of_ours_for_any_thread_is_caught() -> None:
 
 
 def returned_after_one_acknowledgement() -> tuple[list[bytes], str]:
-    """Threads watch a and b; the server acknowledges the first request, of a: the keys asked for, whose call returns.
+    """Two threads watch a and b, and the server acknowledges the first request, which is for a.
 
-    The thread of a does not come to wait before that of b sleeps, or is kept from its request.
+    Returns the requests, and the first thread whose call returns. Thread a begins its wait only when thread b sleeps or
+    cannot send its request.
     """
     back: queue.SimpleQueue[str] = queue.SimpleQueue()
     goes_on = threading.Event()

@@ -1,4 +1,7 @@
-"""The store's server without sockets: every claim is bytes in, bytes out, at a time that the test says."""
+"""The store's server without sockets: the tests send bytes, receive bytes, and set the time.
+
+A waiting client gets its keys, values and elements once and in time. No table has an entry of a client that has left.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
-from trystate.impl.store.wire import COUNTER_KEY, PROBE_KEY, U32, U64, blob, blobs, counted
-from trystate.model.store.vocabulary import Extension, Query
+from trystate.impl.store.server.parsing import Frame
+from trystate.impl.store.wire import COUNTER_KEY, PROBE_KEY, TOKEN_BYTES, U32, U64, blob, blobs, counted
+from trystate.model.store.vocabulary import Extension, Query, Status
+from trystate.property_tests.support.mutants import survivors, wrapped
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
     CANCELED,
@@ -20,6 +26,7 @@ from trystate.property_tests.support.stores.rooms import (
     OK,
     OTHER,
     STOP,
+    TIMED_OUT,
     VALIDATE,
     Room,
     add,
@@ -30,12 +37,17 @@ from trystate.property_tests.support.stores.rooms import (
     held,
     i64,
     length,
+    multi_get,
+    multi_set,
     plain,
     pop,
     push,
     set_,
     wait,
+    watch,
     xbarrier,
+    xget,
+    xpop,
 )
 from trystate.property_tests.support.stores.sieges import requests
 
@@ -75,13 +87,9 @@ REPLIES: list[tuple[str, list[bytes], bytes]] = [
 
 
 @pytest.mark.parametrize(("requests", "replies"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES])
-@pytest.mark.parametrize("cut", [0, 1, 3, -1])
-def test_each_of_torchs_requests_is_answered_as_torch_does(requests: list[bytes], replies: bytes, cut: int) -> None:
-    peer, answers = Room().peer(), b""
-    for request in requests:
-        step = cut if cut > 0 else max(1, len(request) + cut)
-        answers += b"".join(peer(request[n : n + step]) for n in range(0, len(request), step))
-    assert answers == replies
+def test_each_of_torchs_requests_is_answered_as_torch_does(requests: list[bytes], replies: bytes) -> None:
+    peer = Room().peer()
+    assert b"".join(peer(request) for request in requests) == replies
     assert not peer.closed
 
 
@@ -90,43 +98,7 @@ def test_every_request_of_torch_has_a_case() -> None:
     assert sorted(Query) == sorted(seen)
 
 
-# ---- the extensions that never wait
-
-EXTENDED: list[tuple[str, list[bytes], bytes]] = [
-    ("set", [extended(Extension.SET, blob(KEY), blob(b"v")), get(KEY)], OK + blob(b"v")),
-    ("get", [set_(KEY, b"v"), extended(Extension.GET, i64(0), counted([KEY])),
-             extended(Extension.GET, i64(0), counted([KEY, KEY]))], OK + blob(b"v") + OK + blobs([b"v", b"v"])),
-    ("wait", [set_(KEY, b"v"), extended(Extension.WAIT, i64(0), counted([KEY]))], OK),
-    ("add", [extended(Extension.ADD, blob(KEY), i64(-4))], OK + i64(-4)),
-    ("compare_set", [extended(Extension.COMPARE_SET, blob(KEY), blob(b""), blob(b"d"))], OK + blob(b"d")),
-    ("append", [extended(Extension.APPEND, blob(KEY), blob(b"x")) * 2, get(KEY)], OK * 2 + blob(b"xx")),
-    ("multi_set", [extended(Extension.MULTI_SET, U64.pack(1), blobs([KEY, b"1"])),
-                   extended(Extension.MULTI_SET, U64.pack(0)), get(KEY)], OK * 2 + blob(b"1")),
-    ("delete", [set_(KEY, b""), extended(Extension.DELETE, blob(KEY)) * 2], OK + b"\x01" + OK + b"\x00"),
-    ("take", [set_(KEY, b"v"), extended(Extension.TAKE, blob(KEY)) * 2],
-     OK + b"\x01" + blob(b"v") + OK + b"\x00" + blob(b"")),
-    ("check", [push(KEY, b""), extended(Extension.CHECK, counted([KEY])), extended(Extension.CHECK, counted([OTHER]))],
-     OK + b"\x01" + OK + b"\x00"),
-    ("num_keys", [extended(Extension.NUM_KEYS)], OK + i64(0)),
-    ("list_keys", [set_(KEY, b"") + set_(OTHER, b""), extended(Extension.LIST_KEYS, blob(b"/o"))],
-     OK + i64(1) + blob(OTHER)),
-    ("queue", [extended(Extension.QUEUE_PUSH, blob(KEY), blob(b"a")) * 2, extended(Extension.QUEUE_LEN, blob(KEY)),
-               extended(Extension.QUEUE_POP, i64(-1), blob(KEY))],
-     OK + i64(1) + OK + i64(2) + OK + i64(2) + OK + i64(2) + blob(b"a")),
-    ("barrier", [xbarrier(0, KEY, 1)], OK),
-    ("watch and unwatch", [extended(Extension.WATCH, blob(KEY)), extended(Extension.UNWATCH, blob(KEY)) * 2], OK * 3),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("requests", "replies"), [row[1:] for row in EXTENDED], ids=[row[0] for row in EXTENDED])
-@pytest.mark.parametrize("cut", [0, 1, 3, -1])
-def test_each_extension_is_answered_by_its_status_and_its_result(
-    requests: list[bytes], replies: bytes, cut: int
-) -> None:
-    test_each_of_torchs_requests_is_answered_as_torch_does(requests, replies, cut)
-
-
-def test_a_defect_of_a_handler_closes_one_connection_and_asks_to_be_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_a_handler_closes_one_connection_and_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*of: object) -> None:
         raise ZeroDivisionError("a defect")
 
@@ -148,7 +120,7 @@ def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
 
 
 def outcome(pieces: Sequence[bytes | memoryview]) -> tuple[Any, ...]:
-    """All that can be seen of a service that got these pieces."""
+    """The observable state of a service that received these pieces."""
     room = Room()
     peer, witness = room.peer(validated=False), room.peer()
     for key in (b"/a", b"/b"):
@@ -174,6 +146,20 @@ def test_however_the_bytes_are_cut_the_replies_are_the_same(sent: list[bytes], d
     assert outcome(cut(stream, places)) == once
     assert outcome([stream[n : n + 1] for n in range(len(stream))]) == once
     assert outcome([memoryview(piece) for piece in cut(stream, places)]) == once
+
+
+def test_a_byte_that_is_read_twice_is_noticed() -> None:
+    stream = VALIDATE + set_(KEY, bytes(50)) + get(KEY)
+
+    def claim() -> None:
+        assert outcome(cut(stream, [40])) == outcome([stream])
+
+    mutant = wrapped(
+        Frame,
+        "advance",
+        lambda right: lambda self, data, at, end: right(self, data, at, end) - (self.complete and end - at > 40),
+    )
+    assert survivors({"read twice": mutant}, claim) == []
 
 
 @given(requests(), st.data())
@@ -210,12 +196,193 @@ def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.Mo
     assert len(read) <= len(frame) // piece + 2
 
 
-def test_the_first_request_must_be_validate() -> None:
-    for first in (set_(KEY, b"v"), b"GET / HTTP/1.1\r\n", plain(Query.PING, U32.pack(1)), b"\x00\x01\x02\x03\x04"):
-        room = Room()
-        peer = room.peer(validated=False)
-        assert peer(first + VALIDATE + set_(KEY, b"v")) == b""
-        assert peer.closed
-        assert peer(VALIDATE + set_(KEY, b"v")) == b""
-        assert room.service.contents.values == {}
+# ---- the pair of requests that torch's get and queue_pop are made of
+
+
+def test_a_multi_get_is_answered_from_what_was_waited_for() -> None:
+    room = Room()
+    getter, actor, _ = room.trio()
+    getter(wait(KEY, OTHER))
+    actor(multi_set(KEY, b"1", OTHER, b"2") + delete(KEY))
+    assert getter() == STOP
+    assert getter(multi_get(KEY, OTHER)) == blobs([b"1", b"2"])
+    assert getter(multi_get(KEY, OTHER)) == blobs([b"", b"2"])
+
+
+GIVES_BACK = {
+    "another request": lambda room, peer: peer(plain(Query.GETNUMKEYS)),
+    "another queue": lambda room, peer: peer(pop(OTHER)),
+    "a get": lambda room, peer: peer(get(KEY)),
+    "a cancel": lambda room, peer: peer(CANCEL),
+    "leaving": lambda room, peer: peer.leave(),
+    "time": lambda room, peer: room.pass_time(1.0),
+    "nonsense": lambda room, peer: peer(b"\xff"),
+}
+
+
+@pytest.mark.parametrize("how", GIVES_BACK)
+def test_a_reserved_element_that_is_not_popped_goes_to_the_next_in_line(how: str) -> None:
+    room = Room()
+    first, second, actor = room.trio()
+    actor(push(KEY, b"a"))
+    assert first(wait(KEY)) == STOP
+    actor(push(KEY, b"b"))
+    assert actor(pop(KEY)) == i64(1) + blob(b"b")
+    assert second(wait(KEY)) == b""
+    GIVES_BACK[how](room, first)
+    assert second() + second(pop(KEY)) == STOP + i64(1) + blob(b"a")
+    assert room.service.contents.queues == {}
+    assert room.service.contents.bytes_held == 0
+    assert held(room.service).keys() == {"sessions"}
+
+
+# ---- extensions that wait
+
+
+def test_a_timeout_of_zero_looks_once() -> None:
+    room = Room()
+    waiter, actor, _ = room.trio()
+    assert waiter(xget(0, KEY)) + waiter(xbarrier(0, KEY, 2)) == TIMED_OUT * 2
+    assert waiter(xpop(0, KEY))[0] == Status.EMPTY
+    actor(push(KEY, b"e"))
+    assert waiter(xpop(0, KEY)) == OK + i64(1) + blob(b"e")
+    assert held(room.service) == {"sessions": 3}
+
+
+def test_an_alarm_goes_to_the_next_deadline_when_one_has_passed() -> None:
+    room = Room()
+    soon, later, _ = room.trio()
+    soon(xget(50, KEY))
+    later(xget(90, KEY))
+    room.pass_time(0.06)
+    assert (soon(), later()) == (TIMED_OUT, b"")
+    assert room.service.alarm.at == pytest.approx(1000.09)
+    room.pass_time(0.04)
+    assert (soon(), later()) == (b"", TIMED_OUT)
+
+
+@pytest.mark.parametrize("before", [b"", set_(KEY, b"a value of the same name")])
+def test_an_element_for_a_slow_reader_is_given_to_the_next(before: bytes) -> None:
+    room = Room(Limits(unsent_bytes=20_000))
+    slow, fast, actor = room.trio()
+    actor(before)
+    slow(xpop(-1, KEY))
+    fast(xpop(-1, KEY))
+    room.service.unsent(slow.session, 20_001)
+    actor(push(KEY, bytes(9_000)))
+    assert fast() == OK + i64(1) + blob(bytes(9_000))
+    assert (slow.closed, fast.closed) == (True, False)
+    assert held(room.service) == {"sessions": 2}
+
+
+def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
+    room = Room()
+    waiter, actor, _ = room.trio()
+    for _ in range(1000):
+        waiter(xget(300_000, KEY))
+        actor(set_(KEY, b"") + delete(KEY))
+        assert waiter() == OK + blob(b"")
+    assert len(room.service.alarm.deadlines._heap) < 100
+    room.pass_time(301.0)
+    assert waiter() == b""
+    assert room.service.alarm.at is None
+
+
+def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> None:
+    room = Room()
+    waiter, other, _ = room.trio()
+    waiter(wait(KEY))
+    waiter(get(OTHER))
+    assert waiter.closed
+    assert "one connection for each thread" in room.log[0]
+    assert not other.closed
+    assert held(room.service) == {"sessions": 2}
+
+
+@pytest.mark.parametrize(
+    ("request_", "late"),
+    [
+        (xget(50, KEY), TIMED_OUT),
+        (extended(Extension.WAIT, i64(50), counted([KEY, OTHER])), TIMED_OUT),
+        (xpop(50, KEY), TIMED_OUT),
+        (xbarrier(50, KEY, 2), TIMED_OUT),
+    ],
+    ids=["get", "wait", "queue_pop", "barrier"],
+)
+def test_an_extension_that_waits_is_late_exactly_at_its_deadline(request_: bytes, late: bytes) -> None:
+    room = Room()
+    waiter, actor, _ = room.trio()
+    assert waiter(request_) == b""
+    room.pass_time(0.049)
+    assert waiter() == b""
+    room.pass_time(0.002)
+    assert waiter() == late
+    assert held(room.service) == {"sessions": 3}
+    actor(set_(KEY, b"v") + set_(OTHER, b"v"))
+    assert waiter(xget(0, KEY)) == OK + blob(b"v")
+
+
+# ---- barriers
+
+
+def test_a_barrier_of_another_size_is_refused() -> None:
+    room = Room()
+    one, ours, torchs = room.trio()
+    one(barrier(KEY, 3))
+    assert ours(xbarrier(-1, KEY, 2))[0] == Status.WRONG_WORLD
+    assert not ours.closed
+    torchs(barrier(KEY, 2))
+    assert torchs.closed
+    assert "world_size" in room.log[0]
+    assert ours(xbarrier(-1, OTHER, 0))[0] == Status.WRONG_WORLD
+    assert held(room.service) == {"barriers": 1, "sessions": 2}
+
+
+TOKEN = b"s" * TOKEN_BYTES
+
+
+def test_a_worker_that_returns_alone_may_give_another_size() -> None:
+    room = Room()
+    half_open, again, other = room.trio()
+    half_open(xbarrier(-1, KEY, 3, TOKEN))
+    assert again(xbarrier(-1, KEY, 2, TOKEN)) == b""
+    assert other(xbarrier(-1, KEY, 2)) == OK
+    assert again() == OK
+
+
+# ---- leaving
+
+BLOCKING = [wait(KEY, OTHER), xget(500, KEY), xpop(-1, KEY), barrier(KEY, 2), xbarrier(500, KEY, 2)]
+REST = [watch(KEY), watch(OTHER), push(KEY, b"e"), wait(KEY), set_(OTHER, b"v")[:-1], b"", extended(Extension.HELLO)]
+
+
+@given(st.lists(st.sampled_from(REST), max_size=3), st.sampled_from([*BLOCKING, b""]), st.booleans())
+def test_nothing_of_a_connection_that_ended_is_in_any_table(before: list[bytes], last: bytes, refused: bool) -> None:
+    room = Room()
+    peer = room.peer()
+    peer(b"".join(before) + last)
+    if refused:
+        peer(b"\xfe" * 8)
+        room.service.close(peer.session, "again")
         assert len(room.log) == 1
+    peer.leave()
+    peer.leave()
+    assert held(room.service) == {}
+
+
+def test_stopping_closes_everybody_and_leaves_nothing() -> None:
+    room = Room()
+    peers = room.trio()
+    for peer in peers:
+        peer(watch(KEY) + wait(OTHER))
+    room.service.stop()
+    assert all(peer.closed for peer in peers)
+    assert held(room.service) == {}
+
+
+@pytest.mark.parametrize("token", [b"short", bytes(TOKEN_BYTES + 1)])
+def test_a_token_of_another_length_is_refused(token: bytes) -> None:
+    room = Room()
+    peer = room.peer()
+    assert peer(xbarrier(-1, KEY, 1, token))[0] == Status.REFUSED
+    assert held(room.service) == {"sessions": 1}

@@ -1,4 +1,4 @@
-"""The sequences that are shown of the deviations do show them, and are complete."""
+"""Each deviation has a shortest sequence, which shows it with its last operation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trystate.property_tests.adapters.torch_release import require
 from trystate.testing import Deviation
 
 
-def test_each_difference_in_what_an_operation_comes_to_is_shown_by_a_sequence() -> None:
+def test_each_difference_of_an_operation_is_shown_by_a_sequence() -> None:
     assert set(SHORTEST) == {d for d in Deviation if d.value.table}
     assert set(MEETINGS) == {d for d in Deviation if not d.value.table}
 

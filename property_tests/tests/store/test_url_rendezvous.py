@@ -1,4 +1,4 @@
-"""The URLs of a rendezvous: torch's grammar, what each scheme yields, and what is said of one that is wrong."""
+"""The URLs of a rendezvous: torch's grammar, the stores that each scheme yields, and the errors for a wrong URL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 
 from trystate import rendezvous
 from trystate.impl.store import urls
-from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreTimeout
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.urls import HANDLERS, env_rendezvous
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.server import free_port
 from trystate.store import FileStore, PrefixStore, TCPStore
 
-torch_module: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function so named
+torch_module: Any = importlib.import_module("torch.distributed.rendezvous")  # not its function of that name
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 SOON = timedelta(seconds=10)
 
@@ -44,7 +44,7 @@ def port() -> Iterator[int]:
 
 
 def meet(url: str, *given: Any, **more: Any) -> tuple[Any, int, int]:
-    """torch's store, rank and size for a URL."""
+    """The store, rank and size that torch's rendezvous yields for a URL."""
     found: tuple[Any, int, int] = next(torch_rendezvous(url, *given, timeout=SOON, **more))
     return found
 
@@ -67,7 +67,7 @@ def test_registering_again_does_nothing() -> None:
 
 
 def another(url: str, **_: Any) -> Iterator[Any]:
-    """A handler that no other has registered."""
+    """A handler that is not registered."""
     raise AssertionError(url)
     yield
 
@@ -76,14 +76,14 @@ def another(url: str, **_: Any) -> Iterator[Any]:
 def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme: str, port: int) -> None:
     with pytest.raises(RuntimeError, match=f"handler for {scheme}:// already registered"):
         torch_module.register_rendezvous_handler(scheme, another)
-    place = f"127.0.0.1:{port if scheme == 'trystate-tcp' else free_port()}"  # up to 2.6 torch takes no port 0
+    place = f"127.0.0.1:{port if scheme == 'trystate-tcp' else free_port()}"  # until 2.6, torch refuses port 0
     store, rank, world_size = meet(f"{scheme}://{place}?rank=0&world_size=1" + "&hosted=0" * (scheme != "tcp"))
     with contextlib.closing(store) if scheme != "tcp" else contextlib.nullcontext():
         assert (rank, world_size, store.check(["k"])) == (0, 1, False)
 
 
 def test_a_scheme_of_ours_that_somebody_else_has_registered_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call of register says it with torch's error, and does not take the scheme."""
+    """Each call of `register` raises torch's error, and the scheme keeps its handler."""
     known: dict[str, Any] = {"trystate-file": another}
     monkeypatch.setattr(torch_module, "_rendezvous_handlers", known)
     monkeypatch.setattr(urls, "_registered", set())
@@ -106,7 +106,7 @@ def test_the_schemes_are_registered_only_by_who_asks() -> None:
     ]
 
 
-def test_a_tcp_url_yields_our_store_with_the_rank_and_world_size_of_its_query(port: int) -> None:
+def test_a_tcp_url_yields_our_store_with_the_rank_and_size_of_its_query(port: int) -> None:
     urls = [f"trystate-tcp://127.0.0.1:{port}?rank={rank}&world_size=2&hosted=0" for rank in (1, 0)]
     with met(*urls) as ((store, rank, world_size), _):
         assert isinstance(store, PrefixStore)
@@ -126,12 +126,6 @@ def test_rank_0_brings_the_server_along() -> None:
         assert second.get("k") == b"v"
 
 
-def test_without_a_server_the_others_wait_for_rank_0_no_longer_than_their_timeout() -> None:
-    url = "trystate-tcp://127.0.0.1:9?rank=1&world_size=2"
-    with pytest.raises(dist.DistError):
-        next(torch_rendezvous(url, timeout=timedelta(milliseconds=300)))
-
-
 def test_the_environment_says_what_the_query_does_not(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in zip(VARIABLES, ("127.0.0.1", str(port), "0", "2", "True"), strict=True):
         monkeypatch.setenv(name, value)
@@ -144,20 +138,7 @@ def test_the_environment_says_what_the_query_does_not(port: int, monkeypatch: py
 def test_with_an_agents_store_rank_0_is_a_client_too(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     with met(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1") as ((store, _, _),):
-        assert store.underlying_store.port == port  # as a server it would have found its port taken
-
-
-def test_a_prefix_keeps_groups_on_one_server_apart(port: int) -> None:
-    def url(prefix: str) -> str:
-        return f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0&prefix={prefix}"
-
-    with met(url("one")) as ((one, _, _),), met(url("two")) as ((two, _, _),):
-        one.set("k", "v")
-        assert one.check(["k"])
-        assert not two.check(["k"])
-        assert one.underlying_store.prefix == "one"
-    with pytest.raises(StoreClosed):  # nobody else has it
-        one.underlying_store.underlying_store.check(["k"])
+        assert store.underlying_store.port == port  # a second server could not listen on this port
 
 
 def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
@@ -165,17 +146,6 @@ def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
         assert isinstance(store.underlying_store, FileStore)
         assert (rank, world_size, store.timeout) == (0, 1, SOON)
         assert (tmp_path / "store").exists()
-
-
-def test_a_secret_in_a_file_is_proved_to_the_server(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"0123456789abcdef0123456789abcdef\n")
-    secret.chmod(0o600)
-    with TCPStoreServer(secret=secret.read_bytes().strip()) as server:
-        url = f"trystate-tcp://127.0.0.1:{server.port}?rank=0&world_size=1&hosted=0&secret_file={secret}"
-        with met(url) as ((store, _, _),):
-            store.set("k", "v")
-            assert store.get("k") == b"v"
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "env", "file"])
@@ -201,28 +171,28 @@ def test_a_url_is_good_for_one_rendezvous(
     ("url", "texts"),
     [
         ("trystate-tcp://127.0.0.1?rank=0&world_size=1", ("has no port", "HOST:PORT")),
-        ("trystate-tcp://127.0.0.1:99999?rank=0&world_size=1", ("no port of 0 to 65535",)),
+        ("trystate-tcp://127.0.0.1:99999?rank=0&world_size=1", ("no port from 0 to 65535",)),
         ("trystate-tcp://127.0.0.1:x?rank=0&world_size=1", ("'127.0.0.1:x'", "65535")),
         ("trystate-tcp://:29500?rank=0&world_size=1", ("has no host",)),
         ("trystate-tcp://::1:29416?rank=0&world_size=1", ("needs brackets", "write [::1]:29416")),
         ("trystate-tcp://[::1:29500?rank=0&world_size=1", ("not a URL",)),
-        ("trystate-tcp://h:1?world_size=1", ("rank is missing; give rank=... beside the URL, or ?rank=... in it",)),
+        ("trystate-tcp://h:1?world_size=1", ("rank is missing; give rank=... with the URL, or ?rank=... in it",)),
         ("trystate-tcp://h:1?rank=0", ("world_size is missing",)),
         ("trystate-tcp://h:1?rank=2&world_size=2", ("rank=2", "0 to 1")),
         ("trystate-tcp://h:1?rank=-1&world_size=2", ("rank=-1", "0 to 1")),
         ("trystate-tcp://h:1?rank=one&world_size=2", ("rank='one'", "whole number")),
         ("trystate-tcp://h:1?rank=0&world_size=0", ("world_size=0",)),
         ("trystate-tcp://h:1?rank=0&rank=1&world_size=2", ("twice",)),
-        ("trystate-tcp://h:1?rank=0&world_size=2&worldsize=3", ("worldsize", "known are", "hosted")),
+        ("trystate-tcp://h:1?rank=0&world_size=2&worldsize=3", ("worldsize", "it may have", "hosted")),
         ("trystate-tcp://h:1?rank=0&world_size=2&hosted=maybe", ("hosted='maybe'", "runs already")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/no/such", ("secret_file='/no/such'", "No such file")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/dev/null", ("secret_file=", "is empty")),
         ("trystate-file://shared/job?rank=0&world_size=1", ("no absolute path", "three slashes")),
-        ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it means nothing", "trystate-tcp://HOST:PORT")),
-        ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it means nothing", "all else in the query")),
-        ("trystate-file:///tmp/job#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it means nothing",)),
+        ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it has no meaning", "trystate-tcp://HOST:PORT")),
+        ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it has no meaning", "everything else in the query")),
+        ("trystate-file:///tmp/job#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it has no meaning",)),
         ("trystate-file:///tmp/job?rank=0", ("world_size is missing",)),
-        ("trystate-file:///tmp/job?rank=0&world_size=1&hosted=0", ("hosted", "known are prefix, rank, world_size")),
+        ("trystate-file:///tmp/job?rank=0&world_size=1&hosted=0", ("hosted", "it may have prefix, rank, world_size")),
     ],
 )
 def test_a_wrong_url_is_refused_with_what_is_wrong_and_the_remedy(url: str, texts: tuple[str, ...]) -> None:
@@ -254,6 +224,12 @@ def test_master_addr_is_an_ipv6_address_with_or_without_brackets(monkeypatch: py
         monkeypatch.setenv("MASTER_ADDR", "[::1]:29500")
         with pytest.raises(InvalidArgument, match=r"MASTER_ADDR: .* is not a host"):
             next(env_rendezvous("trystate-env://"))
+
+
+def test_the_others_wait_for_rank_0_no_longer_than_their_timeout() -> None:
+    url = "trystate-tcp://127.0.0.1:9?rank=1&world_size=2"
+    with pytest.raises(dist.DistError):
+        next(torch_rendezvous(url, timeout=timedelta(milliseconds=300)))
 
 
 def test_a_rank_0_alone_gives_up_in_time() -> None:

@@ -1,4 +1,4 @@
-"""Shared by these tests: time limits, a peer that is no store, and every operation once."""
+"""Shared by these tests: time limits, a peer that is not a store, and every operation once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from datetime import timedelta
 from trystate.impl.store.client import codec
 from trystate.store import TCPStore
 
+from ....adapters.our_store.wire import received
 from .servers import KINDS
 
 SHORT = timedelta(milliseconds=200)
-# torch's servers look up the name of each new peer; a datagram that is lost there costs everybody 5 s.
+# torch's servers look up the name of each new peer; a lost datagram of the look-up delays every client by 5 s.
 AMPLE = timedelta(seconds=20)
-LATE_SECONDS = 3.0  # a delay beyond a timeout on a busy machine, the grace of 0.25 s included
+LATE_SECONDS = 3.0  # delay after a timeout on a busy machine, including the grace of 0.25 s
 HOST = "127.0.0.1"
 
 
@@ -36,7 +37,7 @@ def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.005)
 
 
-# Each operation, once. `writes`: it may have happened when there was no answer.
+# Each operation, once: whether it may have happened if no answer arrives, and the call.
 
 OPERATIONS: dict[str, tuple[bool, Callable[[TCPStore], object]]] = {
     "add": (True, lambda s: s.add("n", 1)),
@@ -71,7 +72,7 @@ LACKS = [(kind, name) for kind in KINDS for name in OPERATIONS if name in LACKIN
 
 @contextmanager
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A peer that answers as `serve` does, to one connection after the other."""
+    """A peer that calls `serve` for each connection, one after the other."""
     listener = socket.create_server((HOST, 0))
     over = threading.Event()
 
@@ -99,16 +100,9 @@ GREETED = struct.pack("<IB", codec.PING_NONCE, 0)
 AGREED = struct.pack("<BBQ32sQQQQ16s", 0, 0, 32, bytes(32), 8192, 8 << 20, 1 << 17, 16, bytes(range(16)))
 
 
-def receive_exactly(connection: socket.socket, size: int) -> None:
-    while size:
-        data = connection.recv(size)
-        if not data:
-            raise OSError
-        size -= len(data)
-
-
-def greet(connection: socket.socket) -> None:
-    receive_exactly(connection, len(codec.GREETING))
+def greet(connection: socket.socket, answer: bytes = AGREED) -> None:
+    """Greet a client as our server does; `answer` is the answer to HELLO."""
+    received(connection, len(codec.GREETING))
     connection.sendall(GREETED)
-    receive_exactly(connection, len(codec.HELLO))
-    connection.sendall(AGREED)
+    received(connection, len(codec.HELLO))
+    connection.sendall(answer)

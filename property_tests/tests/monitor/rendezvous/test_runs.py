@@ -1,4 +1,4 @@
-"""The lines of a record go to the rendezvous that they concern."""
+"""Each line of a record goes to the rendezvous that it concerns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE = _NodeDesc("host", 7, 0)
 
 
 def state() -> str:
-    """torch's state with a node that waits for others, as it is stored."""
+    """torch's stored state with one waiting node."""
     found = _RendezvousState()
     found.participants[NODE] = 0
     found.last_heartbeats[NODE] = datetime.fromtimestamp(100.0, UTC)
@@ -47,4 +47,4 @@ def test_a_connection_that_a_later_file_repeats_is_that_of_the_same_node(again: 
         {"c": 1, "op": "close"},
     ]
     (peer,) = fed(*begun).followers[KEY].roster.peers
-    assert (peer.gone is not None) is again  # else it is another connection that has ended
+    assert (peer.gone is not None) is again  # without `again` another connection has ended

@@ -1,14 +1,16 @@
-"""The signatures of the findings name what exists, and tell findings that share a property apart."""
+"""The signatures of findings name existing steps and properties, and distinguish findings of one property."""
 
 from __future__ import annotations
+
+import pytest
 
 from trystate.model.agent import Agents
 from trystate.model.rendezvous.findings import FINDINGS as OF_RENDEZVOUS
 from trystate.model.rendezvous.vocabulary import Edition
-from trystate.monitor.rendezvous.editions import EDITIONS, build
+from trystate.monitor.rendezvous.editions import EDITIONS, Moves, build
 from trystate.monitor.rendezvous.signatures import FINDINGS, SIGNATURES, name_of
 
-SUPPOSED = {"silence"}  # a follower's word for a heartbeat that has expired
+SUPPOSED = {"silence"}  # a follower's name for an expired heartbeat
 
 
 def test_a_signature_names_a_finding_a_property_and_steps_that_exist() -> None:
@@ -33,3 +35,11 @@ def test_the_steps_tell_findings_of_one_property_apart() -> None:
     assert named(("assertion_error",), Edition.TORCH_2_12) == "R16"
     assert named(("crash",), Edition.TRYSTATE) is None
     assert name_of("rounds_only_advance", (), Edition.TORCH) is None
+
+
+@pytest.mark.parametrize("moves", EDITIONS.values(), ids=lambda moves: moves.edition.name)
+def test_each_step_that_a_follower_takes_is_one_of_the_edition(moves: Moves) -> None:
+    known = {t.name for t in build(moves, 3, 2, 3).transitions}
+    named = {*moves.forced, *moves.shown, *moves.leaves, moves.last_call}
+    named |= {step for steps in moves.returns.values() for step in steps}
+    assert named <= known

@@ -1,23 +1,16 @@
-"""The tokens of a client at barriers: whose call raised has its token again, and nobody else has it meanwhile."""
+"""The tokens of a client at barriers: only the next call after a call that raised has the same token."""
 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from datetime import timedelta
-from multiprocessing.connection import wait as readable
+from contextlib import ExitStack
 
 import pytest
 
 from trystate.impl.store.client.barrier_tokens import LEFT_MAX, BarrierTokens
 from trystate.impl.store.client.client import Client
 from trystate.impl.store.wire import TOKEN_BYTES
-from trystate.model.store.vocabulary import Extension
-from trystate.property_tests.support.stores.client.common import HOST, peer
-from trystate.store import OutcomeUnknown, TCPStore
+from trystate.property_tests.support.stores.client.common import HOST
 
 
 def left(tokens: BarrierTokens, name: bytes) -> bytes:
@@ -76,42 +69,3 @@ def test_a_forked_child_has_none_of_its_parents_tokens() -> None:
         os._exit(held(client.barrier_tokens, b"a") == token)
     assert os.waitpid(pid, 0)[1] == 0
     assert held(client.barrier_tokens, b"a") == token
-
-
-@contextmanager
-def losing_the_first_barrier(port: int) -> Iterator[int]:
-    """A way to the server that breaks for the client once a BARRIER has passed, and for the server never."""
-    ways: list[socket.socket] = []
-
-    def carry(connection: socket.socket) -> None:
-        ways.append(way := socket.create_connection((HOST, port)))
-        while True:
-            ready = readable([connection, way])
-            for source, other in ((connection, way), (way, connection)):
-                data = source.recv(1 << 16) if source in ready else None
-                if data is not None:
-                    other.sendall(data)
-                    if not data or (len(ways) == 1 and source is connection and data[0] == Extension.BARRIER):
-                        return
-
-    try:
-        with peer(carry) as lossy_port:
-            yield lossy_port
-    finally:
-        for way in ways:
-            way.close()
-
-
-def test_a_barrier_that_is_tried_again_over_a_lost_connection_counts_once(ours: TCPStore, key: str) -> None:
-    with (
-        ThreadPoolExecutor() as threads,
-        losing_the_first_barrier(ours.port) as port,
-        TCPStore(HOST, port, timeout=timedelta(seconds=5)) as store,
-    ):
-        with pytest.raises(OutcomeUnknown):
-            store.barrier(key, 2)
-        again = threads.submit(store.barrier, key, 2)
-        with pytest.raises(TimeoutError):
-            again.result(0.3)
-        ours.barrier(key, 2)
-        again.result(5)

@@ -1,4 +1,4 @@
-"""The fast paths of `client.fast_path` say what the long ones say, and keep their promises when nobody answers."""
+"""The fast paths of `client.fast_path` have the results of the slow paths, and keep timeouts if no server answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from trystate.impl.store.base import Store
 from trystate.impl.store.client import fast_path
 from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
 from trystate.impl.store.client.connection import Connection
-from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
-from trystate.property_tests.support.stores.client.servers import Served, frozen
-from trystate.store import InvalidArgument, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore
+from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
+from trystate.property_tests.support.stores.client.servers import frozen
+from trystate.store import OutcomeUnknown, StoreTimeout, TCPStore
 
 MISUSED: list[Any] = [None, 1.5, b"bytes", "\ud800", "k" * 9000, 1 << 63, bytearray(b"v")]
 KEYS = st.sampled_from(["", "a", "b", "\u00e9", "/", "init/"]) | st.sampled_from(MISUSED)
@@ -45,7 +46,7 @@ CALLS = st.one_of(
 
 
 class Long(TCPStore):
-    """A store without an idle connection at hand."""
+    """A store that does not use the fast paths."""
 
     def _use_fast_paths(self) -> None:
         pass
@@ -60,7 +61,7 @@ def outcome(store: TCPStore, call: tuple[Any, ...]) -> object:
 
 
 @given(st.lists(CALLS, max_size=12))
-def test_the_short_ways_say_what_the_long_ones_say(shared: dict[str, Served], calls: list[tuple[Any, ...]]) -> None:
+def test_the_short_ways_say_what_the_long_ones_say(shared: dict[str, Server], calls: list[tuple[Any, ...]]) -> None:
     seen = []
     for kind in (TCPStore, Long):
         with kind(HOST, shared["ours"].port) as store:
@@ -68,7 +69,7 @@ def test_the_short_ways_say_what_the_long_ones_say(shared: dict[str, Served], ca
             for key in store.list_keys():
                 store.delete_key(key)
             seen.append([outcome(store, call) for call in calls] + [store.multi_get(store.list_keys())])
-            assert len(store._client._connections) == 1  # in step after each refusal
+            assert len(store._client._connections) == 1  # a refusal does not break the connection
     assert seen[0] == seen[1]
 
 
@@ -90,69 +91,6 @@ def test_a_request_that_the_socket_takes_in_pieces_arrives_whole(
     assert (ours.get(key), ours.check([key])) == (b"value", True)
 
 
-def test_a_reply_larger_than_what_is_read_at_first_is_read_whole(ours: TCPStore, key: str) -> None:
-    value = bytes(range(256)) * 1000
-    ours.set(key, value)
-    assert ours.get(key) == value
-    assert ours.compare_set(key, "x", "y") == value
-    assert ours.check([key])
-
-
-def answering_after(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
-    def serve(connection: socket.socket) -> None:
-        greet(connection)
-        connection.recv(100)
-        time.sleep(seconds)
-        connection.sendall(answer)
-        connection.recv(100)
-
-    return serve
-
-
-def test_an_answer_that_is_not_prompt_is_waited_for_within_the_timeout() -> None:
-    answer = struct.pack("<Bq", 0, 5)
-    with peer(answering_after(0.1, answer)) as port, TCPStore(HOST, port, timeout=timedelta(seconds=5)) as store:
-        assert store.add("n", 1) == 5
-    with peer(answering_after(0.5, answer)) as port, TCPStore(HOST, port, timeout=SHORT) as store:
-        with within(0.2), pytest.raises(OutcomeUnknown) as raised:
-            store.add("n", 1)
-        assert raised.value.timed_out
-
-
-@contextmanager
-def alarms(seconds: float) -> Iterator[list[int]]:
-    """A signal to this thread again and again."""
-    heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        yield heard
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("name", ["get", "set"])
-def test_signals_do_not_stretch_the_timeout(shared: dict[str, Served], name: str) -> None:
-    """A kernel's timeout on the socket would begin anew after each."""
-    server, (_, operation) = shared["ours"], OPERATIONS[name]
-    with TCPStore(HOST, server.port) as store:
-        store.set_timeout(SHORT)
-        with frozen(server), alarms(0.001) as heard, within(0.2), pytest.raises((OutcomeUnknown, StoreTimeout)):
-            operation(store)
-        assert len(heard) > 10
-
-
-def test_a_timeout_that_torch_made_negative_leaves_no_outcome_in_the_dark(shared: dict[str, Served], key: str) -> None:
-    server = shared["ours"]
-    with TCPStore(HOST, server.port) as store:
-        PrefixStore("p", store).set_timeout(timedelta(seconds=-1))
-        with pytest.raises(InvalidArgument):
-            store.get(key)
-        with frozen(server), within(1), pytest.raises(OutcomeUnknown):
-            store.set(key, "1")
-
-
 def test_get_honours_the_timeout_that_torch_has_set(ours: TCPStore) -> None:
     ours.set("k", "1")
     assert ours.get("k") == b"1"
@@ -161,25 +99,12 @@ def test_get_honours_the_timeout_that_torch_has_set(ours: TCPStore) -> None:
         ours.get("nobody")
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.1])
-def test_close_ends_a_get_in_another_thread(shared: dict[str, Served], seconds: float) -> None:
-    store = TCPStore(HOST, shared["ours"].port)
-    with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(store.get, "nobody")
-        until(lambda: not store._client.idle)
-        time.sleep(seconds)
-        store.close()
-        with within(0), pytest.raises(StoreClosed):
-            waiting.result(5)
-    assert not store._client.idle
-
-
 class Ctrl(KeyboardInterrupt):
-    """A signal's handler raised."""
+    """The exception of a signal's handler."""
 
 
 class Interrupted(deque[Connection]):
-    """Lines between whose steps an exception comes, once."""
+    """Idle connections; an exception is raised once, after the step `after`."""
 
     def __init__(self, connections: deque[Connection], after: str) -> None:
         super().__init__(connections)
@@ -201,15 +126,13 @@ class Interrupted(deque[Connection]):
 
 
 @pytest.mark.parametrize("after", ["pop", "append"])
-def test_an_exception_beside_an_operation_neither_loses_a_line_nor_closes_an_idle_one(
-    ours: TCPStore, key: str, after: str
-) -> None:
+def test_an_exception_during_an_operation_loses_no_connection(ours: TCPStore, key: str, after: str) -> None:
     connections = Interrupted(ours._client.idle, after)
     ours._client.idle = ours._idle = connections
     with pytest.raises(Ctrl):
         ours.add(key, 1)
     gc.collect()
-    assert set(connections) == set(ours._client._connections)  # after "pop" it is gone, and closed
+    assert set(connections) == set(ours._client._connections)  # after "pop" the connection was closed and removed
     assert ours.add(key, 1) == (2 if after == "append" else 1)
 
 
@@ -226,3 +149,48 @@ def test_many_threads_share_the_lines_and_leave_few_idle(ours: TCPStore, key: st
     assert ours.get(key) == str(200 * users).encode()
     assert len(ours._client.idle) <= IDLE_CONNECTIONS_MAX
     assert set(ours._client.idle) == set(ours._client._connections)
+
+
+@contextmanager
+def alarms(seconds: float) -> Iterator[list[int]]:
+    """Send a signal to this thread every `seconds`; yields the received signals."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield heard
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def answering_after(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        greet(connection)
+        connection.recv(100)
+        time.sleep(seconds)
+        connection.sendall(answer)
+        connection.recv(100)
+
+    return serve
+
+
+@pytest.mark.parametrize("name", ["get", "set"])
+def test_signals_do_not_stretch_the_timeout(shared: dict[str, Server], name: str) -> None:
+    """With a timeout of the socket, the kernel would begin a new timeout after each signal."""
+    server, (_, operation) = shared["ours"], OPERATIONS[name]
+    with TCPStore(HOST, server.port) as store:
+        store.set_timeout(SHORT)
+        with frozen(server), alarms(0.001) as heard, within(0.2), pytest.raises((OutcomeUnknown, StoreTimeout)):
+            operation(store)
+        assert len(heard) > 10
+
+
+def test_an_answer_that_is_not_prompt_is_waited_for_within_the_timeout() -> None:
+    answer = struct.pack("<Bq", 0, 5)
+    with peer(answering_after(0.1, answer)) as port, TCPStore(HOST, port, timeout=timedelta(seconds=5)) as store:
+        assert store.add("n", 1) == 5
+    with peer(answering_after(0.5, answer)) as port, TCPStore(HOST, port, timeout=SHORT) as store:
+        with within(0.2), pytest.raises(OutcomeUnknown) as raised:
+            store.add("n", 1)
+        assert raised.value.timed_out

@@ -1,36 +1,48 @@
-"""The client's server is lost, late, or none of a store."""
+"""The client's server is lost, is late, or is not a store."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributed import DistNetworkError
+from torch.distributed import DistNetworkError, DistStoreError, PrefixStore  # type: ignore[attr-defined]
 
-from trystate.impl.host.resolver import Address
-from trystate.impl.store.client import client, codec
+from trystate.impl.host.deadlines import rounded
+from trystate.impl.store.client import codec
+from trystate.impl.store.client import connection as connections
 from trystate.impl.store.client.connection import Connection
 from trystate.impl.store.wire import blob
-from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
-from trystate.property_tests.support.stores.client.servers import KINDS, Served, frozen, kill, serving
-from trystate.store import ConnectionLost, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore, TCPStoreServer
+from trystate.model.store.vocabulary import Query
+from trystate.property_tests.adapters.our_store.wire import received
+from trystate.property_tests.adapters.torch_store.server import Server
+from trystate.property_tests.support.stores.client.common import HOST, LACKING, OPERATIONS, SHORT, greet, peer, within
+from trystate.property_tests.support.stores.client.servers import KINDS, SERVERS, frozen
+from trystate.store import (
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreTimeout,
+    TCPStore,
+    TCPStoreServer,
+)
 
-# Loss.
+# Lost servers.
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_the_server_died_the_next_operation_raises(kind: str) -> None:
-    with serving(kind) as server, TCPStore(HOST, server.port, timeout=timedelta(seconds=5)) as store:
+    with SERVERS[kind]() as server, TCPStore(HOST, server.port, timeout=timedelta(seconds=5)) as store:
         store.set("a", "1")
-        kill(server)
+        server.kill()
         with within(0), pytest.raises(OutcomeUnknown, match="may have happened"):
             store.set("a", "2")
         with within(0), pytest.raises(ConnectionLost) as raised:
@@ -47,23 +59,13 @@ def test_a_server_that_was_restarted_is_empty_and_says_so() -> None:
             store.set("a", "2")
         with TCPStoreServer(HOST, first.port):
             for operation in (lambda: store.add("a", 1), lambda: store.check(["a"]), store.clone):
-                with within(0), pytest.raises(ConnectionLost, match="restarted and is empty: make a new store"):
+                with within(0), pytest.raises(ConnectionLost, match="restarted and is empty; make a new store"):
                     operation()
             with TCPStore(HOST, first.port) as anew:
                 assert anew.num_keys() == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wait_ends_when_the_server_dies(kind: str) -> None:
-    with serving(kind) as server, TCPStore(HOST, server.port) as store, ThreadPoolExecutor() as threads:
-        waiting = threads.submit(store.wait, ["a"])
-        time.sleep(0.2)
-        kill(server)
-        with within(0), pytest.raises(ConnectionLost, match=r"wait\('a'\)"):
-            waiting.result(5)
-
-
-def test_close_ends_a_wait_in_another_thread(server: Served) -> None:
+def test_close_ends_a_wait_in_another_thread(server: Server) -> None:
     with ThreadPoolExecutor() as threads:
         store = TCPStore(HOST, server.port)
         waiting = threads.submit(store.wait, ["nobody"])
@@ -80,10 +82,10 @@ def test_close_ends_a_wait_in_another_thread(server: Served) -> None:
 @pytest.mark.parametrize(("kind", "name"), [
     ("ours", "add"),  # has a fast path
     ("ours", "append"),
-    ("libuv", "add"),  # afterwards a look at what the key holds is tried
+    ("libuv", "add"),  # afterwards the client tries to read the key
 ])  # fmt: skip
 def test_a_write_during_which_the_store_is_closed_may_have_happened(
-    shared: dict[str, Served], kind: str, name: str
+    shared: dict[str, Server], kind: str, name: str
 ) -> None:
     server, (_, operation) = shared[kind], OPERATIONS[name]
     store = TCPStore(HOST, server.port)
@@ -95,54 +97,13 @@ def test_a_write_during_which_the_store_is_closed_may_have_happened(
             writing.result(5)
 
 
-def test_an_address_that_swallows_everything_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ExitStack() as sockets, TCPStoreServer() as server:
-        silent = sockets.enter_context(socket.create_server((HOST, 0), backlog=0))
-        for _ in range(4):  # its queue of connections is full
-            waiting = sockets.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(silent.getsockname())
-        addresses = [(socket.AF_INET, at) for at in (silent.getsockname(), (HOST, server.port))]
-        monkeypatch.setattr(client, "resolve", lambda host, port, seconds: addresses)
-        with within(0.5), TCPStore("two-addresses", server.port, timeout=timedelta(seconds=1)) as store:
-            store.set("a", "1")
-
-
-def test_a_name_is_looked_up_again_after_its_address_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        gone: Address = socket.AF_INET, taken.getsockname()
-    with TCPStoreServer() as server, TCPStore(HOST, server.port, timeout=timedelta(seconds=5)) as store:
-        monkeypatch.setattr(store._client, "_addresses", [gone])  # where it was before it moved
-        store._client._close_idle()
-        with pytest.raises(ConnectionLost):
-            store.set("a", "1")
-        store.set("a", "1")
-
-
 def test_a_socket_that_met_itself_has_found_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     met = socket.socket()
     met.bind((HOST, 0))
-    monkeypatch.setattr(socket, "socket", lambda *arguments: met)  # as the kernel may choose its port
+    monkeypatch.setattr(socket, "socket", lambda *arguments: met)  # the kernel may choose this port
     with pytest.raises(ConnectionRefusedError):
         Connection((socket.AF_INET, met.getsockname()), 5)
     assert met.fileno() == -1
-
-
-def test_no_server_is_reported_in_time() -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
-    with within(0.2), pytest.raises(ConnectionLost, match=r"not reached within 0\.2 s"):
-        TCPStore(HOST, port, timeout=SHORT)
-
-
-def test_a_server_that_starts_later_is_found() -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
-    with ThreadPoolExecutor() as threads:
-        connecting = threads.submit(TCPStore, HOST, port, timeout=timedelta(seconds=10))
-        time.sleep(0.3)
-        with TCPStoreServer(HOST, port), connecting.result(10) as store:
-            store.set("a", "1")
 
 
 def test_a_port_of_another_program_is_named_as_such() -> None:
@@ -150,7 +111,7 @@ def test_a_port_of_another_program_is_named_as_such() -> None:
         connection.recv(100)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with peer(web) as port, within(0), pytest.raises(ConnectionLost, match="no TCPStore"):
+    with peer(web) as port, within(0), pytest.raises(ConnectionLost, match="not a TCPStore"):
         TCPStore(HOST, port, timeout=timedelta(seconds=5))
 
 
@@ -170,38 +131,8 @@ def test_an_absurd_length_is_not_believed() -> None:
         store.get("a")
 
 
-def test_a_server_that_dribbles_does_not_stretch_the_timeout() -> None:
-    def dribble(connection: socket.socket) -> None:
-        greet(connection)
-        connection.recv(100)
-        for byte in struct.pack("<BQ", 0, 100) + bytes(100):
-            connection.sendall(bytes([byte]))
-            time.sleep(0.02)
-
-    with (
-        peer(dribble) as port,
-        TCPStore(HOST, port, timeout=timedelta(milliseconds=300)) as store,
-        within(0.3),
-        pytest.raises(StoreTimeout),
-    ):
-        store.get("a")
-
-
-def test_a_reply_in_pieces_is_read_whole() -> None:
-    def crumble(connection: socket.socket) -> None:
-        greet(connection)
-        connection.recv(100)
-        for byte in struct.pack("<BQ", 0, 5) + b"value":
-            connection.sendall(bytes([byte]))
-            time.sleep(0.002)
-        connection.recv(100)
-
-    with peer(crumble) as port, TCPStore(HOST, port, timeout=timedelta(seconds=5)) as store:
-        assert store.get("a") == b"value"
-
-
 def read_from(reply: Any, data: bytes) -> tuple[object, int]:
-    """The result of a reply, and how many bytes it took."""
+    """The result of a reply, and the number of bytes that it took."""
     at, need = 0, next(reply)
     while True:
         piece = data[at : at + need]
@@ -231,3 +162,131 @@ def test_a_decoder_says_what_the_whole_reading_says(data: bytes) -> None:
             seen = decode(candidate)
             if seen is not None:
                 assert (seen, len(candidate)) == read_from(whole(), candidate)
+
+
+def test_no_server_is_reported_in_time() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    with within(0.2), pytest.raises(ConnectionLost, match=r"not reached within 0\.2 s"):
+        TCPStore(HOST, port, timeout=SHORT)
+
+
+def test_an_answer_in_single_bytes_does_not_stretch_the_timeout() -> None:
+    def answer_in_single_bytes(connection: socket.socket) -> None:
+        greet(connection)
+        connection.recv(100)
+        for byte in struct.pack("<BQ", 0, 100) + bytes(100):
+            connection.sendall(bytes([byte]))
+            time.sleep(0.02)
+
+    with (
+        peer(answer_in_single_bytes) as port,
+        TCPStore(HOST, port, timeout=timedelta(milliseconds=300)) as store,
+        within(0.3),
+        pytest.raises(StoreTimeout),
+    ):
+        store.get("a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_ends_when_the_server_dies(kind: str) -> None:
+    with SERVERS[kind]() as server, TCPStore(HOST, server.port) as store, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.wait, ["a"])
+        time.sleep(0.2)
+        server.kill()
+        with within(0), pytest.raises(ConnectionLost, match=r"wait\('a'\)"):
+            waiting.result(5)
+
+
+# Timeouts.
+
+
+def test_every_operation_keeps_its_timeout_while_the_server_is_frozen(server: Server) -> None:
+    names = [name for name in OPERATIONS if name not in LACKING[server.kind]]
+
+    def attempt(name: str, store: TCPStore) -> None:
+        writes, operation = OPERATIONS[name]
+        with within(0.2), pytest.raises(OutcomeUnknown if writes else StoreTimeout) as raised:
+            operation(store)
+        assert f":{server.port}" in str(raised.value)
+        assert name.split()[0].removeprefix("multi_") in str(raised.value)
+
+    stores = [TCPStore(HOST, server.port) for _ in names]
+    for store in stores:
+        store.set_timeout(SHORT)
+    with ThreadPoolExecutor(len(names)) as threads, frozen(server):
+        for each in [threads.submit(attempt, *pair) for pair in zip(names, stores, strict=True)]:
+            each.result(5)
+    for store in stores:
+        store.close()
+
+
+def test_the_constructor_keeps_its_timeout_while_the_server_is_frozen(server: Server) -> None:
+    with frozen(server), within(0.2), pytest.raises(StoreTimeout, match=r"no answer within 0\.2 s"):
+        TCPStore(HOST, server.port, timeout=SHORT)
+
+
+def test_a_get_of_two_requests_keeps_its_timeout() -> None:
+    def legacy(connection: socket.socket) -> None:
+        received(connection, len(codec.GREETING))
+        connection.sendall(struct.pack("<IB", codec.PING_NONCE, 1))
+        if connection.recv(100)[0] == Query.GET:
+            return  # closes the connection, as for a missing key
+        time.sleep(1)
+        connection.sendall(b"\0")  # CHECK: the key exists
+        while connection.recv(100):
+            pass
+
+    with peer(legacy) as port, TCPStore(HOST, port, timeout=timedelta(seconds=1)) as store:
+        assert not store.libuvBackend
+        with within(1), pytest.raises(StoreTimeout):
+            store.get("a")
+
+
+def test_a_wait_that_times_out_says_when_for_what_and_where(store: TCPStore, server: Server) -> None:
+    with within(0.2), pytest.raises(StoreTimeout, match=rf"wait\('nobody', 'never'\).*200ms.*:{server.port}"):
+        store.wait(["nobody", "never"], SHORT)
+    with pytest.raises(DistStoreError):
+        store.wait(["nobody"], timedelta(0))
+
+
+@pytest.mark.parametrize("longest", [connections.LONGEST_SECONDS, 0.05])
+def test_a_wait_of_more_than_poll_can_count_goes_on(
+    store: TCPStore, key: str, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LONGEST_SECONDS", longest)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.wait, [key], timedelta(milliseconds=2**32 + 50))
+        with pytest.raises(TimeoutError):
+            waiting.result(0.5)
+        assert not waiting.done()
+        store.set(key, "1")
+        waiting.result(15)
+
+
+@pytest.mark.parametrize("name", ["get", "queue_len", "set"])
+def test_a_negative_timeout_is_refused_by_the_operations_name(ours: TCPStore, name: str) -> None:
+    PrefixStore("p", ours).set_timeout(timedelta(seconds=-1))
+    ours._idle = deque()  # the fast path would notice a negative timeout too late
+    with pytest.raises(InvalidArgument, match=rf"^{name}: the timeout is -1"):
+        OPERATIONS[name][1](ours)
+
+
+def test_times_in_texts_are_rounded_to_the_millisecond() -> None:
+    assert [rounded(seconds) for seconds in (0.999995, 1.2345, 300.0, 2_000_000.0)] == [
+        "1", "1.234", "300", "2000000",
+    ]  # fmt: skip
+
+
+def test_the_longest_timedelta_is_a_timeout(store: TCPStore, key: str) -> None:
+    store.set_timeout(timedelta.max)
+    store.set(key, "1")
+    store.wait([key], timedelta.max)
+    assert store.multi_get([key, key]) == [b"1", b"1"]
+
+
+def test_clone_keeps_its_timeout_while_the_server_is_frozen(server: Server) -> None:
+    with TCPStore(HOST, server.port) as store:
+        store.set_timeout(SHORT)
+        with frozen(server), within(0.2), pytest.raises(StoreTimeout):
+            store.clone()

@@ -1,9 +1,8 @@
-"""The pool of connections, when threads race for those that are idle."""
+"""The pool of connections, while threads race for idle connections."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -11,28 +10,13 @@ import pytest
 
 from trystate.impl.store.client import client
 from trystate.impl.store.client.connection import Connection
+from trystate.property_tests.adapters.torch_store.server import Server
 from trystate.property_tests.support.stores.client.common import HOST, SHORT, until, within
-from trystate.property_tests.support.stores.client.servers import Served
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 
 
-class Taken(deque[Connection]):
-    """An idle connection that another thread is always the first to take."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def pop(self) -> Connection:  # type: ignore[override]
-        raise IndexError
-
-
-def test_an_idle_connection_that_another_thread_takes_is_replaced_by_a_new_one(ours: TCPStore, key: str) -> None:
-    ours._client.idle = ours._idle = Taken()
-    assert ours.add(key, 1) == 1
-
-
 def test_connections_that_are_being_opened_count(
-    shared: dict[str, Served], key: str, monkeypatch: pytest.MonkeyPatch
+    shared: dict[str, Server], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most, users, opened = 3, 12, []
     monkeypatch.setattr(client, "CONNECTIONS_MAX", most)
@@ -51,8 +35,8 @@ def test_connections_that_are_being_opened_count(
         assert len(opened) <= most - 1  # the constructor has opened one
 
 
-def test_who_finds_all_connections_in_use_waits_no_longer_than_its_timeout(
-    shared: dict[str, Served], key: str, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_without_a_free_connection_waits_until_its_timeout(
+    shared: dict[str, Server], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "CONNECTIONS_MAX", 1)
     with TCPStore(HOST, shared["ours"].port) as store, ThreadPoolExecutor(1) as threads:

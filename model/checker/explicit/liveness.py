@@ -1,0 +1,98 @@
+"""Liveness after a complete search: its states are numbered in sorted order, and the graph is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import LimitReached
+from ...language.expressions import FALSE, TRUE, Expr
+from ..engine import ShowingClock
+from ..kernel import Binding, Lasso, Limits, Path
+from .graph import Explored, Graph, fair_region, fair_run
+from .levels import Levels
+from .packing import CHUNK, Keys, Layout, Mask
+from .paths import Trails
+from .storage import Run
+from .vectorise import Step, conditions
+from .visited import Visited
+
+
+@dataclass(frozen=True, eq=False)
+class Liveness:
+    """Answers questions about the whole graph. `stop_reason` returns why not to finish the graph, or "" to continue."""
+
+    layout: Layout
+    steps: Sequence[Step]
+    levels: Levels
+    visited: Visited
+    trails: Trails
+    clock: ShowingClock
+    limits: Limits
+    stop_reason: Callable[[], str] = str
+
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        region = fair_region(self._graph, ~self._where(goal, binding))
+        starts = np.flatnonzero(region & self._where(premise, binding))
+        if not len(starts):
+            return None
+        start = int(starts[self._depths[starts].argmin()])
+        stem = self.trails.path(int(self._depths[start]), self.layout.words_of(self._states, start))
+        run, began = fair_run(self._graph, region, start)
+        states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
+        path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
+        return Lasso(path, len(stem.steps) + began)
+
+    def explored(self) -> Explored:
+        """Every state and step."""
+        initial, _ = self.layout.find(self.levels[0][:], self._states)
+        return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
+
+    @cached_property
+    def _states(self) -> Keys:
+        if self.visited.released:
+            return self.layout.sort(self.layout.concatenated([level[:] for level in self.levels]))
+        held = 2 * self.visited.count * self.layout.state_bytes  # twice, while they are merged
+        if self.visited.storage is not None and held > self.limits.memory_bytes:
+            raise LimitReached(
+                f"liveness is decided with all states in memory, at least {held >> 20:,} MiB "
+                f"(limit {self.limits.memory_bytes >> 20:,} MiB; raise it with --max-memory)"
+            )
+        return self.visited.merged()
+
+    @cached_property
+    def _depths(self) -> NDArray[np.int32]:
+        """For each state, in sorted order, its distance from the initial states."""
+        out = np.empty(len(self._states), np.int32)
+        for depth, level in enumerate(self.levels):
+            for keys in level.blocks() if isinstance(level, Run) else (level,):
+                out[self.layout.find(keys, self._states)[0]] = depth
+        return out
+
+    @cached_property
+    def _graph(self) -> Graph:
+        states = self._states
+        self.clock.restart(self.limits)
+        return Graph(self.layout, self.steps, states, self._tick)
+
+    def _tick(self, nodes: int, edge_bytes: int) -> None:
+        states = 2 * len(self._states) * self.layout.state_bytes
+        reason = self.clock.stop_reason(0, states + edge_bytes) or self.stop_reason()
+        if reason:
+            raise LimitReached(f"building the graph for liveness {reason}")
+        self.clock.show("building the graph", nodes, len(self.levels))
+
+    def _where(self, expr: Expr, binding: Binding) -> Mask:
+        """The states in which a condition holds."""
+        ground = self.trails.kernel.ground(expr, binding)
+        out = np.full(len(self._states), ground is TRUE)
+        if ground is TRUE or ground is FALSE:
+            return out
+        holds = conditions(self.layout, [ground])
+        for start in range(0, len(out), CHUNK):
+            (out[start : start + CHUNK],) = holds(*self.layout.columns(self._states[start : start + CHUNK]))
+        return out
