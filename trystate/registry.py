@@ -41,7 +41,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "engagements": Engagements, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
-    "journals": Journals, "shared-endpoints": SharedEndpoints,
+    "journals": Journals, "shared-endpoints": SharedEndpoints, "served": Served, "rooms": Rooms,
 }  # fmt: skip
 _OPERATORS = (*OPERATORS.items(), *INITIALISATION.items(), *CONTAINERS.items(), *OPERATIONS.items())
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -57,11 +57,15 @@ DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
     places: Mapping[type[System], str] = {
-        Rendezvous: "rendezvous", Agents: "agent", Waits: "store.waits", Watches: "store.watches",
-        Engagements: "autograd",
+        Rendezvous: "rendezvous", Served: "rendezvous", Rooms: "rendezvous", Agents: "agent", Waits: "store.waits",
+        Watches: "store.watches", Engagements: "autograd",
     }  # fmt: skip
-    place = places.get(cls)
-    return importlib.import_module(f"trystate.model.{place}.lemmas").Lemmas if place is not None else None
+    if cls not in places:
+        return None
+    module = importlib.import_module(f"trystate.model.{places[cls]}.lemmas")
+    names: Mapping[type[System], str] = {Served: "ServedLemmas", Rooms: "RoomLemmas"}
+    found: type[System] = getattr(module, names.get(cls, "Lemmas"))
+    return found
 
 
 def _areas() -> tuple[Any, ...]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.hosting import SharedEndpoints
     from trystate.model.rendezvous.properties import Rendezvous
+    from trystate.model.rendezvous.rooms import Rooms
+    from trystate.model.rendezvous.served import Served
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
     from trystate.model.store.queues import Queues
@@ -45,5 +47,5 @@ else:
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
     "Ids", "Meetings", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry",
-    "Rendezvous", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
+    "Rendezvous", "Rooms", "Served", "SharedEndpoints", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

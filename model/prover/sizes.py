@@ -87,8 +87,9 @@ def constants(system: System) -> list[str]:
 
 
 def lemma_names(lemmas: type[System]) -> frozenset[str]:
-    """The properties that only the proof needs."""
-    return frozenset(name for name, declared in vars(lemmas).items() if isinstance(declared, Claim))
+    """The properties that only the proof needs: those that the class and its bases in the same module declare."""
+    classes = (cls for cls in lemmas.__mro__ if cls.__module__ == lemmas.__module__)
+    return frozenset(name for cls in classes for name, declared in vars(cls).items() if isinstance(declared, Claim))
 
 
 def is_counter(system: System, field: str) -> bool:

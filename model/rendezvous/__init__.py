@@ -1,9 +1,11 @@
-"""The rendezvous of PyTorch: its machines, operators, systems, and known defects."""
+"""The rendezvous of PyTorch: its machines, operators, systems, and known defects.
 
-from .operators import OPERATORS
-from .ours import Ours
-from .properties import Rendezvous
-from .torch import Torch110, Torch212, Torch213
+The systems are loaded when they are first used: the runtime imports the vocabulary alone.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .vocabulary import (
     Action,
     AgentPhase,
@@ -17,7 +19,21 @@ from .vocabulary import (
     Round,
 )
 
+if TYPE_CHECKING:
+    from .operators import OPERATORS
+    from .ours import Ours
+    from .properties import Rendezvous
+    from .torch import Torch110, Torch212, Torch213
+
 __all__ = [
     "OPERATORS", "Action", "AgentPhase", "Deadline", "Edition", "Heartbeat", "Holder", "JoinDeadline", "Membership",
     "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch212", "Torch213",
 ]  # fmt: skip
+
+_LATER = {"OPERATORS": "operators", "Ours": "ours", "Rendezvous": "properties"} | dict.fromkeys(__all__[-3:], "torch")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)

@@ -14,7 +14,9 @@ The article has the same calls, but prints no caller of `_close`: the edition SE
 
 Ours. Each thread has its own copy, and there is no lock. The driver keeps the deadlines of `set_closed`, `is_closed`
 and `shutdown`, and sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join.
-A heartbeat needs no deadline, since the node has a lease: when the lease is over, the agent stops its workers.
+A heartbeat adds to a counter, which no write of another node can lose, and then reads the state: that renews a lease
+that holds, if the state lists the node. It needs no deadline: when the lease is over, the agent stops its workers, and
+only a write of the state renews the lease.
 
 A value that is not a state. torch's reader turns a pickle.PickleError into RendezvousStateError and passes on any other
 error: callers get a misleading error, and the thread that beats ends. In ours, every such value raises
@@ -590,14 +592,22 @@ class Ours(Deadlines, edition=TRYSTATE):
     def driver_gives_up(self, s: S, thread: Expr) -> Condition:
         return s.late[thread] & (s.call[thread] != Call.EXIT)
 
+    def renews(self, s: S, thread: Expr) -> Condition:
+        """The heartbeat before this read renews the lease: it still holds, and the state lists the node."""
+        return s.lease & s.listed & (s.stored == Stored.STATE)
+
     @transition(
         moves=[arc(Step.SYNCING, (Step.ACTING, Step.RETURNED, Step.RAISED))],
         cite="docs/rendezvous.md",
     )
     def read(self, s: S, thread: Expr) -> None:
-        """The node reads the store, and the operator decides."""
+        """The node reads the store, after a heartbeat if one is due, and the operator decides."""
         s.when(s.at[thread] == Step.SYNCING, ~self.driver_gives_up(s, thread))
         good, call = s.stored == Stored.STATE, s.call[thread]
+        # Only the heartbeats' thread, and a join that has lost a write, send heartbeats.
+        renews = ((call == Call.KEEP_ALIVE) | (call == Call.EXIT) & s.lost[thread] & s.due) & self.renews(s, thread)
+        s.due = s.due & ~renews
+        s.lease = s.lease | renews
         atoms = {
             "closed": s.closed, "complete": TRUE, "participant": s.member,
             "expected": s.listed & ~s.member, "listed": s.listed, "beat_due": s.due,
@@ -647,6 +657,11 @@ class Ours(Deadlines, edition=TRYSTATE):
         """No heartbeat was confirmed within the lease."""
         s.when(s.lease, s.due, s.timer == Timer.BEATING)
         s.lease = False
+
+    @step(except_=("write", "join"), witness="a_lease_ends", cite="docs/rendezvous.md: leases")
+    def what_is_over_needs_a_write(self, before: S, after: S) -> Condition:
+        """No heartbeat renews a lease that is over: another node may have expelled this one."""
+        return implies(~before.lease, ~after.lease)
 
     @sometimes()
     def a_lease_ends(self, s: S) -> Condition:

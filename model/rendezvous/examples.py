@@ -8,11 +8,13 @@ from ..language import Condition, SymbolicState, count, sometimes
 from .etcd import EtcdRendezvous
 from .holder import Holders
 from .properties import Rendezvous
+from .rooms import Rooms
 from .vocabulary import AgentPhase, Edition, Membership
 
 FIRST = Run(Holders, {"node": 1, "min_nodes": 1, "max_nodes": 1, "rounds": 1}, Edition.SEED)
 THREE = Run(Holders, {"node": 3, "min_nodes": 1, "max_nodes": 4, "rounds": 1}, Edition.SEED)
 ROUND = Run(Rendezvous, {"node": 3, "min_nodes": 2, "max_nodes": 4, "rounds": 1}, Edition.SEED)
+ROOM = Run(Rooms, {"node": 2, "min_nodes": 2, "max_nodes": 3, "rounds": 2}, Edition.TRYSTATE, ("worker_failure",))
 ETCD = Run(EtcdRendezvous, {"node": 2, "min_nodes": 2, "max_nodes": 3}, Edition.TORCH)
 
 EXITED = "begin({0}) read({0}) decide({0}) conclude({0}) "
@@ -36,6 +38,12 @@ def one_waits_for_two(system: Holders, s: SymbolicState) -> Condition:
 def three_run(system: Rendezvous, s: SymbolicState) -> Condition:
     """Three nodes run workers, in one complete round."""
     return s.complete & (count(s.phase[j] == AgentPhase.RUNNING for j in s.node) == 3)
+
+
+@sometimes()
+def both_are_in_the_next_round(system: Rooms, s: SymbolicState) -> Condition:
+    """Two nodes have returned from the second round."""
+    return (s.round == 1) & (s.returned.count() == 2)
 
 
 EXECUTOR_RUNS = Walk(
@@ -104,5 +112,38 @@ FOUR_STAGES = Walk(
     ),
     witness="a_round_is_final",
 )  # fmt: skip
+IN_A_ROOM = Walk(
+    "room-rounds", "Two rounds in a room: requests, answers and notices.", ROOM,
+    (
+        Taken("ask_to_join(0)", "JOIN: join 1, on connection 1"),
+        Taken("exit_finish(0, 0)"),
+        Taken("add_to_participants(0, 0)", "fewer than min_nodes joined"),
+        Taken("receive_answer(0)", "the join continues"),
+        Taken("ask_to_join(1)"),
+        Taken("exit_finish(1, 0)"),
+        Taken("add_to_participants(1, 0)", "min_nodes have joined: the last call begins"),
+        Taken("receive_answer(1)"),
+        Taken("last_call_passes", "by the server's clock"),
+        Taken("server_completes", "a notice to each member: its rank, the master, the digest of the members"),
+        Taken("notice_finishes(0)", "no request of the node is under way, and its lease holds"),
+        Taken("notice_finishes(1)"),
+        Taken("start_workers(0)"),
+        Taken("start_workers(1)"),
+        Taken("worker_fails(1)", "the agent stops its workers"),
+        Taken("ask_to_join(1)", "JOIN, of the round that it leaves"),
+        Taken("replace_round(1, 0)", "the other member is expected in the next round"),
+        Taken("receive_answer(1)"),
+        Taken("restart_workers(0)", "a notice says that the round is replaced"),
+        Taken("ask_to_join(0)", "JOIN, of a round that is over"),
+        Taken("exit_finish(0, 0)"),
+        Taken("add_to_participants(0, 0)", "each expected member has come: the last call begins"),
+        Taken("receive_answer(0)"),
+        Taken("last_call_passes"),
+        Taken("server_completes"),
+        Taken("notice_finishes(0)"),
+        Taken("notice_finishes(1)"),
+    ),
+    witness=both_are_in_the_next_round,
+)  # fmt: skip
 WALKS = (EXECUTOR_RUNS, SCALE_UP)
-ROUNDS = (LAST_CALL, FOUR_STAGES)
+ROUNDS = (LAST_CALL, IN_A_ROOM, FOUR_STAGES)

@@ -21,6 +21,8 @@ from .etcd import EtcdRendezvous
 from .holder import Holders
 from .hosting import SharedEndpoints
 from .properties import Rendezvous
+from .rooms import Rooms
+from .served import Served
 from .vocabulary import Edition
 
 FINDINGS = read_findings(__name__)
@@ -56,6 +58,8 @@ CLOCKS = ("clock_skew", "clock_step")
 EVERY_FAULT = (*(fault for fault in fault_bounds(Environment.declarations()) if fault not in CLOCKS), "restart")
 # Where min = max, no node can start with a larger min.
 EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
+OF_SERVED = (*EVERY_FAULT, "drain", "comes_again", "server_restart", "lost_tail")
+OF_ROOMS = (*(fault for fault in OF_SERVED if fault in fault_bounds(Rooms.declarations())), "departure", "cut")
 
 
 def size(*found: str) -> Found:
@@ -213,6 +217,14 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 2, 2, 2, ("stall", "join_timeout"), system=OursInDetail, rounds=2, idle=("somebody_waits",)),
     run(TRYSTATE, 2, 1, 2, ("drain",), system=OursInDetail, rounds=2),
     run(TRYSTATE, 2, 1, 2, ("comes_again",), system=OursInDetail, rounds=2),
+    run(TRYSTATE, 2, 1, 2, OF_SERVED, system=Served, max_faults=1),
+    run(TRYSTATE, 3, 1, 2, ("crash",), system=Served),
+    run(TRYSTATE, 2, 1, 2, OF_ROOMS, system=Rooms, max_faults=1, idle=("an_ended_join_is_repeated",)),
+    run(TRYSTATE, 2, 1, 2, ("cut", "drain", "departure", "comes_again"), system=Rooms),
+    run(TRYSTATE, 2, 1, 2, ("cut", "crash", "restart", "worker_failure"), system=Rooms),
+    run(TRYSTATE, 2, 2, 2, ("cut", "server_restart", "lost_tail", "worker_failure"), system=Rooms, rounds=2,
+        idle=("somebody_waits",)),
+    run(TRYSTATE, 3, 2, 3, ("cut",), system=Rooms),
     calls(TRYSTATE, "corrupt", "foreign", "restored"),
     hosting(TORCH, sizes={"job": 2}, no_job_ends_another="R20"),
     hosting(TORCH, "kill", sizes={"job": 3}, no_job_ends_another="R20"),

@@ -1,7 +1,7 @@
-"""Lemmas of the proof of our rendezvous: facts about the same steps that no user needs.
+"""Lemmas of the proofs of our rendezvous: facts about the same steps that no user needs.
 
-`trystate prove rendezvous` proves them together with the properties. The plans of `trystate verify` do not have them: a
-test searches two nodes for a state that violates one.
+`trystate prove rendezvous`, `served` and `rooms` prove them together with the properties. The plans of `trystate
+verify` do not have them: a test searches two nodes for a state that violates one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from ..language import *
 from .fields import LEASED
 from .ours import Ours
+from .rooms import EARLIER, LATEST, TRYING, Answer, Offer, Request, Rooms
+from .served import Served
 from .vocabulary import AgentPhase, Heartbeat, Membership
 
 
@@ -111,3 +113,82 @@ class Lemmas(Ours):
 
     def is_first(self, s: SymbolicState, node: Expr) -> Condition:
         return (s.member[node] == Membership.PARTICIPANT) & (s.rank[node] == 0)
+
+
+class ServedLemmas(Lemmas, Served):
+    """The system `Served`, with the same lemmas."""
+
+
+class RoomLemmas(ServedLemmas, Rooms):
+    """The system `Rooms`, with lemmas on what is under way."""
+
+    @always(witness="two_return")
+    def a_request_is_of_a_node_that_waits(self, s: SymbolicState) -> Condition:
+        """A node that has sent a request, or that an answer is on its way to, has stopped its workers and waits."""
+        return all_(
+            implies(s.asked[j, LATEST] != Request.NONE, s.answer[j] == Answer.NONE)
+            & implies(self.waits_for(s, j, Request.JOIN), s.phase[j].isin(TRYING))
+            & implies(self.waits_for(s, j, Request.LEAVE), s.phase[j].isin((*TRYING, AgentPhase.LEFT)))
+            for j in s.node
+        )
+
+    def waits_for(self, s: SymbolicState, node: Expr, request: Request) -> Condition:
+        """The node waits for the answer to this request."""
+        answers = (Answer.GO_ON, Answer.ENDED) if request is Request.JOIN else (Answer.GONE,)
+        return (s.asked[node, LATEST] == request) | s.answer[node].isin(answers)
+
+    @always(witness="two_return")
+    def a_late_request_is_sent_again(self, s: SymbolicState) -> Condition:
+        """A request on an earlier connection was sent again on the latest one, where it has not arrived."""
+        return all_(
+            implies(
+                s.asked[j, EARLIER] != Request.NONE,
+                (s.asked[j, EARLIER] == s.asked[j, LATEST]) & (s.of[j, EARLIER] == s.of[j, LATEST]),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def an_offer_is_of_its_round(self, s: SymbolicState) -> Condition:
+        """A notice of the present round is for a member of it; one of a replaced round is for an expected node."""
+        return all_(
+            implies(s.offer[j] == Offer.PRESENT, s.complete & (s.member[j] == Membership.PARTICIPANT))
+            & implies(
+                (s.offer[j] == Offer.PAST) & (s.asked[j, LATEST] == Request.NONE) & (s.phase[j] == AgentPhase.JOINING),
+                s.member[j].isin((Membership.EXPECTED, Membership.OUTSIDE)),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def the_dead_have_sent_nothing(self, s: SymbolicState) -> Condition:
+        """A process that has died has no request, answer or notice under way."""
+        return all_(
+            implies(
+                s.crashed[j],
+                all_(s.asked[j, c] == Request.NONE for c in s.connection)
+                & (s.answer[j] == Answer.NONE)
+                & (s.offer[j] == Offer.NONE),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def who_leaves_a_round_has_returned(self, s: SymbolicState) -> Condition:
+        """A JOIN that leaves the present round is of a node that has returned from it and has not joined since."""
+        return all_(
+            implies(
+                s.of[j, c],
+                s.returned[j]
+                & ~s.predecessor_listed[j]
+                & (s.asked[j, c] == Request.JOIN)
+                & (s.closed | (s.phase[j] == AgentPhase.EXITING)),
+            )
+            for j in s.node
+            for c in s.connection
+        )
+
+    @always(witness="two_return")
+    def no_node_has_a_health_command(self, s: SymbolicState) -> Condition:
+        """No step of `Rooms` sets the options that `Rooms` leaves out."""
+        return ~any_(s.checks[j] | s.unhealthy[j] for j in s.node)

@@ -121,9 +121,10 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             "drained": s.drained[node],
         }
 
-    def silent_to(self, s: SymbolicState, observer: Expr, node: Expr) -> Condition:
+    def silent_to(self, s: SymbolicState, observer: Expr | None, node: Expr) -> Condition:
         """The node's heartbeat did not change for the whole window; a new process may also expel its predecessor."""
-        return (s.heartbeat_age[node] == Heartbeat.EXPIRED) & ((node != observer) | s.predecessor_listed[node])
+        expired = s.heartbeat_age[node] == Heartbeat.EXPIRED
+        return expired if observer is None else expired & ((node != observer) | s.predecessor_listed[node])
 
     # ---- what a step does
 
@@ -498,18 +499,22 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         """A node removes silent nodes from the lists; a complete round that loses a member is replaced."""
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
         s.when(self.decides(s, "expel", Action.EXPEL, node))
+        self.removes_silent(s, node)
+
+    def removes_silent(self, s: SymbolicState, observer: Expr | None) -> None:
+        """Removes the nodes that are silent to the observer; a complete round that loses a member is replaced."""
         before = s.fork()
-        members = (self.silent_to(before, node, j) & (before.member[j] == Membership.PARTICIPANT) for j in s.node)
+        members = (self.silent_to(before, observer, j) & (before.member[j] == Membership.PARTICIPANT) for j in s.node)
         lost = before.complete & any_(members)
         frees = any_(
-            self.silent_to(before, node, j) & before.drained[j] & (before.member[j] == Membership.EXPECTED)
+            self.silent_to(before, observer, j) & before.drained[j] & (before.member[j] == Membership.EXPECTED)
             for j in s.node
         )
         # The survivors return from a new round without the lost member. Each of them must stop its workers first:
         # it is expected until it joins, and the new round does not complete before.
         self.begin_new_round(s, lost)
         for j in s.node:
-            gone = self.silent_to(before, node, j)
+            gone = self.silent_to(before, observer, j)
             s.member[j] = ite(gone, Membership.OUTSIDE, s.member[j])
             s.rank[j] = ite(gone, 0, s.rank[j])
             s.heartbeat_age[j] = ite(gone, Heartbeat.NONE, s.heartbeat_age[j])

@@ -1,15 +1,20 @@
-"""The refinement map: every step of `Holders` is a step of `Core`, or none.
+"""The refinement maps: every step of `Holders` is a step of `Core`, or none; every step of `Rooms` is one of `Served`.
 
-The map forgets copies, tokens and operations. An operation counts as over as soon as its node has a copy on which the
-operator decides FINISH: the decision is fixed by the read or write that loaded the copy.
+The map of `Holders` forgets copies, tokens and operations. An operation counts as over as soon as its node has a copy
+on which the operator decides FINISH: the decision is fixed by the read or write that loaded the copy.
+
+The map of `Rooms` forgets requests, answers and notices. A join counts as failed as soon as the server has ended it.
 """
 
 from __future__ import annotations
 
-from ..language import Expr, SymbolicState, named, transition
+from ..language import Expr, SymbolicState, ite, named, transition
 from ..language.state import trace_of
+from ..language.transitions import fault_bounds
 from .copies import SCALARS
 from .holder import Holders
+from .rooms import Rooms
+from .served import Served
 from .torch import RUNS, Torch
 from .vocabulary import AgentPhase
 
@@ -52,3 +57,16 @@ def mapping(fine: Holders, target: Core) -> dict[str, Expr]:
         for k in s.node:
             t.saw[j, k] = named("saw", s.saw[j, k])
     return trace_of(t).bodies
+
+
+def served(fine: Rooms) -> tuple[Served, dict[str, Expr]]:
+    """The coarser system of the same size and faults, and for each field of it its value in the finer one."""
+    known = Served().all_declarations()
+    faults = {name: bound for name, bound in fine.faults.items() if name in fault_bounds(known)}
+    target = Served(faults=faults, **{name: size for name, size in fine.sizes.items() if name in known})
+    s = SymbolicState(fine, frozen="the refinement map")
+    t = SymbolicState(target)
+    for j in s.node:
+        failed = (s.phase[j] == AgentPhase.JOINING) & s.ended[j]
+        t.phase[j] = ite(failed, AgentPhase.FAILED, s.phase[j])
+    return target, {name: slot.identity() for name, slot in target.slots.items()} | trace_of(t).bodies

@@ -65,10 +65,11 @@ class Extension(enum.IntEnum):
     BARRIER = 0x51
     WATCH = 0x52
     UNWATCH = 0x53
+    ROOM = 0x54
 
 
 class Status(enum.IntEnum):
-    """The first byte of the answer to an extension; EVENT begins the unrequested messages of a watch."""
+    """The first byte of the answer to an extension. EVENT (of a watch) and NOTICE (of a room) are not requested."""
 
     OK = 0
     TIMED_OUT = 1
@@ -79,6 +80,7 @@ class Status(enum.IntEnum):
     EMPTY = 6
     REFUSED = 7
     EVENT = 0x80
+    NOTICE = 0x81
 
 
 class Change(enum.IntEnum):

@@ -14,7 +14,8 @@ from trystate.model.autograd.vocabulary import Edition as AutogradEdition
 from trystate.model.autograd.vocabulary import Mode
 from trystate.model.checker.refinement import Refinement, refines
 from trystate.model.rendezvous.holder import Holders
-from trystate.model.rendezvous.refinement import coarse, mapping
+from trystate.model.rendezvous.refinement import coarse, mapping, served
+from trystate.model.rendezvous.rooms import Rooms
 from trystate.model.rendezvous.vocabulary import Edition
 
 from ..harness.checks import Check, Outcome
@@ -25,6 +26,12 @@ RUNS: tuple[tuple[Edition, int, int, tuple[str, ...]], ...] = (
     (Edition.TORCH, 1, 2, ("job_end",)),
     (Edition.TORCH, 1, 1, ("worker_failure",)),
     (Edition.SEED, 1, 2, ()),
+)
+ROOMS: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
+    (2, 1, 2, ("cut", "worker_failure")),
+    (2, 2, 2, ("cut", "server_restart", "lost_tail", "departure")),
+    (2, 1, 1, ("cut", "drain", "join_timeout")),
+    (3, 2, 2, ("cut",)),
 )
 PASSES: tuple[tuple[AutogradEdition | Mode, str, tuple[str, ...]], ...] = (
     (AutogradEdition.TRYSTATE, "note", ALL),
@@ -56,6 +63,20 @@ def _check(edition: Edition, low: int, high: int, faults: tuple[str, ...]) -> Ch
     return Check(label, run)
 
 
+def rooms_refine(fine: Rooms) -> Refinement:
+    """Map every step of a room, and look for it in the system in which a request is one step."""
+    return refines(fine, *served(fine))
+
+
+def _check_of_rooms(nodes: int, low: int, high: int, faults: tuple[str, ...]) -> Check:
+    def run(report: Callable[[str], None]) -> Outcome:
+        started = time.perf_counter()
+        fine = Rooms(node=nodes, min_nodes=low, max_nodes=high, rounds=2, faults=faults)
+        return _outcome(rooms_refine(fine), started)
+
+    return Check(f"rooms refine the served rendezvous: {nodes} nodes, {low}:{high}{_with(faults)}", run)
+
+
 def _check_of_passes(edition: enum.Enum, graph: str, faults: tuple[str, ...]) -> Check:
     def run(report: Callable[[str], None]) -> Outcome:
         started = time.perf_counter()
@@ -72,4 +93,7 @@ def _outcome(seen: Refinement, started: float) -> Outcome:
     return Outcome(seen.fine_steps, "steps", seen.broken, time.perf_counter() - started)
 
 
-REFINEMENTS: tuple[Check, ...] = (*(_check(*run) for run in RUNS), *(_check_of_passes(*run) for run in PASSES))
+REFINEMENTS: tuple[Check, ...] = (
+    *(_check(*run) for run in RUNS), *(_check_of_rooms(*run) for run in ROOMS),
+    *(_check_of_passes(*run) for run in PASSES),
+)  # fmt: skip

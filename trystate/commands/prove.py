@@ -72,7 +72,7 @@ def _classes(args: argparse.Namespace) -> tuple[type[System], type[System] | Non
     if wanted is None and lemmas is not None:
         wanted = lemmas.__family__.edition.name if lemmas.__family__.edition is not None else None
     its = cls.for_edition(edition(cls, wanted))
-    return its, lemmas if lemmas is not None and issubclass(lemmas, its) else None
+    return its, lemmas if lemmas is not None and lemmas.__family__.edition is its.__family__.edition else None
 
 
 def chosen(args: argparse.Namespace, only: list[str]) -> tuple[System, frozenset[str]]:
