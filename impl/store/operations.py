@@ -425,6 +425,7 @@ OTHER_BODIES: dict[int, tuple[Field, ...]] = {
     Extension.PROVE:   (VALUE, VALUE),
     Extension.WATCH:   (KEY,),
     Extension.UNWATCH: (KEY,),
+    Extension.ROOM:    (KEY, VALUE),  # a run id, and a request of `rendezvous/rooms/messages`
 }  # fmt: skip
 
 # The requests of each operation, in both protocols.

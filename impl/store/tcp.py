@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
+from .client import codec
 from .client.calls import ASKING, ExtendedCalls
 from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, CallText, Client, Kind
 from .client.codec import Garbled, Refusal
@@ -24,7 +25,7 @@ from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .limits import Limits
-from .operations import Barrier, Operation
+from .operations import Barrier, Operation, Result
 
 T = TypeVar("T")
 
@@ -141,6 +142,27 @@ class TCPStore(FastPaths):
     def libuvBackend(self) -> bool:
         """False if the server is torch's legacy server, which has no queues."""
         return self._client.kind is not Kind.LEGACY
+
+    @property
+    def rooms(self) -> bool:
+        """Whether the server applies rendezvous itself, in rooms (`ask_room`)."""
+        return self._client.kind is Kind.EXTENDED and self._client.terms.rooms
+
+    def ask_room(self, run_id: str, request: bytes) -> bytes:
+        """Send one request of `rendezvous/rooms/messages` to the room of a rendezvous, and return its answer.
+
+        Raises:
+            NotSupported: the server has no rooms.
+            StoreError: the room has refused the request; the text gives the reason.
+            ConnectionLost: the server was lost. `OutcomeUnknown`, a subclass: the request may have been applied.
+        """
+        seconds = self._timeout_seconds("ask_room")
+        name, within = run_id.encode(), seconds or LOOK_SECONDS
+        call = CallText("ask_room", [name], seconds, writes=True)
+        self._client.need_rooms(call)
+        reply, decode = codec.GRANTED[Result.BLOB], codec.decode_blob
+        answer: bytes = self._client.ask(call, codec.room(name, request), reply, within, decode)
+        return answer
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         key = name.decode()

@@ -17,7 +17,8 @@ COUNTER_KEY = b"init/"  # counts the connected workers; the only key that torch 
 PROBE_KEY = b"trystate/extensions/1"  # a server that answers READY to a CHECK of it has the extensions
 VERSION = 1  # the version of the extensions
 IDENTITY_BYTES = 16  # the size of the identity of a server's contents, which differs for each store
-SECRET, KEPT = 1, 2  # flags of the answer to HELLO: the server requires a proof; its store is kept across restarts
+# Flags of the answer to HELLO: the server requires a proof; its store is kept across restarts; it has rooms.
+SECRET, KEPT, ROOMS = 1, 2, 4
 TOKEN_BYTES = 16  # identifies our client at a barrier
 
 READY, NOT_READY = b"\x00", b"\x01"  # the reply to CHECK

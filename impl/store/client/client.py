@@ -350,6 +350,12 @@ class Client:
         self._addresses = []  # the name may resolve to another address at the next attempt
         raise failure
 
+    def need_rooms(self, call: CallText) -> None:
+        """Raise NotSupported if the server has no rooms."""
+        if self.kind is not Kind.EXTENDED or not self.terms.rooms:
+            raise NotSupported(f"{call}: this server has no rooms ({self.where}); use `trystate store serve` of this "
+                               "release")  # fmt: skip
+
     def _greeted(self, address: Address, deadline: float) -> Connection:
         connection = Connection(address, deadline - monotonic())
         try:

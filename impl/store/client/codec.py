@@ -16,7 +16,7 @@ from trystate.model.store.vocabulary import Change, Extension, Query, Status
 from ...host.secret import NONCE_BYTES, client_proof
 from ..contents.watching import Changed
 from ..operations import Field, Request, Result
-from ..wire import I64, IDENTITY_BYTES, KEPT, MAGIC, PROBE_KEY, SECRET, U32, U64, VERSION, blob, blobs, counted
+from ..wire import I64, IDENTITY_BYTES, KEPT, MAGIC, PROBE_KEY, ROOMS, SECRET, U32, U64, VERSION, blob, blobs, counted
 
 T = TypeVar("T")
 Reply = Generator[int, bytes, T]
@@ -54,6 +54,7 @@ class ServerTerms(NamedTuple):
     keys_in_request: int
     identity: bytes  # identifies the server's contents
     kept: bool = False  # the contents are kept across restarts of the server
+    rooms: bool = False  # the server has rooms
 
 
 def undecoded(data: bytes) -> None:
@@ -103,6 +104,10 @@ PING = bare(Query.PING) + U32.pack(PING_NONCE)
 GREETING = bare(Query.VALIDATE) + U32.pack(MAGIC) + PING + many(Query.CHECK, [PROBE_KEY])
 HELLO = bare(Extension.HELLO) + U32.pack(VERSION)
 CANCEL_WAIT = bare(Query.CANCEL_WAIT)
+
+
+def room(run_id: bytes, request: bytes) -> bytes:
+    return bare(Extension.ROOM) + blob(run_id) + blob(request)
 
 
 def prove(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
@@ -253,7 +258,8 @@ def terms() -> Reply[ServerTerms]:
     nonce = yield from exactly(NONCE_BYTES)
     key_bytes, value_bytes, keys = struct.unpack("<QQQ", (yield 24))
     identity = yield from exactly(IDENTITY_BYTES)
-    return ServerTerms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, bool(flags & KEPT))
+    kept, rooms = bool(flags & KEPT), bool(flags & ROOMS)  # other flags are of later releases
+    return ServerTerms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, kept, rooms)
 
 
 def told() -> Reply[Changed]:

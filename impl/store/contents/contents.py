@@ -18,15 +18,19 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from trystate.model.errors import TrystateError
 from trystate.model.store.vocabulary import Change, Status
 
 from ..limits import Limits
-from ..wire import shown
+from ..wire import COUNTER_KEY, shown
 from .waiting import Waiting
 from .watching import Watching
+
+if TYPE_CHECKING:
+    from ...rendezvous.rooms.room import Room
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 INT64_DIGITS = 19
@@ -54,8 +58,8 @@ class Contents:
     """The values and queues of one store. A key is present if it has a value or a queue that is not empty."""
 
     __slots__ = (
-        "bytes_held", "items_held", "limits", "queues", "reservations", "returned", "sum", "sum_text", "values",
-        "waiting", "watching",
+        "bytes_held", "guarded", "items_held", "life", "limits", "queues", "reservations", "returned", "room_told",
+        "rooms", "sum", "sum_text", "values", "waiting", "watching",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -69,6 +73,10 @@ class Contents:
         self.returned: dict[bytes, list[int]] = {}  # queue -> the serials of the put-back elements at its front
         self.waiting = Waiting(self.values, self.queues)
         self.watching = Watching()
+        self.rooms: dict[bytes, Room] = {}  # run id -> room; only a server has rooms
+        self.life: Callable[[], str] = str  # draws the life of a new room; a server sets it
+        self.room_told: Callable[[bytes], None] = lambda run_id: None  # called after each change of a room
+        self.guarded = {COUNTER_KEY}  # the keys that a server lets no client change: of the workers, and of each room
 
     def present(self, key: bytes) -> bool:
         return key in self.values or key in self.queues
@@ -245,8 +253,15 @@ class Contents:
         if key in self.waiting.waits:
             self.waiting.appeared(key)
 
-    def may_change(self) -> None:
-        """Raise `Refused` if nothing may change now. Called before a pop is answered."""
+    def may_change(self, size: int = 0) -> None:
+        """Raise `Refused` if nothing may change now. Called before a pop is answered, and before a room may change.
+
+        `size`: the bytes of the records that the change may leave.
+        """
+
+    def room_changed(self, run_id: bytes, record: bytes) -> None:
+        """A room has changed, and has made this record of the change."""
+        self.room_told(run_id)
 
     def fetched(self, key: bytes, serial: int) -> None:
         """A reserved element was sent to its client and will not be put back."""

@@ -24,10 +24,12 @@ from dataclasses import dataclass
 
 from trystate.model.store.vocabulary import Status
 
+from ...rendezvous.rooms.messages import IntentError
 from ..contents.contents import Contents, Refused
+from ..contents.rooms import keep, room_of
 from ..file.records import HEAD, Kind, Record, encode
 from ..limits import Limits
-from ..wire import I64, U64
+from ..wire import COUNTER_KEY, I64, U64, shown
 
 NONCE_BYTES = 16
 BARE_BYTES = HEAD.size + 1 + I64.size  # the size of a record without parts
@@ -49,6 +51,7 @@ class Frozen:
 
     values: dict[bytes, bytes]
     queues: dict[bytes, list[bytes]]
+    rooms: dict[bytes, bytes]
 
     def records(self) -> Iterator[bytes]:
         """The records that make these contents from an empty store."""
@@ -57,6 +60,8 @@ class Frozen:
         for key, elements in self.queues.items():
             for element in elements:
                 yield encode(Kind.PUSH, key, element)
+        for run_id, snapshot in self.rooms.items():
+            yield encode(Kind.ROOM, run_id, snapshot)
         yield encode(Kind.SNAPSHOT_END)
 
 
@@ -64,7 +69,7 @@ class KeptContents(Contents):
     """Contents whose changes are recorded."""
 
     __slots__ = (
-        "appended", "broken", "durable", "free", "more", "out", "pending", "prepaid", "quiet", "since",
+        "appended", "broken", "durable", "free", "more", "out", "pending", "prepaid", "quiet", "room_bytes", "since",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -77,6 +82,7 @@ class KeptContents(Contents):
         self.since: list[bytes] | None = None  # the records since `freeze`, while a snapshot needs them
         self.out: dict[bytes, list[tuple[int, bytes]]] = {}  # reserved elements, by their serials
         self.quiet = False  # True: the next pop leaves no record
+        self.room_bytes = 0  # the size of the rooms' last snapshots
         self.broken: str | None = None  # the reason why nothing may change any more
 
     @property
@@ -87,7 +93,7 @@ class KeptContents(Contents):
     @property
     def live_bytes(self) -> int:
         """The approximate size of a journal without history."""
-        return self.bytes_held + BARE_BYTES * (len(self.values) + self.items_held)
+        return self.bytes_held + self.room_bytes + BARE_BYTES * (len(self.values) + self.items_held)
 
     def take(self, key: bytes) -> bytes | None:
         if key in self.values:
@@ -161,9 +167,14 @@ class KeptContents(Contents):
         self._popped(key, place)
         return element
 
-    def may_change(self) -> None:
+    def may_change(self, size: int = 0) -> None:
         if self.broken is not None:
             raise Refused(Status.REFUSED, self.broken)
+        self._need(size)
+
+    def room_changed(self, run_id: bytes, record: bytes) -> None:
+        self._log(Kind.ROOM, run_id, record)
+        super().room_changed(run_id, record)
 
     def reserve(self, key: bytes) -> tuple[int, bytes]:
         self.may_change()
@@ -213,7 +224,12 @@ class KeptContents(Contents):
         """The contents at this moment. From now on `since` collects the records of further changes."""
         self.since = []
         keys = dict.fromkeys((*self.queues, *self.out))
-        return Frozen(dict(self.values), {key: self._elements(key) for key in keys})
+        return Frozen(dict(self.values), {key: self._elements(key) for key in keys}, self._snapshots())
+
+    def _snapshots(self) -> dict[bytes, bytes]:
+        found = {run_id: room.snapshot() for run_id, room in self.rooms.items()}
+        self.room_bytes = sum(map(len, found.values()))
+        return found
 
     def _elements(self, key: bytes) -> list[bytes]:
         """A queue with its reserved elements, each in its place."""
@@ -231,12 +247,15 @@ class KeptContents(Contents):
         self.queues.clear()
         self.returned.clear()
         self.out.clear()
+        self.rooms.clear()
+        self.guarded.intersection_update((COUNTER_KEY,))
         self.pending.clear()
         self.since = None
         self.durable = self.appended
         self.sum, self.sum_text = 0, b"%d" % 0
         for record in records:
             self._replay(record)
+        self._snapshots()
         sizes = [len(key) + sum(map(len, queue)) for key, queue in self.queues.items()]
         self.items_held = sum(map(len, self.queues.values()))
         self.bytes_held = sum(len(key) + len(value) for key, value in self.values.items()) + sum(sizes)
@@ -260,6 +279,13 @@ class KeptContents(Contents):
                 del queue[record.number]
                 if not queue:
                     del queues[parts[0]]
+            case Kind.ROOM:
+                room = room_of(self, parts[0])
+                try:
+                    room.replay(parts[1])
+                except IntentError as error:
+                    raise Unfit(f"a record of the room {shown(parts[0])}: {error}") from None
+                keep(self, parts[0], room)
             case Kind.HEADER | Kind.SNAPSHOT_END | Kind.SYNCED:
                 pass
             case _:

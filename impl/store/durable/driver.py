@@ -251,6 +251,7 @@ class KeepingDriver(Driver):
         contents.broken = f"{why}; nothing was changed: repair the disk and restart the server"
         try:
             self.journal.reload(contents)
+            self.service.rooms.begin_again()
         except (OSError, FileRefused, Refused) as reason:
             self.log(f"{reason}; the server exits")
             self.give_up()

@@ -51,9 +51,9 @@ from ..limits import GIB, MIB
 from ..wire import I64, IDENTITY_BYTES, U64
 from .contents import MARK_BYTES, NONCE_BYTES, Frozen, KeptContents, Unfit
 
-MAGIC = b"\x89tryjr\x02\n"  # no text begins with this; the number is the version of the format
+MAGIC = b"\x89tryjr\x03\n"  # no text begins with this; the number is the version of the format
 VERSION = MAGIC[-2]
-UNPLACED = 1  # the version without places in the checksums
+UNPLACED = 1  # the version without places in the checksums; version 2 has no rooms
 HEADER_BYTES_MAX = 1024
 NAME, NEW, COMPACT, LOCK = "journal", "journal.new", "journal.compact", "lock"
 NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
@@ -376,7 +376,7 @@ def _become(contents: KeptContents, reading: Reading) -> Record | None:
 
 def check_magic(path: str, begin: bytes) -> None:
     """Raise FileRefused unless a file is a journal of this version, or of an older one."""
-    if begin in (MAGIC, MAGIC.replace(bytes([VERSION]), bytes([UNPLACED]))):
+    if begin in (MAGIC.replace(bytes([VERSION]), bytes([version])) for version in range(UNPLACED, VERSION + 1)):
         return
     if begin[:-2] == MAGIC[:-2] and len(begin) == len(MAGIC):
         raise FileRefused(f"{path} is a journal in version {begin[-2]} of its format, but this trystate writes version "

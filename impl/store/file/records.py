@@ -46,12 +46,13 @@ class Kind(enum.IntEnum):
     ARRIVE = 12  # number: world_size; key, ticket
     WITHDRAW = 13  # ticket
     SYNCED = 14  # only in a journal; number: how many bytes of the journal were durable at this write; its nonce
+    ROOM = 15  # only in a journal; run id, a record of that room
 
 
 PARTS = {
     Kind.HEADER: 4, Kind.JOIN: 3, Kind.LEAVE: 1, Kind.SNAPSHOT_END: 0, Kind.SET: 2, Kind.ADD: 1, Kind.COMPARE_SET: 3,
     Kind.APPEND: 2, Kind.TAKE: 1, Kind.PUSH: 2, Kind.POP: 1, Kind.ARRIVE: 2, Kind.WITHDRAW: 1,
-    Kind.SYNCED: 1,
+    Kind.SYNCED: 1, Kind.ROOM: 2,
 }  # fmt: skip
 
 

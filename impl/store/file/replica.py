@@ -197,4 +197,5 @@ _MEANINGS: dict[Kind, Callable[[Replica, Record], Any]] = {
     Kind.ARRIVE: _arrive,
     Kind.WITHDRAW: _withdraw,
     Kind.SYNCED: lambda replica, record: None,
+    Kind.ROOM: lambda replica, record: None,
 } | {record: _done_again(operation) for operation, record in _KINDS.items()}

@@ -39,6 +39,9 @@ are recorded, and up to VALUE_BYTES_MAX
     reserve, put_back  `key`, `serial`: the first element of a queue is kept for the next pop, or was put back
     barrier            `key`, `world`: the caller has arrived, and continues when all have
     watch, unwatch     `key`                      told   `key`, `change`: a change is sent to a watcher
+    room               `key` (of the state that an older release would keep), `intent` (its kind), `size` (the request),
+                       `result` (the size of the answer). Each change of the room is a write of the key, `how` "room"
+    notice             `key`: a notice is sent to a member of the room
     `error` (the name of a status): the request was refused and changed nothing
 Requests that block
     wait      `key` (the first; `keys`: all, if there are several), `missing`: the request blocks. A proxy cannot see

@@ -12,7 +12,7 @@ Failures (the connection is then not followed any more, with a line that contain
 - A request or an answer is larger than LIMITS.
 - A write follows a request that waits.
 
-Rule: it changes no byte, and holds back only the bytes of a request that has not arrived completely.
+Rule: it changes only the flag ROOMS, and holds back only the bytes of a request that has not arrived completely.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..contents.contents import Refused
 from ..limits import MIB, Limits
 from ..operations import BODIES, REQUESTS
 from ..server.parsing import Frame
-from ..wire import MAGIC, PROBE_KEY, STOP_WAITING, U32
+from ..wire import MAGIC, PROBE_KEY, ROOMS, STOP_WAITING, U32
 from .format import is_state, text
 from .recorder import Recorder, RequestLines, shown
 from .requests import KINDS, TIMED, keys_of
@@ -91,6 +91,7 @@ class Passage:
         self._reply: Reply[Any] | None = None
         self._needed = 0
         self._event = False  # the answer that is being read is a watch's event
+        self._terms = b""  # the first two bytes of the answer to HELLO: its status and its flags
 
     # Requests
 
@@ -116,7 +117,7 @@ class Passage:
         if self._frame is None:
             if not self._greeted and raw[0] != Query.VALIDATE:
                 raise Garbled("its first request is not VALIDATE; it speaks another protocol")
-            if raw[0] not in BODIES:
+            if raw[0] not in BODIES or raw[0] == Extension.ROOM:  # rooms are hidden (`passed`)
                 raise Garbled(f"no such request: {raw[0]}")
             self._frame = Frame(raw[0], LIMITS)
         frame = self._frame
@@ -155,6 +156,16 @@ class Passage:
             self.recorder.waits(self.c, request.keys, [] if request.kind == "barrier" else missing)
 
     # Answers
+
+    def passed(self, data: bytes) -> bytes:
+        """The bytes for the client: an answer to HELLO without the flag ROOMS. Called before `answered`."""
+        if not self.expected or self.expected[0].operation != Extension.HELLO:
+            return data
+        at = 1 - len(self._terms)
+        self._terms = (self._terms + data)[:2]
+        if not 0 <= at < len(data) or self._terms[0] != Status.OK:
+            return data
+        return data[:at] + bytes((data[at] & ~ROOMS,)) + data[at + 1 :]
 
     def answered(self, data: bytes) -> None:
         """Read bytes of the server."""

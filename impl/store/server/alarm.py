@@ -1,7 +1,8 @@
 """The deadlines of a server's connections, and the moment of the driver's next look.
 
 Theory of operation. Three tables (`Ages`) contain the start times of states that may last only a limited time: a
-handshake, a request that has arrived in part, a reserved element. A fourth table has the deadlines of blocked requests.
+handshake, a request that has arrived in part, a reserved element. A fourth table has the deadlines of blocked requests,
+a fifth one the deadlines of rooms.
 `Alarm.at` is never later than the first deadline in any of them. A new deadline moves it to an earlier time. It is not
 moved to a later time before the next tick, since an unnecessary alarm costs less than finding the first deadline after
 each reply. When all tables are empty it is None, and the driver sets no timer.
@@ -18,12 +19,13 @@ from .session import Session
 class Alarm:
     """The moment at which the driver has to call `Service.tick`."""
 
-    __slots__ = ("ages", "at", "deadlines")
+    __slots__ = ("ages", "at", "deadlines", "rooms")
 
     def __init__(self) -> None:
         self.at: float | None = None
         self.ages: list[Ages] = []
         self.deadlines: Deadlines[Session] = Deadlines()  # the deadlines of blocked requests
+        self.rooms: Deadlines[bytes] = Deadlines()  # the deadlines of rooms, by their run ids
 
     def by(self, due: float) -> None:
         """Ring no later than `due`."""
@@ -32,7 +34,7 @@ class Alarm:
 
     def rest(self) -> None:
         """Stop the alarm if the entry that was removed was the last."""
-        if not self.deadlines.due and not any(self.ages):
+        if not (self.deadlines.due or self.rooms.due or any(self.ages)):
             self.at = None
 
     def wind(self) -> None:
@@ -41,8 +43,9 @@ class Alarm:
         for ages in self.ages:
             if ages:
                 self.by(next(iter(ages.values())) + ages.seconds)
-        if (first := self.deadlines.first()) is not None:
-            self.by(first)
+        for deadlines in (self.deadlines, self.rooms):
+            if (first := deadlines.first()) is not None:
+                self.by(first)
 
 
 class Ages(dict[Session, float]):

@@ -16,7 +16,7 @@ from trystate.model.store.vocabulary import Extension, Status
 from ...host.secret import NONCE_BYTES, client_proof, server_proof
 from ..contents.contents import Refused
 from ..operations import Get, QueuePop, Wait
-from ..wire import KEPT, SECRET, TOKEN_BYTES, U64, VERSION, blob, shown
+from ..wire import KEPT, ROOMS, SECRET, TOKEN_BYTES, U64, VERSION, blob, shown
 from .promises import send_first
 from .unread import BULK_BYTES
 
@@ -38,7 +38,7 @@ def hello(service: Service, session: Session, version: int) -> None:
     limits = service.limits
     session.nonce = service.random_bytes(NONCE_BYTES)
     sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
-    flags = bytes((Status.OK, SECRET * (service.secret is not None) + KEPT * service.kept))
+    flags = bytes((Status.OK, SECRET * (service.secret is not None) + KEPT * service.kept + ROOMS))
     terms = flags + blob(session.nonce) + b"".join(map(U64.pack, sizes))
     session.outgoing.append(terms + blob(service.identity))
 
@@ -114,6 +114,10 @@ def unwatch(service: Service, session: Session, key: bytes) -> None:
     session.outgoing.append(OK)
 
 
+def room(service: Service, session: Session, run_id: bytes, data: bytes) -> None:
+    service.rooms.request(session, run_id, data)
+
+
 HANDLERS: dict[int, Callable[..., None]] = {
     Extension.HELLO:     hello,
     Extension.PROVE:     prove,
@@ -123,4 +127,5 @@ HANDLERS: dict[int, Callable[..., None]] = {
     Extension.BARRIER:   barrier,
     Extension.WATCH:     watch,
     Extension.UNWATCH:   unwatch,
+    Extension.ROOM:      room,
 }  # fmt: skip

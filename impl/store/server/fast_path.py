@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from trystate.model.store.vocabulary import Extension, Status
 
-from ..contents.contents import Refused
+from ..contents.contents import Contents, Refused
+from ..contents.rooms import FORMAT
 from ..operations import BODIES, KEY, KEYS, PAIRS, REQUESTS, VALUE, WORD, Field, Operation, Request, Result
 from ..wire import COUNTER_KEY, I64, U32, U64, shown
 from . import extended, requests
@@ -37,11 +38,16 @@ if TYPE_CHECKING:
 FastPath = Callable[["Service", "Session", bytes, int, int], int]
 
 
-def guard(operation: Operation[Any]) -> None:
-    """Raise `Refused` if an operation changes the counter of the workers, except by adding 1, or 0 to read it."""
+def guard(contents: Contents, operation: Operation[Any]) -> None:
+    """Raise `Refused` if an operation changes a guarded key, except by adding 1 to the workers, or 0 to read them."""
     if COUNTER_KEY in operation.guarded():
         reason = f"{shown(COUNTER_KEY)} counts the workers and may only be changed by adding 1; choose another key"
         raise Refused(Status.REFUSED, reason)
+    for key in contents.guarded.intersection(operation.keys) - {COUNTER_KEY}:
+        if not operation.changes(contents) or operation.fields[1:] == [FORMAT, FORMAT]:  # a compare_set that reads
+            continue
+        raise Refused(Status.REFUSED, f"{shown(key)} belongs to a rendezvous that this server applies itself, as a "
+                      "room; run one release of trystate on all nodes, or give the job another --rdzv-id")  # fmt: skip
 
 
 # The code that reads each field from `at`. {n} is the field's number, {field} the name of its variable.
@@ -117,7 +123,6 @@ except Refused as refusal:
 """
 _NAMES = {
     "BULK_BYTES": BULK_BYTES,
-    "COUNTER_KEY": COUNTER_KEY,
     "NO": b"\x00",
     "OK": extended.OK,
     "OUTSIDE": OUTSIDE,
@@ -144,8 +149,9 @@ def _meaning(kind: type[Operation[Any]], request: Request, fields: str) -> str:
     ok = "OK" if request.number in EXTENDED else ""
     lines = []
     if kind.SPEC.writes:
-        named = "COUNTER_KEY in field0" if request.body[0] is PAIRS else "field0 == COUNTER_KEY"
-        lines += [f"if {named}:", f"    guard(kind({fields}))"]
+        several = request.body[0] is PAIRS
+        named = "not service.guarded.isdisjoint(field0[::2])" if several else "field0 in service.guarded"
+        lines += [f"if {named}:", f"    guard(service.contents, kind({fields}))"]
     lines.append(f"result = service.contents.{kind.MEANING.__name__}({fields})")
     if ok or request.result is not Result.NOTHING:
         answer = _ANSWER[request.result]

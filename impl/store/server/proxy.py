@@ -1,10 +1,12 @@
 """A proxy in front of a store's server, ours or torch's, that records the requests and answers.
 
 Theory of operation. Each client's connection has its own connection to the server (`Link`). Every byte is passed on
-unchanged and in order. Requests are passed on as a whole. A request that reads or writes a state is passed on alone
-(`Gate`): the next such request of any connection follows when it is answered, or after GATE_SECONDS. So the record has
-the order of the server. These requests wait for each other's answers; all other requests lose no time. Bytes that the
-proxy cannot read are passed on but not recorded (`record/passage`).
+unchanged and in order, except for one bit: the flag ROOMS of a server of ours is hidden. The messages of a room do not
+contain its state, and without rooms the nodes keep the state in a value. Requests are passed on as a whole. A request
+that reads or writes a state is passed on alone (`Gate`): the next such request of any connection follows when it is
+answered, or after GATE_SECONDS. So the record has the order of the server. These requests wait for each other's
+answers; all other requests lose no time. Bytes that the proxy cannot read are passed on but not recorded
+(`record/passage`).
 
 If a side reads slowly, the other waits: each side is read only while the other takes the bytes. If a side ends its
 stream, the other's stream ends after the last byte. If a side breaks, the proxy breaks the other.
@@ -128,7 +130,7 @@ class Server(Side):
     """The server's end."""
 
     def data_received(self, data: bytes) -> None:
-        self.other.write(data)
+        self.other.write(self.link.passage.passed(data))
         self.link.passage.answered(data)
         self.link.proxy.settle()
 

@@ -15,8 +15,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ...rendezvous.encoding import encode_any_size
 from ..contents.barriers import Arrival
 from ..contents.contents import Refused, number
+from ..contents.rooms import FORMAT, key_of
 from ..contents.waiting import Wait
 from ..contents.watching import Changed
 from ..record.format import OURS, TORCH, is_state, text
@@ -26,6 +28,7 @@ from ..wire import PROBE_KEY
 from .blocking import Blocking
 from .fast_path import EXTENDED, FAST_PATHS, HANDLERS, FastPath, by_frame
 from .promises import Promises
+from .rooms import Rooms
 from .service import Service
 from .session import Reserved, Session, Values
 from .watches import Watches
@@ -49,9 +52,13 @@ class RecordingService(Service):
             self, self.contents, self.limits, self.alarm, clock, self.replies, self.close
         )
         self.watches: Watches = RecordedWatches(self, self.contents.watching, self.limits, self.replies)
+        self.rooms: Rooms = RecordedRooms(self, clock)
         for key, value in self.contents.values.items():
-            if recorder.wants(key):
+            if recorder.wants(key) and value != FORMAT:
                 recorder.begins_with(key, value)
+        for run_id, room in self.contents.rooms.items():
+            if room.state is not None:
+                recorder.begins_with(key_of(run_id), encode_any_size(room.state))
         self._flush()
 
     # The driver's calls
@@ -368,5 +375,44 @@ class RecordedWatches(Watches):
             )
 
 
+class RecordedRooms(Rooms):
+    """Rooms. Each request and notice is recorded, and each change as a write of the key that stands for the room."""
+
+    service: RecordingService
+
+    def __init__(self, service: RecordingService, clock: Callable[[], float]) -> None:
+        super().__init__(service, clock)
+        self.c = 0  # the connection of the request that is being applied
+        self.contents.room_told = self.changed
+
+    def request(self, session: Session, run_id: bytes, data: bytes) -> bytes:
+        self.c = self.service.numbers.get(session, 0)
+        intent = INTENTS[data[0]] if data and data[0] < len(INTENTS) else ""
+        line = self.service.recorder.say(self.c, "room", key=text(key_of(run_id)), intent=intent, size=len(data))
+        try:
+            answer = super().request(session, run_id, data)
+        except Refused as refusal:
+            line["error"] = refusal.status.name
+            raise
+        finally:
+            self.c = 0
+        line["result"] = len(answer)
+        return answer
+
+    def changed(self, run_id: bytes) -> None:
+        """Record a change of a room, before the notices of it."""
+        key, recorder, state = key_of(run_id), self.service.recorder, self.contents.rooms[run_id].state
+        if state is not None and state.version:  # a room begins with version 0, which no older release writes
+            value = encode_any_size(state)
+            recorder.write(self.c, key, value, how="room")
+            recorder.written(key, value)
+
+    def tell(self, session: Session, run_id: bytes, notice: bytes) -> None:
+        super().tell(session, run_id, notice)
+        if not session.closing:
+            self.service.recorder.say(self.service.numbers.get(session, 0), "notice", key=text(key_of(run_id)))
+
+
+INTENTS = ("", "join", "poke", "beat", "leave", "step_out", "notice", "done", "close", "drain", "look", "why")
 READS = frozenset({"get", "multi_get"})
 BLOCKING = frozenset({"get", "multi_get", "wait"})

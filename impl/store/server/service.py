@@ -13,8 +13,8 @@ complete. A driver
 
 Theory of operation. All calls come from one thread, the driver's. The service has the sessions. It carries out their
 requests one at a time, in the order in which they became complete. The meaning of a request is in `contents`. Other
-modules own the rest: the promises of WAITs (`promises`), blocked requests (`blocking`), watches (`watches`), half-sent
-requests (`half_sent`), unread replies (`unread`), and deadlines (`alarm`).
+modules own the rest: the promises of WAITs (`promises`), blocked requests (`blocking`), watches (`watches`), rooms
+(`rooms`), half-sent requests (`half_sent`), unread replies (`unread`), and deadlines (`alarm`).
 
 A request reaches its handler in one of two ways. A small request that arrived completely, the usual case, is read by a
 function that is compiled from the specification of the request (`fast_path`). All other requests are read by a frame
@@ -48,6 +48,7 @@ from .log import never_raising
 from .parsing import Frame
 from .promises import REDEEMING, Promises
 from .requests import UNPROVED
+from .rooms import Rooms
 from .session import Session
 from .unread import BULK_BYTES, Replies, unread_bytes
 from .watches import Watches
@@ -61,6 +62,7 @@ PERMITTED = {
     READY: frozenset(BODIES),
     BLOCKED: frozenset({Query.CANCEL_WAIT, Extension.UNWATCH}),
 }
+LIFE_BYTES = 8  # names the life of a room, in which it loses nothing
 WHY_NOT = {
     CONNECTING: "its first request is not VALIDATE; it speaks another protocol",
     VALIDATING: UNPROVED,
@@ -94,6 +96,7 @@ class Service:
         self.now = 0.0
         clock = clock or (lambda: self.now)  # only few requests need the time
         self.contents = contents if contents is not None else Contents(limits)
+        self.guarded = self.contents.guarded
         self.sessions: dict[Session, None] = {}
         self.alarm = Alarm()
         self.handshakes = Ages(self.alarm, limits.handshake_seconds)
@@ -104,6 +107,8 @@ class Service:
         self.promises = Promises(self.contents, limits, self.alarm, clock)
         self.blocking = Blocking(self.contents, limits, self.alarm, clock, self.replies, self.close)
         self.watches = Watches(self.contents.watching, limits, self.replies)
+        self.contents.life = lambda: random_bytes(LIFE_BYTES).hex()
+        self.rooms = Rooms(self, clock)
         self.lists: dict[bytes, list[bytes]] = {}  # cache: encoded list of keys -> decoded keys, of recent requests
 
     # The driver's calls
@@ -166,6 +171,7 @@ class Service:
         self.half_sent.expire(now)
         self.promises.expire(now)
         self.blocking.expire(now)
+        self.rooms.tick(now)
         self.alarm.wind()
 
     def stop(self) -> None:
@@ -243,3 +249,4 @@ class Service:
         if session.promise is not None:
             self.promises.give_up(session)
         self.watches.forget(session)
+        self.rooms.forget(session)

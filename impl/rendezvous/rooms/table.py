@@ -1,0 +1,251 @@
+"""The state of a rendezvous, changed in place: a change costs O(1), and O(N log N) once in a round.
+
+Each change is a method with the name and the effect of a function of `changes.py`, which makes a new value of an old
+one in O(N). Tests compare the two on random sequences. A table counts no heartbeats: its room notes their times.
+
+Rule: a method is called only where an operator or a rule of the room allows the change, as with the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from trystate.model.rendezvous.vocabulary import Membership
+
+from ..state import LISTS, REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, named
+
+Nodes = dict[str, Participant]  # a list of nodes by token, in the order of their coming
+PLAIN = ("version", "writer", "round", "complete", "call", "revision", "spent", "cause", "closed")
+
+
+class Table:
+    """The fields of `State`; `done` and `draining` are tokens. `ranks` is of a complete round, else empty."""
+
+    __slots__ = ("_orders", "done", "draining", "life", "ranks", "settings", *LISTS, *PLAIN)
+
+    def __init__(self, life: str, settings: Settings) -> None:
+        self.life, self.settings = life, settings
+        self.version = self.round = self.call = self.revision = self.spent = 0
+        self.writer = self.cause = ""
+        self.complete = False
+        self.closed: Closed | None = None
+        self.participants: Nodes = {}
+        self.expected: Nodes = {}
+        self.waiting: Nodes = {}
+        self.spares: Nodes = {}
+        self.done: dict[str, None] = {}
+        self.draining: dict[str, None] = {}
+        self.ranks: dict[str, int] = {}
+        self._orders: dict[str, bytes] = {}  # keys of the listed nodes, by which a round is sorted
+
+    @classmethod
+    def of(cls, state: State) -> Table:
+        """The table of a value."""
+        self = cls(state.life, state.settings)
+        for name in PLAIN:
+            setattr(self, name, getattr(state, name))
+        for name in LISTS:
+            setattr(self, name, {p.node.token: p for p in getattr(state, name)})
+        self.done, self.draining = dict.fromkeys(state.done), dict.fromkeys(state.draining)
+        self._orders = {p.node.token: p.order for p in state.listed()}
+        if self.complete:
+            self._number()
+        return self
+
+    def frozen(self) -> State:
+        """The value of this table."""
+        fields = {name: getattr(self, name) for name in PLAIN} | {
+            name: (*getattr(self, name).values(),) for name in LISTS
+        }
+        return State(self.life, self.settings, done=tuple(self.done), draining=tuple(self.draining), **fields)
+
+    # ---- as operators read a State
+
+    def lists(self) -> tuple[Nodes, Nodes, Nodes, Nodes]:
+        return self.participants, self.expected, self.waiting, self.spares
+
+    def listed(self) -> Iterator[Participant]:
+        for nodes in self.lists():
+            yield from nodes.values()
+
+    def find(self, token: str) -> Participant | None:
+        for nodes in self.lists():
+            if token in nodes:
+                return nodes[token]
+        return None
+
+    def membership(self, token: str) -> Membership:
+        for nodes, membership in zip(self.lists(), LISTS.values(), strict=False):
+            if token in nodes:
+                return membership
+        return Membership.OUTSIDE
+
+    @property
+    def size(self) -> int:
+        """The number of listed nodes."""
+        return sum(map(len, self.lists()))
+
+    @property
+    def seats(self) -> int:
+        return self.settings.max_nodes - len(self.participants) - len(self.expected)
+
+    @property
+    def calling(self) -> bool:
+        return not self.complete and len(self.participants) >= self.settings.min_nodes
+
+    @property
+    def restarts_left(self) -> bool:
+        return self.settings.max_restarts < 0 or self.spent < self.settings.max_restarts
+
+    # ---- changes
+
+    def add_to_participants(self, me: Participant, settings: Settings) -> None:
+        if self.size:
+            self._unlist(me.node.token)
+        else:
+            self.spent = self.spent if settings == self.settings else 0
+            self.settings = settings
+        calling = self.calling
+        self._enlist(self.participants, me)
+        self._committed(me.node, calling, notify=False)
+
+    def add_to_wait_list(self, me: Participant) -> None:
+        self._enlist(self.waiting, me)
+        self._committed(me.node)
+
+    def add_to_redundancy_list(self, me: Participant) -> None:
+        self._enlist(self.spares, me)
+        self._committed(me.node)
+
+    def mark_complete(self, me: Node) -> None:
+        self._complete()
+        self._committed(me)
+
+    def withdraw(self, me: Node) -> None:
+        calling, member = self.calling, self.complete and me.token in self.participants
+        frees = me.token in self.expected and me.token in self.draining
+        if member:
+            left = self.restarts_left
+            self._next_round(f"{me}: it left")
+            if self.closed is None and left:
+                self._spend()
+            elif self.closed is None:
+                self._fail(me, "a member left")
+        self._unlist(me.token)
+        self._promote(member or frees)
+        self._committed(me, calling)
+
+    def expel(self, me: Node, silent: Sequence[str]) -> None:
+        calling, lost, expiry = self.calling, set(silent), self.settings.expiry_seconds
+        member = self.complete and not lost.isdisjoint(self.participants)
+        frees = any(token in self.draining and token in self.expected for token in silent)
+        if member:
+            names = named(p.node for p in self.listed() if p.node.token in lost)
+            if not self.restarts_left:
+                self._fail(me, f"no heartbeat of {names} for {expiry:g} s")
+                return self._committed(me)
+            self._next_round(f"{me} expelled {names}: no heartbeat for {expiry:g} s")
+            self._spend()
+        for token in silent:
+            self._unlist(token)
+        self._promote(member or frees)
+        return self._committed(me, calling)
+
+    def replace_round(self, me: Participant, failed: bool, leased: bool, checked_first: bool) -> None:
+        again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
+        if self._replaced(me.node, "its workers failed" if failed else again, failed, "its workers failed"):
+            if not checked_first:
+                self._enlist(self.participants, me)
+            self._promote(True)
+        self._committed(me.node, False)
+
+    def fail_for_good(self, me: Node, reason: str) -> None:
+        self.mark_closed(me, reason, "failed")
+
+    def give_notice(self, me: Node, leaving: bool) -> None:
+        newcomers = f"{named(p.node for p in self.waiting.values())} waited for a seat"
+        if self._replaced(
+            me if leaving else None, "it is about to leave" if leaving else newcomers, leaving, "a member left"
+        ):
+            self._promote(True)
+        self._committed(me, False)
+
+    def drain(self, me: Node, node: Node) -> None:
+        calling, token, member = self.calling, node.token, self.complete and node.token in self.participants
+        if member:
+            self._next_round(f"{me}: an operator drains {node}")
+        if token in self.participants:
+            self.expected[token] = self.participants.pop(token)
+        self.draining[token] = None
+        self._promote(member)
+        self._committed(me, calling)
+
+    def mark_done(self, me: Node) -> None:
+        self.done.pop(me.token, None)
+        self.done[me.token] = None
+        if len(self.done) >= len(self.participants) and self.done.keys() >= self.participants.keys():
+            self.closed = Closed(str(me), "all workers have succeeded", "succeeded")
+        self._committed(me, notify=self.closed is not None)
+
+    def mark_closed(self, me: Node, reason: str, verdict: str) -> None:
+        self.closed = Closed(str(me), reason[:REASON_LENGTH_MAX], verdict)
+        self._committed(me)
+
+    # ---- their parts
+
+    def _committed(self, me: Node, calling: bool = True, notify: bool = True) -> None:
+        """The end of each change. `calling`: whether a last call was in progress before it."""
+        self.call += self.calling and not calling
+        if not self.complete and len(self.participants) == self.settings.max_nodes:
+            self._complete()
+            notify = True
+        self.version, self.writer, self.revision = self.version + 1, me.token, self.revision + notify
+
+    def _complete(self) -> None:
+        self.complete = True
+        self.participants = {token: self.participants[token] for token in self._sorted(self.participants)}
+        self._number()
+
+    def _number(self) -> None:
+        self.ranks = {token: rank for rank, token in enumerate(self.participants)}
+
+    def _sorted(self, tokens: Iterable[str]) -> list[str]:
+        return sorted(tokens, key=self._orders.__getitem__)
+
+    def _unlist(self, token: str) -> None:
+        for nodes in self.lists():
+            nodes.pop(token, None)
+        self.draining.pop(token, None)
+        self._orders.pop(token, None)
+
+    def _enlist(self, where: Nodes, me: Participant) -> None:
+        self._unlist(me.node.token)
+        where[me.node.token] = me
+        self._orders[me.node.token] = me.order
+
+    def _next_round(self, cause: str) -> None:
+        self.round, self.complete, self.cause = self.round + 1, False, cause[:REASON_LENGTH_MAX]
+        self.expected, self.participants = self.participants, {}
+        self.done, self.ranks = {}, {}
+
+    def _replaced(self, me: Node | None, cause: str, spends: bool, loss: str) -> bool:
+        """Open the next round, and spend a restart if `spends`; without one left the rendezvous is closed: False."""
+        if spends and not self.restarts_left and me is not None:
+            self._fail(me, loss)
+            return False
+        self._next_round(f"{me}: {cause}" if me is not None else cause)
+        if spends:
+            self._spend()
+        return True
+
+    def _spend(self) -> None:
+        self.spent += self.settings.max_restarts >= 0
+
+    def _fail(self, me: Node, loss: str) -> None:
+        self.closed = Closed(str(me), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed")
+
+    def _promote(self, seated: bool) -> None:
+        """If seats have become free, waiting nodes and then spares take them."""
+        for queue in (self.waiting, self.spares) if seated and self.seats > 0 else ():
+            for token in self._sorted(queue.keys() - self.draining.keys())[: max(0, self.seats)]:
+                self.participants[token] = queue.pop(token)
