@@ -19,6 +19,7 @@ from .watch import BUCKETS, Watch
 
 HOST = "127.0.0.1"
 INTERVAL_SECONDS = 1.0  # time between two looks at a job
+LOOKS_PER_SECOND = 50  # looks of all nodes of a job: each may have --metrics, and each look reads the whole state
 JOIN_SECONDS = 6.0  # longer than an operation of the store
 Row = tuple[str, str, float | tuple[str, Mapping[str, float]]]
 """A metric: its name, its meaning, and its value, or a label with the values for each value of the label."""
@@ -77,9 +78,13 @@ def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str
 
 
 def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.Event) -> None:
+    def pause(seconds: float) -> None:
+        nodes = len(watch.state.members) if watch.state is not None else 0
+        stop.wait(max(seconds, nodes / LOOKS_PER_SECOND))
+
     while not stop.is_set():
         try:
-            for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=stop.wait):
+            for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=pause):
                 if stop.is_set():
                     return
                 watch.silence(look.quiet, look.why) if look.why else watch.look(

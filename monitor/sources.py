@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from trystate.impl.store.record.format import LINE_BYTES_MAX
 from trystate.model.errors import UsageError
 
 from .record import loaded
-from .rendezvous.shared_state import NoState, Protocol, Snapshot, identify, read
+from .rendezvous.shared_state import BEAT, NoState, Protocol, Snapshot, counted, identify, read
 from .round_keys import Missing, missing
 from .status import NoAnswer, endpoint_store, read_job
 
@@ -93,6 +94,7 @@ def tailed(
     """
     jobs: dict[str, None] = {}
     last, came = 0.0, clock()
+    states, counters = dict[str, Snapshot](), defaultdict[str, dict[str, int]](dict)  # each job has one
     for number, line in _lines(path, clock, pause):
         if line is None:
             why = "the record does not grow; see whether its server still runs"
@@ -108,6 +110,13 @@ def tailed(
             if job is None and len(jobs) > 1:
                 raise UsageError(f"{path} has several jobs; choose one with --rdzv-id: {', '.join(jobs)}")
             state = _state_of(path, number, line, protocol) if job in (None, name) else None
+            if state is not None and protocol is Protocol.OURS:
+                states[name], state = state, counted(state, counters[name])
+        elif line.get("op") == "add" and (beat := BEAT.search(str(line.get("key", "")))) is not None:
+            name = beat["run"]
+            if name in states and any(who.token == beat["token"] for who in states[name].beats):
+                counters[name][beat["token"]] = int(line["result"])
+                state = counted(states[name], counters[name])
         yield Look(last, state, job=job or next(iter(jobs), ""), line=line, number=number)
         if line.get("op") == "end":
             return

@@ -1,8 +1,9 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
-Theory of operation. A rendezvous is one key of the store. The observer reads it several times within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) changes; its age is measured by the
-observer's own clock from then on. Stamps of other machines are only compared for equality.
+Theory of operation. A rendezvous is one key of the store; ours also has a counter for each node. The observer reads
+them several times within a short time, and writes nothing. A heartbeat is seen when its counter (ours) or its stamp
+(torch's) changes; its age is measured by the observer's own clock from then on. Stamps of other
+machines are only compared for equality.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.distributed import DistError
 from trystate.impl.host.visible import some
 from trystate.impl.rendezvous.endpoint import place
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousError
-from trystate.impl.rendezvous.jobs import OURS, TORCH, jobs, keys
+from trystate.impl.rendezvous.jobs import OURS, TORCH, counters, jobs, keys
 from trystate.impl.rendezvous.notifier import look
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import LISTS, Closed, Settings
@@ -28,7 +29,7 @@ from trystate.impl.store.tcp import TCPStore
 from trystate.model.errors import TrystateError
 from trystate.model.rendezvous.vocabulary import Membership
 
-from .rendezvous.shared_state import NodeName, NoState, Protocol, Snapshot, read
+from .rendezvous.shared_state import NodeName, NoState, Protocol, Snapshot, counted, read
 from .round_keys import MISSING_SECONDS, Missing, missing
 
 CONNECT_SECONDS = 5.0
@@ -146,7 +147,10 @@ def read_job(store: Any, job: str) -> tuple[str, Snapshot]:
     """The backend of the job, and its state. Raises NoAnswer like `found`, and for a value that is not a state."""
     backend, data = found(store, job)
     try:
-        return backend, decoded(backend, data)
+        state = decoded(backend, data)
+        if backend == OURS:
+            state = counted(state, counters(store, job, [who.token for who in state.beats]))
+        return backend, state
     except NoState as error:
         raise NoAnswer(f"{describe(store)}, job {job!r}: {error}") from error
 
@@ -289,8 +293,8 @@ def _awaited(state: Snapshot) -> str:
     return "; ".join(parts)
 
 
-def lines(status: Status) -> Iterator[str]:
-    """The status in words."""
+def lines(status: Status, nodes_max: int | None = None) -> Iterator[str]:
+    """The status in words, with at most `nodes_max` nodes of each list; None: all."""
     kind = "trystate's rendezvous" if status.backend == OURS else "torch's c10d rendezvous"
     yield f"job {status.job!r} at {status.endpoint}: {kind}"
     counted = len(status.of("participants"))
@@ -302,9 +306,12 @@ def lines(status: Status) -> Iterator[str]:
     if status.waits_for:
         yield f"  waits for {status.waits_for}"
     for name, word in (("participants", "member"), ("expected", "expected"), ("waiting", "waits"), ("spares", "spare")):
-        for one in status.of(name):
+        listed = status.of(name)
+        for one in listed[:nodes_max]:
             label = f"rank {one.rank}" if one.rank is not None else word
             yield f"    {label:<9} {one.name}  {_beat(one)}{', drained: it leaves' if one.drained else ''}"
+        if nodes_max is not None and len(listed) > nodes_max:
+            yield f"    and {len(listed) - nodes_max} more"
     for lost in status.missing:
         yield f"  {lost}"
     for finding in dict.fromkeys(lost.finding for lost in status.missing if lost.finding is not None):

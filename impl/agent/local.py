@@ -41,6 +41,7 @@ from trystate.model.errors import TrystateError
 
 from .. import torch_release
 from ..host import parent_death
+from ..rendezvous.bootstrap import poll_seconds
 from ..rendezvous.engine import RUNS, Standing
 from ..rendezvous.errors import (
     RendezvousClosedError,
@@ -271,7 +272,7 @@ class ElasticAgent(LocalElasticAgent):
                 info = self._handler.next_rendezvous(self._failed, self._watchdog.killed, self._final)
             began, teller = time.monotonic(), Teller()
             info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
-            store: Any = Exchange(info.store, lambda: self._look(began, teller))
+            store: Any = Exchange(info.store, lambda: self._look(began, teller), poll_seconds(info.world_size))
             with self.record_duration("ASSIGN_WORKER_RANKS"):
                 workers = self._assign_worker_ranks(store, info.rank, info.world_size, spec)
         bootstrap, state = info.bootstrap_store_info, self._handler.state

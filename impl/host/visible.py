@@ -16,7 +16,8 @@ def visible(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
-def some(names: Sequence[str], most: int) -> str:
-    """`a, b and 3 more`: the first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+def some(names: Sequence[str], most: int, count: int | None = None) -> str:
+    """`a, b and 3 more`: the first names, and the number of the others. `count`: of all, if `names` are the first."""
+    others = (len(names) if count is None else count) - most
+    more = f" and {others} more" if others > 0 else ""
     return ", ".join(names[:most]) + more

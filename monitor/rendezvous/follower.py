@@ -43,7 +43,7 @@ from .judging import Judge, Problem
 from .known import Node, Options, Runs, TakenStep, Trail, unrolled
 from .nodes import NODES_MAX, Peer
 from .possibilities import Possibilities
-from .shared_state import NodeName, NoState, Protocol, Snapshot, closes_alone, read
+from .shared_state import BEAT, NodeName, NoState, Protocol, Snapshot, closes_alone, read
 from .states import Shown
 from .stepping import Bytes, Values
 from .waiting import NAMED_MAX, Wait, waits
@@ -127,6 +127,10 @@ class Follower(Possibilities):
         elif line.what == "delete":
             self._begin_again("its key was deleted")
             self.version = 0
+        elif line.what == "add" and (beat := BEAT.search(line.key)) is not None:
+            peer = self.roster.beaten(beat["token"], line.connection, self.now, self.window * (1 - TOLERANCE))
+            if peer is not None:
+                self._awake(self.roster.index(peer.who))
         elif peer is not None:
             self._of_node(line, peer)
         self._settle()

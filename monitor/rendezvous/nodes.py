@@ -1,10 +1,10 @@
 """The nodes of a record: the connections of each, and the facts about it that the model's state lacks.
 
 Theory of operation. A connection has no name. A write identifies the node behind it: a torch node by the one heartbeat
-that it has renewed (no node renews another's), a node of ours by the token of its writer. A node has one or more
-connections, and has left when the last one has closed. A process that starts again is another node. Times are by the
-recorder's clock. A time of a node's own clock is compared only with other times of that clock, or through `ahead`, the
-least difference of the recorder's clock to it.
+that it has renewed (no node renews another's), a node of ours by the token of its writer or of its counter. A node
+has one or more connections, and has left when the last one has closed. A process that starts again is another node.
+Times are by the recorder's clock. A time of a node's own clock is compared only with other times of that clock, or
+through `ahead`, the least difference of the recorder's clock to it.
 """
 
 from __future__ import annotations
@@ -93,11 +93,15 @@ class Roster:
         else:
             newer = [who for who, stamp in after.beats.items() if stamp > self._latest(who, before)]
             found = self.peers[self._index[newer[0]]] if known is None and len(newer) == 1 else known
-        if found is not None and len(self._by_connection) < CONNECTIONS_MAX:
-            self._by_connection.setdefault(connection, found)
-            found.connections.add(connection)
-            found.gone, found.seen = None, True
+        if found is not None:
+            self._connected(connection, found)
         return found
+
+    def _connected(self, connection: int, peer: Peer) -> None:
+        if len(self._by_connection) < CONNECTIONS_MAX:
+            self._by_connection.setdefault(connection, peer)
+            peer.connections.add(connection)
+            peer.gone, peer.seen = None, True
 
     def _latest(self, who: NodeName, before: Snapshot) -> float:
         return max(before.beats.get(who, 0.0), self.peers[self._index[who]].stamp)
@@ -126,6 +130,15 @@ class Roster:
                 if fresh and self.protocol is Protocol.TORCH:
                     ahead = time - stamp
                     peer.ahead = ahead if peer.ahead is None else min(peer.ahead, ahead)
+
+    def beaten(self, token: str, connection: int, time: float, window: float) -> Peer | None:
+        """Take a heartbeat that is not in a state, and return its node. One after the window renews no lease."""
+        peer = self._by_token.get(token)
+        if peer is not None:
+            self._connected(connection, peer)
+            peer.last = time
+            peer.beat = time if time - peer.beat < window else peer.beat
+        return peer
 
     def age(self, place: int, time: float) -> float:
         """Seconds since a node's last heartbeat, by the recorder's clock; for a torch node, since its stamp."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..record import PART, Flaw, Line
 from .follower import Follower
 from .known import Options
-from .shared_state import Protocol, identify
+from .shared_state import BEAT, Protocol, identify
 
 RUNS_MAX = 64  # rendezvous of one record; a store serves few jobs
 FLAWS_MAX = 100  # flaws that are kept
@@ -97,7 +97,9 @@ class Runs:
 
 def state_key(key: str) -> str:
     """The key of the state to which a key belongs; empty if it belongs to no state."""
-    part = PART.search(key)
+    part, beat = PART.search(key), BEAT.search(key)
+    if beat is not None:
+        return f"{key[: beat.end('run')]}/state"
     if part is not None:
         return key[: part.start("round") - 1]
     return key if identify(key) is not None else ""

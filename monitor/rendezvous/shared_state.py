@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trystate.impl.rendezvous import encoding
@@ -19,6 +20,7 @@ from ..torch_state import TorchState
 
 SENTINEL = b"Y2FuaW1hZGFt"  # torch's backend writes it to find out whether a state exists
 TORCHS, OURS_BEGIN, OURS_END = "torch.rendezvous.", "trystate/", "/state"
+BEAT = re.compile(r"trystate/(?P<run>.+)/beat/(?P<token>[^/]+)$")  # the counter of a node's heartbeats
 
 
 class Protocol(enum.Enum):
@@ -54,7 +56,7 @@ class Snapshot:
     deadline: float | None = None  # torch's: seconds of the clock of its writer
     members: Mapping[NodeName, Membership] = field(default_factory=dict)  # list by list
     ranks: Mapping[NodeName, int] = field(default_factory=dict)  # the ranks of a complete round
-    beats: Mapping[NodeName, float] = field(default_factory=dict)  # torch: a time of that node's clock; ours: a count
+    beats: Mapping[NodeName, float] = field(default_factory=dict)  # torch: a time of its clock; ours: `of_ours`
     writer: str = ""  # ours: the token of the node
     life: str = ""
     version: int = 0
@@ -94,7 +96,7 @@ def read(protocol: Protocol, value: bytes | None) -> Snapshot | None:
         raise NoState("the record lacks the value of the state")
     try:
         if protocol is Protocol.OURS:
-            return of_ours(encoding.decode(value))
+            return of_ours(encoding.decode(value, recorded=True))
         return None if value == SENTINEL else of_torchs(torch_state.read(value))
     except (RendezvousStateError, torch_state.NoTorchState) as error:
         raise NoState(str(error)) from None
@@ -119,16 +121,21 @@ def of_torchs(found: TorchState) -> Snapshot:
 
 
 def of_ours(found: State) -> Snapshot:
-    """The snapshot of a state of our rendezvous."""
+    """The snapshot of a state of our rendezvous. `beats` has the last version that each node has written itself."""
     who = {p.node.token: NodeName(p.order, str(p.node), p.node.token) for p in found.listed()}
     return Snapshot(
         found.round, found.complete, found.closed,
         members={who[p.node.token]: membership for name, membership in LISTS.items() for p in getattr(found, name)},
         ranks={who[p.node.token]: rank for rank, p in enumerate(found.participants)} if found.complete else {},
-        beats={who[p.node.token]: p.beats for p in found.listed()},
+        beats={who[p.node.token]: p.written for p in found.listed()},
         writer=found.writer, life=found.life, version=found.version, done=frozenset(found.done),
         draining=frozenset(found.draining), spent=found.spent, cause=found.cause, settings=found.settings,
     )  # fmt: skip
+
+
+def counted(found: Snapshot, counters: Mapping[str, int]) -> Snapshot:
+    """A snapshot of ours in which `beats` grows with each heartbeat of a node, by the counters of the tokens."""
+    return replace(found, beats={who: n + counters.get(who.token, 0) for who, n in found.beats.items()})
 
 
 def closes_alone(previous: Snapshot, snapshot: Snapshot) -> bool:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import resource
 import signal
 import socket
 import sys
@@ -42,9 +43,8 @@ def serve(args: argparse.Namespace) -> int:
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
     who = "for clients that have the secret" if secret else "for every client that can reach it"
-    allow_open_files(limits.connections)
     with (
-        logging() as log,
+        logging(limits.connections) as log,
         keeping(args.data, limits, log) as directory,
         listen(args.host, args.port) as listener,
         recording(args, "store serve", log) as recorder,
@@ -62,9 +62,12 @@ def proxy(args: argparse.Namespace) -> int:
         socket.getaddrinfo(args.to[0], args.to[1], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
-    allow_open_files(2 * Limits().connections)
     who = f"for {peer_name(args.to)}"
-    with listen(args.host, args.port) as listener, logging() as log, recording(args, "store proxy", log) as recorder:
+    with (
+        listen(args.host, args.port) as listener,
+        logging(2 * Limits().connections) as log,
+        recording(args, "store proxy", log) as recorder,
+    ):
         assert recorder is not None  # its option is required
         drive(partial(Proxy, listener, args.to, recorder, log), partial(started, listener, who))
     return Exit.OK
@@ -78,9 +81,17 @@ def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, 
 
 
 @contextlib.contextmanager
-def logging() -> Iterator[Log]:
-    """A log to stderr; all its lines are written when the block ends."""
+def logging(connections: int) -> Iterator[Log]:
+    """A log to stderr, whose lines are all written when the block ends. The limit of open files is raised before.
+
+    A line is logged if that limit is too low for the number of connections.
+    """
     log = Log(lines_to(sys.stderr, PREFIX))
+    allow_open_files(connections)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != files < connections:
+        log(f"the hard limit of open files is {files}, and connections={connections} need more: newcomers above that "
+            "are turned away; raise the limit (ulimit -Hn, or LimitNOFILE= of systemd)")  # fmt: skip
     try:
         yield log
     finally:

@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from trystate.monitor.sources import Look
     from trystate.monitor.watch import Notice, Watch
 
-LATEST = 12  # notices on the screen
+LATEST = 12  # notices and warnings on the screen
+NODES_MAX = 16  # nodes of each list on the screen; `trystate status` prints all
 DRAW_SECONDS = 0.2  # between two pictures of it
 STYLES = {"warning": "bold red", "over": "green", "unseen": "yellow", "change": ""}
 
@@ -167,10 +169,12 @@ def _drawn(seen: Watch, waits_for: str, offset: float) -> Panel:
     from trystate.monitor.status import lines
 
     status = seen.status()
-    shown = [waits_for or "nothing was seen yet"] if status is None else lines(status)
+    shown = [waits_for or "nothing was seen yet"] if status is None else lines(status, NODES_MAX)
     rows = [Text(visible(line)) for line in shown]
     if seen.warnings:
-        rows += [Text(), *(Text(f"! {visible(each.text)}", STYLES["warning"]) for each in seen.warnings.values())]
+        texts = [visible(each.text) for each in islice(seen.warnings.values(), LATEST)]
+        texts += [f"{len(seen.warnings) - LATEST} more warnings"] * (len(seen.warnings) > LATEST)
+        rows += [Text(), *(Text(f"! {text}", STYLES["warning"]) for text in texts)]
     latest = list(seen.notices)[-LATEST:]
     rows += [Text(), *(Text(f"{_clock(n.time, offset)}  {visible(n.text)}", STYLES[n.kind]) for n in latest)]
     return Panel(Group(*rows), title=Text(f"trystate watch {visible(seen.job)}"), title_align="left")
