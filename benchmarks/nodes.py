@@ -24,7 +24,6 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousPa
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.store_backend import StoreBackend
@@ -34,7 +33,7 @@ from trystate.store import TCPStore
 LIMIT_SECONDS = 30  # an event that has not happened by then is taken not to happen
 PROCESSES = 8  # processes that share the nodes of a job: one for each node is too many for one machine
 START_SECONDS = 0.05  # time until all of them have received the time to begin
-WON, LOST, READ, TOLD = "won", "lost", "read", "told"
+WON, LOST, READ = "won", "lost", "read"
 Asked = list[str]  # WON and so on, in the order of time
 _jobs = itertools.count()
 
@@ -72,36 +71,21 @@ def torch_handler(port: int, params: RendezvousParameters, asked: Asked) -> Any:
 
 def our_handler(port: int, params: RendezvousParameters, asked: Asked) -> Any:
     store = TCPStore(LOOPBACK, port, timeout=timedelta(seconds=LIMIT_SECONDS))
-    return DynamicRendezvousHandler(Options.of(params), OurBackend(StoreBackend(store, params.run_id), asked))
+    handler = DynamicRendezvousHandler(Options.of(params), StoreBackend(store, params.run_id))
+    member: Any = handler._part._member
+    take = member.take
+
+    def taken(now: float) -> bytes | None:
+        data: bytes | None = take(now)
+        asked.extend([WON] * (data is not None))
+        return data
+
+    member.take = taken
+    return handler
 
 
 # The function that makes a node's handler; the handler records its requests. The parameters are torchrun's for both.
 SIDES: dict[str, Callable[[int, RendezvousParameters, Asked], Any]] = {"torch": torch_handler, "ours": our_handler}
-
-
-class OurBackend:
-    """A backend of ours, with a record of its requests."""
-
-    def __init__(self, backend: Backend, asked: Asked) -> None:
-        self.name, self._backend, self._asked = backend.name, backend, asked
-        self.wait, self.interrupt, self.resume = backend.wait, backend.interrupt, backend.resume
-        self.close = backend.close
-
-    def read(self) -> bytes | None:
-        self._asked.append(READ)
-        return self._backend.read()
-
-    def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        found = self._backend.write(data, over)
-        self._asked.append(WON if found == data else LOST)
-        return found
-
-    def notify(self, revision: int) -> None:
-        self._asked.append(TOLD)
-        self._backend.notify(revision)
-
-    def clone(self) -> OurBackend:
-        return OurBackend(self._backend.clone(), self._asked)
 
 
 # ---- a job

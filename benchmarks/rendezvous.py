@@ -10,28 +10,22 @@ busy. Every figure is measured on both within a moment, in alternating order. A 
 same round, shown as its median and its range. The rank, world and master of each node that returns are compared with
 the answers of the other nodes; a disagreement ends the run.
 
-An operation is one request for the state: a compare-and-set that was won or lost, a read, or, with ours, the notice to
-the others of a new revision. Requests that a connection sends once, and the exchange of members after the round, count
-only in the times.
+An operation is one request for the state: a compare-and-set that was won or lost, or a read. Our requests to the room
+count as won. Requests that a connection sends once, and the exchange of members after the round, count only in the
+times. `rooms.py` has larger numbers of nodes.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable
 
 from common import Part, Sides, cells, in_turns, on_both, options, run, show, spread
-from nodes import LIMIT_SECONDS, LOST, READ, TOLD, WON, Crew, Round, Side, last
+from nodes import LIMIT_SECONDS, LOST, READ, WON, Crew, Round, Side, last
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
-
-from trystate.impl.rendezvous.engine import Effect, Engine, Sync
-from trystate.impl.rendezvous.state import Node, Participant, Settings, State
-from trystate.property_tests.adapters.simulator.moments import Task, Time
-from trystate.property_tests.adapters.simulator.store import Line, Link, Store
 
 BACK_OFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 
@@ -54,7 +48,7 @@ def rounds(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
             lines.append(line)
     heads = [f"{which}, {cell}" for which in ("first", "second") for cell in ("torch, ms", "ours, ms", "ratio")]
     show("Until the last of N returns, min = max = N: a first round, then a second one", ["N", *heads], lines)
-    heads = [f"{name}: {cell}" for name in sides for cell in (WON, LOST, "read, told", "all / N log N")]
+    heads = [f"{name}: {cell}" for name in sides for cell in (WON, LOST, READ, "all / N log N")]
     show("Operations of all nodes together, medians (log to base 2)", ["N", *heads], operations)
 
 
@@ -68,9 +62,8 @@ def two_rounds(crew: Crew, size: int) -> Callable[[Side, int], tuple[Round, Roun
 
 def counted(asked: list[Counter[str]], size: int) -> list[str]:
     """Medians of the writes won, the writes lost and the reads, and of their sum in units of N log N."""
-    won, lost, read, told = (statistics.median(c[kind] for c in asked) for kind in (WON, LOST, READ, TOLD))
-    everything = [c.total() / (size * math.log2(size)) for c in asked]
-    return [f"{won:g}", f"{lost:g}", f"{read:g}, {told:g}" if told else f"{read:g}", spread(everything)]
+    kinds = (f"{statistics.median(c[kind] for c in asked):g}" for kind in (WON, LOST, READ))
+    return [*kinds, spread([c.total() / (size * math.log2(size)) for c in asked])]
 
 
 # ---- torch's back-off
@@ -97,67 +90,6 @@ def back_offs(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
     show(title, ["N", "at most, s", "lost writes", "seconds", "nodes that got a rank"], lines)
 
 
-# ---- a thousand nodes
-
-
-class Crowd:
-    """Our engine on many simulated nodes; a message to or from the store takes up to 4 ms."""
-
-    def __init__(self, size: int) -> None:
-        self.time, self.asked = Time(), Counter[str]()
-        self._store = Store(self.time, self._wrote)
-        rng = random.Random(size)
-        settings = Settings(size, size)
-        self._engines = [
-            Engine(
-                Participant(Node(f"node{i}", 1, 0, f"t{i}"), f"host{i}", 29_000), settings, draw=rng.random, life="x"
-            )
-            for i in range(size)
-        ]
-        self._link = Link(self.time, rng, deaf=False)
-
-    def _wrote(self, before: State | None, after: State, _: str) -> None:
-        self.asked[TOLD] += before is not None and after.revision > before.revision
-
-    def round(self) -> float:
-        """All join at once; virtual seconds until the last has returned."""
-        began, ends, ranks = self.time.now, [0.0], list[int]()
-
-        def join(engine: Engine) -> None:
-            line = Line(self._store, self._link, lambda: self.time.now, 1.0, engine.token)
-            steps = engine.join(LIMIT_SECONDS)
-            effect: Effect = next(steps)
-            try:
-                while True:
-                    seen = line.perform(effect)
-                    self.asked[READ if isinstance(effect, Sync) else WON if seen.won else LOST] += 1
-                    effect = steps.send(seen)
-            except StopIteration as returned:
-                ranks.append(returned.value.rank)
-                ends.append(self.time.now)
-
-        self.asked.clear()
-        for engine in self._engines:
-            Task(self.time, lambda: 0.0, lambda engine=engine: join(engine))  # type: ignore[misc]
-        while len(ranks) < len(self._engines) and self.time.now < began + LIMIT_SECONDS:
-            self.time.run(self.time.now + 0.01)
-        assert sorted(ranks) == list(range(len(self._engines))), f"{len(ranks)} of {len(self._engines)} have returned"
-        return max(ends) - began
-
-
-def simulated(sizes: tuple[int, ...]) -> None:
-    """Measure numbers of nodes that are too large for one machine: in virtual time, on one thread."""
-    lines = []
-    for size in sizes:
-        crowd = Crowd(size)
-        for which in ("first", "second"):
-            taken = crowd.round()
-            cells = counted([crowd.asked], size)
-            lines.append([f"{size:,}, {which}", f"{taken * 1e3:.0f}", f"{crowd.asked.total():,}", *cells])
-    heads = ["N", "virtual ms", "operations", WON, LOST, "read, told", "all / N log N"]
-    show("Ours under simulation, min = max = N, up to 4 ms to the store and up to 4 ms back", heads, lines)
-
-
 # ---- the parts
 
 
@@ -168,7 +100,6 @@ def sides_of(servers: Sides) -> Sides:
 PARTS: dict[str, Part] = {
     "rounds": on_both(rounds, ((2, 3),), ((2, 4, 8, 16, 32, 64),), sides_of),
     "back-off": on_both(back_offs, ((2,),), ((16, 64),), sides_of),
-    "simulated": lambda quick, times: simulated((2, 16) if quick else (16, 64, 250, 1_000)),
 }
 
 

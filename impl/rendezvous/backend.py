@@ -1,13 +1,17 @@
-"""The store of a rendezvous, as the driver of an engine needs it: one value with compare-and-set, and notifications.
+"""The store of a rendezvous, as the driver of an engine needs it: a value with compare-and-set, and counters.
 
 Rule: a write is won if the store then holds exactly its bytes. The state carries its version and its writer, so no two
 writes have the same bytes: a lost write is never taken for a won one, and a repeated write happens once.
-Correctness never depends on notifications; they only shorten the wait.
+An addition to a counter is never lost to another one. Correctness never depends on notifications; they only shorten the
+wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, Self
+
+from .observer import Counter
 
 
 class Backend(Protocol):
@@ -23,6 +27,12 @@ class Backend(Protocol):
 
         Returns the bytes that the store holds then: `data` if the write was won. Raises RendezvousConnectionError.
         """
+
+    def beat(self, token: str) -> None:
+        """Add 1 to the counter of a node. Raises RendezvousConnectionError: it may have been added."""
+
+    def counters(self, tokens: Sequence[str]) -> dict[str, Counter]:
+        """The counters of some nodes. Never waits for one. Raises RendezvousConnectionError."""
 
     def wait(self, revision: int, seconds: float) -> None:
         """Block until `notify` was called with a higher revision, or for `seconds`; it may return earlier."""

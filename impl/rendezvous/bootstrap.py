@@ -20,15 +20,23 @@ from trystate.model.errors import TrystateError
 
 from ..host.addresses import listen_as
 from ..store.errors import StoreTimeout
+from ..store.limits import Limits
 from ..store.prefix import PrefixStore
+from ..store.server.embedding import allow_open_files
 from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
-from .engine import Joined
 from .errors import RendezvousTimeoutError
+from .rooms.messages import Address, Summary
 
 log = logging.getLogger("trystate.rendezvous")
 UNSHARED = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 ROUND_POLL_SECONDS = 0.25  # the interval at which a waiting node checks that its round is still the current one
+POLL_SECONDS_MAX = 10.0
+POLLS_PER_SECOND = 1_000  # requests of all waiting members to the store, a thread of the agent of rank 0
+CONNECT_SECONDS, CONNECT_SECONDS_MAX = 1.0, 30.0
+CONNECTED_PER_SECOND = 250  # members that a busy master connects: a member that gives up earlier only adds to its work
+CONNECTIONS_OF_NODE = 32  # to the store of the round: one of the agent, and some of each worker
+BATCH = 256  # members that the master waits for with one request
 LATE_SECONDS = 5.0  # members that have not met by then are reported in the log
 
 
@@ -37,6 +45,11 @@ def note_of_variable() -> None:
     if os.getenv(UNSHARED, "0") == "1":
         log.warning("%s=1 has no effect here: each round has a new store, at a port that its master has reserved; "
                     "leave the variable out", UNSHARED)  # fmt: skip
+
+
+def poll_seconds(members: int) -> float:
+    """The interval at which each of `members` looks: all together send the store at most POLLS_PER_SECOND requests."""
+    return min(max(ROUND_POLL_SECONDS, members / POLLS_PER_SECOND), POLL_SECONDS_MAX)
 
 
 class Meeting:
@@ -49,6 +62,7 @@ class Meeting:
         self._server: TCPStoreServer | None = None
         self._store: TCPStore | None = None
         self._agents: PrefixStore | None = None
+        self._come = 0  # the members of this and lower ranks have come; of another node than the master: it has come
 
     def promise(self) -> int:
         """The port of a listening socket, the same until a round has used it."""
@@ -57,7 +71,7 @@ class Meeting:
         port: int = self._listener.getsockname()[1]
         return port
 
-    def begin(self, joined: Joined, current: Callable[[], bool]) -> RendezvousInfo | None:
+    def begin(self, joined: Summary, current: Callable[[], bool]) -> RendezvousInfo | None:
         """The round's store when all members have met; None if the round is not the current one any more.
 
         Raises:
@@ -72,18 +86,21 @@ class Meeting:
         else:
             # The server runs in a thread, which serves at once, while the workers wait for it. A thread would deadlock
             # only with torch's client, which this process does not use.
-            self._server = TCPStoreServer(listen_fd=listener.detach(), run_in="thread", log=log.info)
+            limits = Limits(connections=max(Limits().connections, joined.participants * CONNECTIONS_OF_NODE))
+            allow_open_files(limits.connections)
+            fd = listener.detach()
+            self._server = TCPStoreServer(listen_fd=fd, limits=limits, run_in="thread", log=log.warning)
         began, warned = time.monotonic(), False
         while current():
             # A member that cannot reach the store gives up first, so the others can continue without it.
             within, why = self._within, "not all of its members have come"
             try:
-                store = self._connected(joined)
-                if _met(store, joined):
+                store = self._connected(joined, time.monotonic() - began)
+                if self._met(store, joined):
                     store.set_timeout(timedelta(seconds=self._seconds))
                     self._agents = agents = PrefixStore("agents", store)  # apart from the workers' keys
-                    place = RendezvousStoreInfo(joined.master.host, joined.master.port)
-                    return RendezvousInfo(agents, joined.rank, joined.world_size, place)
+                    place = RendezvousStoreInfo(*_master(joined))
+                    return RendezvousInfo(agents, joined.rank, joined.participants, place)
             except (TrystateError, OSError) as error:  # the master has ended, or is late: the round's heartbeats decide
                 within, why = self._within / 2, str(error)
                 time.sleep(ROUND_POLL_SECONDS)
@@ -98,16 +115,37 @@ class Meeting:
         self.end()
         return None
 
-    def _connected(self, joined: Joined) -> TCPStore:
+    def _connected(self, joined: Summary, waited: float) -> TCPStore:
         if self._store is None:
-            master = joined.master
-            self._store = TCPStore(master.host, master.port, timeout=timedelta(seconds=ROUND_POLL_SECONDS * 4))
+            host, port = _master(joined)
+            seconds = max(CONNECT_SECONDS, joined.participants / CONNECTED_PER_SECOND, waited / 4)
+            within = timedelta(seconds=min(seconds, CONNECT_SECONDS_MAX))
+            self._store = TCPStore(host, port, timeout=within)
         return self._store
+
+    def _met(self, store: Any, joined: Summary) -> bool:
+        """Announce this member to the master, and wait until the master announces all; False: not yet."""
+        try:
+            if joined.rank:
+                if not self._come:
+                    store.set(f"met/{joined.rank}", "")
+                    self._come = joined.rank
+                store.wait(["met"], timedelta(seconds=poll_seconds(joined.participants)))
+            else:  # it often checks the round: when it ends its server, all members notice that
+                while (last := min(self._come + BATCH, joined.participants - 1)) > self._come:
+                    wanted = [f"met/{rank}" for rank in range(self._come + 1, last + 1)]
+                    store.wait(wanted, timedelta(seconds=ROUND_POLL_SECONDS))
+                    self._come = last
+                store.set("met", "")
+        except StoreTimeout:
+            return False
+        return True
 
     def end(self) -> None:
         """Close the store of a round that is over, and its server."""
         held = (self._agents, self._store, self._server)
         self._agents = self._store = self._server = None
+        self._come = 0
         for one in held:
             if one is not None:
                 one.close()
@@ -120,22 +158,11 @@ class Meeting:
             listener.close()
 
 
-def _apart(joined: Joined, why: str) -> str:
-    place = f"{joined.master.host}:{joined.master.port}"
-    return (f"the members of round {joined.state.round} have not met at {place}, where rank 0 serves: {why}; see "
+def _master(joined: Summary) -> Address:
+    assert joined.master is not None  # the round is complete
+    return joined.master
+
+
+def _apart(joined: Summary, why: str) -> str:
+    return (f"the members of round {joined.round} have not met at {_master(joined)}, where rank 0 serves: {why}; see "
             "whether every node reaches that address (rank 0's --local-addr) and any port of it")  # fmt: skip
-
-
-def _met(store: Any, joined: Joined) -> bool:
-    """Announce this member to the master, and wait until the master announces all; False: not yet."""
-    soon = timedelta(seconds=ROUND_POLL_SECONDS)
-    try:
-        if joined.rank:
-            store.set(f"met/{joined.rank}", "")
-            store.wait(["met"], soon)
-        else:
-            store.wait([f"met/{rank}" for rank in range(1, joined.world_size)], soon)
-            store.set("met", "")
-    except StoreTimeout:
-        return False
-    return True

@@ -2,8 +2,9 @@
 
 The functions use no clock, no random numbers and no store. The arguments of a change are the state that was read and
 the participant that makes the change. It returns the state to write. Every change ends in `_committed`, which completes
-a full round and sets the version and the writer of the state. So no two written states are equal. If another node may
-wait for the change (`notify`), `_committed` also increments `revision`. A heartbeat alone does not wake other nodes.
+a full round and sets the version and the writer of the state. So no two written states are equal. `_committed` also
+notes the version in the listing of the writer (`written`), which observers take for a heartbeat. If another node may
+wait for the change (`notify`), `_committed` increments `revision`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ def _committed(state: State, writer: str, *, notify: bool) -> State:
     """The state to write: a round with max_nodes participants is complete at once, without the end of a last call."""
     if not state.complete and len(state.participants) == state.settings.max_nodes:
         state, notify = _as_complete(state), True
-    return replace(state, version=state.version + 1, writer=writer, revision=state.revision + notify)
+    version = state.version + 1
+    lists: dict[str, Any] = {
+        name: tuple(replace(p, written=version) if p.node.token == writer else p for p in getattr(state, name))
+        for name in LISTS
+    }
+    return replace(state, version=version, writer=writer, revision=state.revision + notify, **lists)
 
 
 def _reseated(before: State, after: State, me: Participant) -> State:
@@ -43,15 +49,6 @@ def _without(state: State, tokens: Collection[str]) -> State:
     return replace(state, draining=draining, **kept)
 
 
-def _with_heartbeat(state: State, token: str) -> State:
-    """The state with one more heartbeat of `token`: every write of a node is a heartbeat."""
-    kept: dict[str, Any] = {
-        name: tuple(replace(p, beats=p.beats + 1) if p.node.token == token else p for p in getattr(state, name))
-        for name in LISTS
-    }
-    return replace(state, **kept)
-
-
 def _with_last_call(before: State, after: State) -> State:
     """`after`, with a new last call if the change has reached min_nodes; the number distinguishes the calls."""
     return replace(after, call=after.call + 1) if after.calling and not before.calling else after
@@ -69,34 +66,29 @@ def _opened_for(state: State | None, me: Participant, settings: Settings, life: 
     return _without(state, {me.node.token})
 
 
-def _own_listing(state: State | None, me: Participant) -> Participant:
-    """This node's listing with one heartbeat more, and with the address at which it would serve now."""
-    old = state.find(me.node.token) if state is not None else None
-    return replace(me, beats=(old.beats if old is not None else me.beats) + 1)
-
-
 def add_to_participants(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    mine, base = _own_listing(state, me), _opened_for(state, me, settings, life)
-    joined = replace(base, participants=(*base.participants, mine))
+    base = _opened_for(state, me, settings, life)
+    joined = replace(base, participants=(*base.participants, me))
     return _committed(_with_last_call(base, joined), me.node.token, notify=False)
 
 
 def add_to_wait_list(state: State, me: Participant) -> State:
-    mine, base = _own_listing(state, me), _without(state, {me.node.token})
-    return _committed(replace(base, waiting=(*base.waiting, mine)), me.node.token, notify=True)
+    base = _without(state, {me.node.token})
+    return _committed(replace(base, waiting=(*base.waiting, me)), me.node.token, notify=True)
 
 
 def add_to_redundancy_list(state: State, me: Participant) -> State:
-    mine, base = _own_listing(state, me), _without(state, {me.node.token})
-    return _committed(replace(base, spares=(*base.spares, mine)), me.node.token, notify=True)
+    base = _without(state, {me.node.token})
+    return _committed(replace(base, spares=(*base.spares, me)), me.node.token, notify=True)
 
 
 def mark_complete(state: State, me: Participant) -> State:
-    return _committed(_as_complete(_with_heartbeat(state, me.node.token)), me.node.token, notify=True)
+    return _committed(_as_complete(state), me.node.token, notify=True)
 
 
 def keep_alive(state: State, me: Participant) -> State:
-    return _committed(_with_heartbeat(state, me.node.token), me.node.token, notify=False)
+    """Write that this node is listed, which nothing else may show once its lease has ended."""
+    return _committed(state, me.node.token, notify=False)
 
 
 def withdraw(state: State, me: Participant) -> State:
@@ -120,7 +112,7 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
         return _failed(state, me, loss)
     cause = f"{me.node} expelled {names}: no heartbeat for {expiry:g} s"
     left = _without(_with_restart_spent(_next_round(state, cause)) if lost else state, silent)
-    return _reseated(state, _with_heartbeat(left, me.node.token), me)
+    return _reseated(state, left, me)
 
 
 def replace_round(
@@ -138,17 +130,14 @@ def replace_round(
     again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
     replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
     opened = _with_restart_spent(replaced) if failed else replaced
-    if checked_first:
-        joined = _with_heartbeat(opened, me.node.token)
-    else:
-        joined = replace(_without(opened, {me.node.token}), participants=(_own_listing(state, me),))
+    joined = opened if checked_first else replace(_without(opened, {me.node.token}), participants=(me,))
     return _reseated(state, joined, me)
 
 
 def fail_for_good(state: State, me: Participant, reason: str) -> State:
     """Close the rendezvous as failed even if restarts are left: this node's workers failed with a final exit code."""
     closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], "failed")
-    return _committed(replace(_with_heartbeat(state, me.node.token), closed=closed), me.node.token, notify=True)
+    return _committed(replace(state, closed=closed), me.node.token, notify=True)
 
 
 def give_notice(state: State, me: Participant, leaving: bool) -> State:
@@ -161,8 +150,7 @@ def give_notice(state: State, me: Participant, leaving: bool) -> State:
     if leaving and not state.restarts_left:
         return _failed(state, me, "a member left")
     newcomers = f"{named(p.node for p in state.waiting)} waited for a seat"
-    beaten = _with_heartbeat(state, me.node.token)
-    replaced = _next_round(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
+    replaced = _next_round(state, f"{me.node}: it is about to leave" if leaving else newcomers)
     opened = _with_restart_spent(replaced) if leaving else replaced
     return _reseated(state, opened, me)
 
@@ -190,7 +178,7 @@ def drain(state: State, me: Participant, node: Node) -> State:
 def mark_done(state: State, me: Participant) -> State:
     """This node's workers have succeeded; the last member to report it closes the rendezvous as succeeded."""
     done = (*(token for token in state.done if token != me.node.token), me.node.token)
-    after = replace(_with_heartbeat(state, me.node.token), done=done)
+    after = replace(state, done=done)
     if all(p.node.token in done for p in state.participants):
         after = replace(after, closed=Closed(str(me.node), "all workers have succeeded", "succeeded"))
     return _committed(after, me.node.token, notify=after.closed is not None)
@@ -201,7 +189,7 @@ def mark_closed(
 ) -> State:
     base = state if state is not None else State(life, settings)
     closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], verdict)
-    return _committed(replace(_with_heartbeat(base, me.node.token), closed=closed), me.node.token, notify=True)
+    return _committed(replace(base, closed=closed), me.node.token, notify=True)
 
 
 def _closed_as_failed(state: State, me: Participant, loss: str) -> State:
@@ -210,7 +198,7 @@ def _closed_as_failed(state: State, me: Participant, loss: str) -> State:
 
 def _failed(state: State, me: Participant, loss: str) -> State:
     """The state to write when a node ends the job because no restart is left."""
-    return _committed(_closed_as_failed(_with_heartbeat(state, me.node.token), me, loss), me.node.token, notify=True)
+    return _committed(_closed_as_failed(state, me, loss), me.node.token, notify=True)
 
 
 def _with_restart_spent(state: State) -> State:

@@ -43,11 +43,24 @@ class Decision:
 
 def decided(action: Action, before: State | None, after: State, me: Participant) -> Iterator[Decision]:
     """The decisions in the write that turns `before` into `after`, in the order in which a reader wants them."""
-    if action is Action.EXPEL and before is not None and (gone := _gone(before, after)):  # or closed names them
-        yield Decision("expelled", {"nodes": gone, "silent_seconds": round(before.settings.expiry_seconds, 3)})
+    gone = _gone(before, after) if action is Action.EXPEL and before is not None else []
+    leaves = action is Action.WITHDRAW and before is not None and before.complete
+    members = before.participants if leaves and before is not None else ()
+    return made(action, before, after, gone, any(p.node.token == me.node.token for p in members))
+
+
+def made(action: Action, before: Any, after: Any, gone: list[str], member: bool) -> Iterator[Decision]:
+    """The decisions in a change.
+
+    Args:
+        before, after: each has `round`, `spent` and `closed`; `after` also has the values of the details.
+        gone: the nodes that were expelled.
+        member: whether a node that has left was a member of a complete round.
+    """
+    if gone:  # or closed names them
+        yield Decision("expelled", {"nodes": gone, "silent_seconds": round(after.settings.expiry_seconds, 3)})
     if action is Action.WITHDRAW:
-        tokens = [p.node.token for p in before.participants] if before is not None and before.complete else []
-        yield Decision("left", {"member": me.node.token in tokens})
+        yield Decision("left", {"member": member})
     if before is not None and after.round != before.round:
         yield Decision("replaced", {"replaced_round": before.round, "cause": after.cause})
     if before is not None and after.spent > before.spent:

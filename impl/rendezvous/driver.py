@@ -6,7 +6,7 @@ The agent's thread calls `standing`, which uses the last state that was read and
 stuck in the store does not delay it.
 
 Rule: a failed effect is repeated, never skipped, and the engine does not see the failure. A write carries its own
-identity (version and writer), so a repeated write happens once.
+identity (version and writer), so a repeated write happens once. A repeated heartbeat may count twice.
 
 Failures:
 
@@ -22,6 +22,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import TypeVar
 
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync
@@ -96,13 +97,13 @@ def _performed(
             if holder.clock() - lost >= outage_seconds_max:
                 raise
             if isinstance(effect, Sync):
-                effect = Sync()  # its wait is over: only the read is repeated
+                effect = replace(effect, seconds=0.0, revision=None)  # its wait is over, and is not repeated
         holder.pause(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, RETRY_SECONDS_MAX)
 
 
 class KeepAlive:
-    """A thread that writes the heartbeats of a member and follows the standing of its round."""
+    """A thread that sends the heartbeats of a member and follows the standing of its round."""
 
     def __init__(
         self, engine: Engine, joined: Joined, holder: StateHolder,

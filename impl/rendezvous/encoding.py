@@ -13,10 +13,13 @@ from itertools import starmap
 from typing import Any
 
 from .command import PARTS, Command
-from .errors import RendezvousStateError
 from .state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 
 FORMAT = "trystate-rendezvous-3"  # each shape has its own name, so no state is taken for one of an older shape
+STATE_BYTES_MAX = 1 << 20  # of a document: some 8,000 nodes
+READ_BYTES_MAX = 16 << 20  # of the state that a server encodes for its room of 65,536 nodes
+FORMAT = "trystate-rendezvous-4"  # each shape has its own name, so no state is taken for one of an older shape
+RECORDED = "trystate-rendezvous-3"  # older records have this one, with a count of heartbeats instead of `written`
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
@@ -35,6 +38,26 @@ def encode(state: State) -> bytes:
     Raises:
         RendezvousStateError: `decode` would refuse the bytes, or they are more than STATE_BYTES_MAX.
     """
+    fields = _fields(state)
+    try:
+        _checked(fields)
+    except _Unfit as why:
+        raise _refusal(f"the state of the rendezvous cannot be written: {why}") from None
+    data = _dumped(fields)
+    if len(data) > STATE_BYTES_MAX:
+        raise _refusal(
+            f"the state of {sum(1 for _ in state.listed())} nodes takes {len(data)} bytes, and the limit is "
+            f"{STATE_BYTES_MAX}; use shorter host names (--local-addr) or fewer nodes"
+        )
+    return data
+
+
+def encode_any_size(state: State) -> bytes:
+    """The bytes of a state whose parts have been checked; `decode` takes up to READ_BYTES_MAX."""
+    return _dumped(_fields(state))
+
+
+def _fields(state: State) -> dict[str, Any]:
     end = state.closed
     fields: dict[str, Any] = {
         "format": FORMAT, "life": state.life, "version": state.version, "writer": state.writer, "round": state.round,
@@ -44,21 +67,21 @@ def encode(state: State) -> bytes:
     }  # fmt: skip
     for name in LISTS:
         fields[name] = [
-            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats, p.rank_key]
+            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.written, p.rank_key]
             for p in getattr(state, name)
         ]
     fields["draining"] = list(state.draining)
-    try:
-        _checked(fields)
-    except _Unfit as why:
-        raise RendezvousStateError(f"the state of the rendezvous cannot be written: {why}") from None
-    data = json.dumps(fields, separators=(",", ":")).encode()
-    if len(data) > STATE_BYTES_MAX:
-        raise RendezvousStateError(
-            f"the state of {sum(1 for _ in state.listed())} nodes takes {len(data)} bytes, and the limit is "
-            f"{STATE_BYTES_MAX}; use shorter host names (--local-addr) or fewer nodes"
-        )
-    return data
+    return fields
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _refusal(text: str) -> Exception:
+    from .errors import RendezvousStateError  # imports torch, which a server that encodes states does without
+
+    return RendezvousStateError(text)
 
 
 def _parts(settings: Settings) -> list[Any]:
@@ -69,29 +92,42 @@ def _parts(settings: Settings) -> list[Any]:
     return [*numbers, runs]
 
 
-def decode(data: bytes) -> State:
-    """The state in these bytes.
+def encode_settings(settings: Settings) -> bytes:
+    """Settings as bytes; equal settings give equal bytes."""
+    return _dumped(_parts(settings))
+
+
+def decode_settings(data: bytes) -> Settings:
+    """The settings in these bytes. Raises ValueError: they are not settings; the text names the place."""
+    try:
+        return _settings(json.loads(str(data, "utf-8")))
+    except RecursionError:
+        raise _Unfit("settings are nested lists") from None
+
+
+def decode(data: bytes, *, recorded: bool = False) -> State:
+    """The state in these bytes; with `recorded`, also one of the last version, which a record may have.
 
     Raises:
         RendezvousStateError: they are not a state, or are of another version; the text names the place.
     """
     try:
-        return _decoded(data)
+        return _decoded(data, (FORMAT, RECORDED) if recorded else (FORMAT,))
     except _Unfit as why:
-        raise RendezvousStateError(
+        raise _refusal(
             f"the value in the store is not a state of a rendezvous: {why}. It was not touched; give the job another "
             "--rdzv-id"
         ) from None
 
 
-def _decoded(data: bytes) -> State:
-    if len(data) > STATE_BYTES_MAX:
-        raise _Unfit(f"it has {len(data)} bytes, and the limit is {STATE_BYTES_MAX}")
+def _decoded(data: bytes, formats: tuple[str, ...]) -> State:
+    if len(data) > READ_BYTES_MAX:
+        raise _Unfit(f"it has {len(data)} bytes, and the limit is {READ_BYTES_MAX}")
     try:
         fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError):
         raise _Unfit(f"it begins with {bytes(data[:24])!r}, which is not JSON") from None
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") not in formats:
         found = fields.get("format") if isinstance(fields, dict) else fields
         raise _Unfit(f"its format is {_shown(found)}, not {FORMAT!r}; run one version of trystate on all nodes")
     if set(fields) != set(FIELDS):
@@ -141,13 +177,13 @@ def _participants(value: Any, name: str) -> tuple[Participant, ...]:
 
 @lru_cache(maxsize=LISTINGS_KEPT, typed=True)
 def _listing(
-    address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any, rank_key: Any
+    address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, written: Any, rank_key: Any
 ) -> Participant:
     node = Node(_text(address, "address"), _number(pid, "pid"), _number(local_id, "local_id"), _text(token, "token"))
     if _number(port, "port") > 65535:
         raise _Unfit(f"port is {port}, above the limit of 65535")
     key = _text(rank_key, "rank_key", RANK_KEY_LENGTH_MAX)
-    return Participant(node, _text(host, "host"), port, _number(beats, "beats"), key)
+    return Participant(node, _text(host, "host"), port, _number(written, "written"), key)
 
 
 def _settings(value: Any) -> Settings:

@@ -1,11 +1,15 @@
 """One node's part in the rendezvous, without I/O: generators that yield what to read, write or wait for.
 
 Theory of operation. The nodes of a job share one value, the `State` (state.py): a list of participants, a wait list, a
-list of spares, a heartbeat counter for each listed node, and the number of the round. No node leads. Each node reads
-the state, decides by itself, and writes the next state with a compare-and-set. A write that loses the race is not
-repeated: the node reads and decides again. One turn:
+list of spares, and the number of the round. No node leads. Each node reads the state, decides by itself, and writes the
+next state with a compare-and-set. A write that loses the race is not repeated: the node reads and decides again. One
+turn:
 
     operator (operators.py)  ->  Action  ->  change of the state (changes.py)  ->  Write, won or lost
+
+Heartbeats are not in the state. The store has a counter for each node, and a heartbeat adds 1 to it, which no other
+node's write can lose. The node reads the counters of three other nodes with it (observer.py, which has the rules
+and the reason why they are safe). Each won write of a listed node is a heartbeat as well.
 
 A node is outside, a participant, expected, waiting, or redundant (`Membership`). A round goes through three phases:
 
@@ -24,8 +28,10 @@ Failures, and the code that handles them:
 - *A write is lost.* Another node wrote first. `_back_off` draws a random pause from a span that grows with each loss.
 - *A write was won, and its answer was lost.* The driver repeats the `Write`. The store then returns the bytes that this
   node wrote. They contain the version and the writer, so no other write has them, and the repeat counts as won. If
-  another node has written since, the repeat is lost, and the node reads and decides again. `me.beats` is raised before
-  the write, so the next heartbeat has a new number (`_attempt`).
+  another node has written since, the repeat is lost, and the node reads and decides again.
+- *The answer to a heartbeat is lost.* The driver repeats it. The counter is then higher by 2, which harms nothing.
+- *The lease has ended, and the node is still listed.* A heartbeat does not renew it any more: the node writes the state
+  (KEEP_ALIVE), which fails if another node has expelled it.
 - *The store cannot be reached.* The lease ends by this node's own clock, and `standing` is LAPSED before any other
   node may consider this one silent (observer.py). The agent then kills its workers.
 """
@@ -43,24 +49,26 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 from . import changes, operators
 from .decisions import Decision, decided
 from .errors import RendezvousClosedError, RendezvousDrained, RendezvousSettingsError, RendezvousTimeoutError
-from .observer import Lease, Observer
+from .observer import Beat, Beaten, Lease, Observer
 from .operators import View
-from .state import Closed, Participant, Settings, State, named
+from .state import Closed, Node, Participant, Settings, State, named
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # the first span has room for this number of writers
 BACKOFF_DOUBLINGS = 16  # limit of the exponent: the span is at its maximum before, and 2**lost would overflow a float
 DRIFT_MAX = 0.02  # two clocks that are each wrong by up to 1 % drift apart by up to 2 %: see observer.py
 HURRY_SECONDS = 0.5  # polling interval of `hurry`
+ALONE = "no other node remains"
 GRACE_SECONDS = 5.0  # lost writes of a join are repeated for this long after its deadline; torch: rollback_period
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Wait until a revision above `revision` is notified, or for `seconds`; then read the state."""
+    """Wait until a revision above `revision` is notified, or for `seconds`; send `beat`, if it is due; read."""
 
     seconds: float = 0.0
     revision: int | None = None  # the last revision that was read; None: wait for the time alone
+    beat: Beat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +85,15 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state that was read last, and the clock after the read. `won`: it is the state that was just written."""
+    """The state that was read last, and the clock after the read. `won`: it is the state that was just written.
+
+    `beaten`: the heartbeat that was sent before the read.
+    """
 
     state: State | None
     now: float
     won: bool = False
+    beaten: Beaten | None = None
 
 
 Effect = Sync | Write
@@ -126,14 +138,7 @@ class Engine:
     """
 
     def __init__(self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str) -> None:
-        # If min_nodes were above max_nodes, a full round would complete below its own minimum.
-        low, high = settings.min_nodes, settings.max_nodes
-        if not 1 <= low <= high:
-            raise RendezvousSettingsError(
-                f"--nnodes={low}:{high}: with max_nodes={high}, min_nodes={low} is not possible; "
-                "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
-            )
-        self.me, self.settings = me, settings
+        self.me, self.settings = me, checked(settings)
         self.lease = Lease(settings)
         self.makes_room = False  # set while workers run: `keep_alive` replaces the round for a newcomer
         self._draw = draw
@@ -161,7 +166,7 @@ class Engine:
         seen = yield Sync()
         deadline, lost = seen.now + seconds, 0
         while True:
-            observer.look(seen.state, seen.now)
+            self._look(observer, seen)
             view = self._view(observer, seen, late=seen.now >= deadline)
             if view.membership is Membership.REDUNDANT:
                 deadline = seen.now + seconds  # a spare waits without a limit
@@ -173,7 +178,7 @@ class Engine:
             # torch does this with two operators (dynamic_rendezvous.py: _RendezvousExitOp, _RendezvousJoinOp).
             leaving = leaving and operators.exit_(view) is Action.REPLACE_ROUND
             action = self._decide(view, leaving)
-            if action is Action.SYNC:
+            if action is Action.SYNC or (action is Action.KEEP_ALIVE and view.lease):
                 seen, lost = (yield self._pause(observer, seen, deadline)), 0
                 continue
             if (joined := self._ends(action, view, seconds)) is not None:
@@ -186,12 +191,14 @@ class Engine:
                 changed = self._rejoined(view, failed, lapsed, final)
             else:
                 changed = self._changed(action, view)
-            seen = yield from self._attempt(action, changed, view, seen, lost)
+            seen = yield from self._attempt(action, changed, view, seen, lost, self._beat(observer, view.state))
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
             # The node has left the lists: an operator drained it, or the deadline passed before the round was complete.
             if action is Action.WITHDRAW and seen.won:
-                raise self._drained(view.state) if view.drained else self._late(seconds, view.state)
+                if view.drained:
+                    raise drained_error(self.me.node, self._others(view.state))
+                raise self._late(seconds, view.state)
 
     def _decide(self, view: View, leaving: bool) -> Action:
         """Apply the operators in their order: leave the old round, expel silent nodes, join."""
@@ -215,41 +222,33 @@ class Engine:
         return None
 
     def _late(self, seconds: float, state: State | None) -> RendezvousTimeoutError:
-        return RendezvousTimeoutError(
-            f"no round with {self.me.node} was complete within join_timeout={seconds:g} s; see whether at least "
-            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left; {self._others(state)}"
-        )
-
-    def _drained(self, state: State | None) -> RendezvousDrained:
-        return RendezvousDrained(
-            f"an operator has drained this node, {self.me.node}: it has left; {self._others(state)}"
-        )
+        return late_error(self.me.node, self.settings, seconds, self._others(state))
 
     def _others(self, state: State | None) -> str:
         """The clause about the nodes that remain after this one has left."""
         nodes = [p.node for p in state.listed() if p.node.token != self.token] if state is not None else []
-        return f"{named(nodes)} remain{'s' * (len(nodes) == 1)}" if nodes else "no other node remains"
+        return f"{named(nodes)} remain{'s' * (len(nodes) == 1)}" if nodes else ALONE
 
     # ---- while the workers run
 
     def keep_alive(
         self, joined: Joined, until: Collection[Standing] = (Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED)
     ) -> Generator[Effect, Seen, Standing]:
-        """Write heartbeats and expel silent nodes until the node is not a member of this round or of the next one.
+        """Send heartbeats and expel silent nodes until the node is not a member of this round or of the next one.
 
         This continues after the round was replaced, because stopping the workers may take longer than the lease. A
         driver also computes `standing` after each effect.
         """
         observer, lost = Observer(self.token), 0
-        seen = yield Sync()
+        seen = yield Sync(beat=Beat(self.token, -math.inf, observer.watched(joined.state)))
         while True:
-            observer.look(seen.state, seen.now)
+            self._look(observer, seen)
             standing = self.standing(joined, seen.state, seen.now)
             if standing in until:
                 return standing
             view = self._view(observer, seen, late=False)
             action = self._upkeep(view, joined, seen.now)
-            if action is Action.FINISH:
+            if action is Action.FINISH or (action is Action.KEEP_ALIVE and view.lease):
                 # A newcomer waits and scale_up_interval has not passed: the node wakes when the interval ends.
                 waits = seen.state is not None and bool(seen.state.waiting) and not self._is_ripe(joined, seen.now)
                 wakes = self._ripens(joined) if waits else math.inf
@@ -260,11 +259,11 @@ class Engine:
                     changed = changes.give_notice(view.state, self.me, leaving=False)
                 else:
                     changed = self._changed(action, view)
-                seen = yield from self._attempt(action, changed, view, seen, lost)
+                seen = yield from self._attempt(action, changed, view, seen, lost, self._beat(observer, view.state))
                 lost = 0 if seen.won else lost + 1
 
     def _upkeep(self, view: View, joined: Joined, now: float) -> Action:
-        """Apply the operators in order: expel silent nodes, replace the round for a newcomer, write a heartbeat."""
+        """Apply the operators in order: expel silent nodes, replace the round for a newcomer, send a heartbeat."""
         action = operators.expel(view)
         if action is Action.FINISH and self.makes_room and self._has_room(view.state) and self._is_ripe(joined, now):
             # A newcomer waits for a seat. Its arrival makes every agent stop its workers, and workers that lose a peer
@@ -415,6 +414,12 @@ class Engine:
 
     # ---- shared
 
+    def _look(self, observer: Observer, seen: Seen) -> None:
+        """Observe what was read, and renew the lease if a heartbeat was sent before that."""
+        observer.look(seen.state, seen.now, seen.beaten)
+        if seen.beaten is not None and seen.state is not None and seen.state.find(self.token) is not None:
+            self.lease.extend(seen.beaten.sent, seen.now)
+
     def _view(self, observer: Observer, seen: Seen, *, late: bool) -> View:
         state, now = seen.state, seen.now
         settings = state.settings if state is not None else self.settings
@@ -447,33 +452,34 @@ class Engine:
         return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
 
     def _attempt(
-        self, action: Action, changed: State, view: View, seen: Seen, lost: int
+        self, action: Action, changed: State, view: View, seen: Seen, lost: int, beat: Beat | None = None
     ) -> Generator[Effect, Seen, Seen]:
         """Write a state; after a lost write, back off and read. A won write renews the lease, from the last read on."""
-        mine = changed.find(self.token)
-        if mine is not None:
-            # The write may be won and its answer lost. If `me` kept the old count, the next write would repeat this
-            # heartbeat's number, and the others would see no new heartbeat.
-            self.me = replace(self.me, beats=max(self.me.beats, mine.beats))
         after = yield Write(changed, action, tuple(decided(action, view.state, changed, self.me)))
         if not after.won:
-            return (yield self._back_off(action, view, lost, after.now - seen.now))
-        if mine is not None:
+            return (yield Sync(self._back_off(action, view, lost, after.now - seen.now), beat=beat))
+        if changed.find(self.token) is not None:
             self.lease.confirm(seen.now)
         return after
 
     def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
         """Wait for a new revision, at most until the next heartbeat, the end of the last call or the deadline."""
         until = min(deadline, seen.now + self.settings.keep_alive_interval)
-        if seen.state is not None:
-            if seen.state.membership(self.token) is not Membership.OUTSIDE:
-                until = min(until, self.lease.next_beat)
-            if seen.state.calling and not seen.state.expected:
-                until = min(until, observer.call_ends(seen.state))
-        return Sync(max(0.0, until - seen.now), seen.state.revision if seen.state is not None else None)
+        beat = self._beat(observer, seen.state)
+        if beat is not None:
+            until = min(until, beat.due)
+        if seen.state is not None and seen.state.calling and not seen.state.expected:
+            until = min(until, observer.call_ends(seen.state))
+        return Sync(max(0.0, until - seen.now), seen.state.revision if seen.state is not None else None, beat)
 
-    def _back_off(self, action: Action, view: View, lost: int, took: float) -> Sync:
-        """A pause after a lost write, drawn at random from a span that has room for all writers.
+    def _beat(self, observer: Observer, state: State | None) -> Beat | None:
+        """The next heartbeat of a listed node. It is due at the interval, and where a window of another node ends."""
+        if state is None or state.find(self.token) is None:
+            return None
+        return Beat(self.token, min(self.lease.next_beat, observer.ends(state.settings)), observer.watched(state))
+
+    def _back_off(self, action: Action, view: View, lost: int, took: float) -> float:
+        """The seconds to wait after a lost write, drawn at random from a span that has room for all writers.
 
         In the time `took` of one attempt, from the read to the write, one writer succeeds. The number of writers is a
         guess, which doubles with each loss. Of the nodes that compete for seats, at most as many succeed as seats are
@@ -484,7 +490,7 @@ class Engine:
             taken = len(view.state.participants) if view.state is not None else 0
             attempts = min(attempts, view.settings.max_nodes - taken)
         span = max(BACKOFF_SECONDS_MIN, took) * attempts
-        return Sync(self._draw() * min(BACKOFF_SECONDS_MAX, span))
+        return self._draw() * float(min(BACKOFF_SECONDS_MAX, span))
 
 
 # ---- for nodes and operators
@@ -512,6 +518,29 @@ _CHANGES: dict[Action, Callable[[State, Participant], State]] = {
     Action.MARK_RENDEZVOUS_COMPLETE: changes.mark_complete,
     Action.WITHDRAW: changes.withdraw,
 }
+
+
+def checked(settings: Settings) -> Settings:
+    """These settings. Raises RendezvousSettingsError: a full round would complete below its own minimum."""
+    low, high = settings.min_nodes, settings.max_nodes
+    if not 1 <= low <= high:
+        raise RendezvousSettingsError(
+            f"--nnodes={low}:{high}: with max_nodes={high}, min_nodes={low} is not possible; "
+            "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
+        )
+    return settings
+
+
+def late_error(node: Node, settings: Settings, seconds: float, others: str) -> RendezvousTimeoutError:
+    """The error of a join whose deadline has passed; `others` is a clause about the nodes that remain."""
+    return RendezvousTimeoutError(
+        f"no round with {node} was complete within join_timeout={seconds:g} s; see whether at least "
+        f"min_nodes={settings.min_nodes} nodes have started. This node has left; {others}"
+    )
+
+
+def drained_error(node: Node, others: str) -> RendezvousDrained:
+    return RendezvousDrained(f"an operator has drained this node, {node}: it has left; {others}")
 
 
 def closed_error(closed: Closed) -> RendezvousClosedError:

@@ -1,12 +1,11 @@
 """The log of a node, in lines that a program can follow: one JSON object each, and torch's events.
 
-Rule: a line identifies its state (round, version, digest), so the lines of all nodes can be put into one order and
+Rule: a line identifies its state (life, round, version), so the lines of all nodes can be put into one order and
 checked against the model.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -20,10 +19,11 @@ from torch.distributed.elastic.events.handlers import get_logging_handler
 
 from . import event_file, waiting
 from .decisions import EVENTS
-from .encoding import encode
+from .document_part import summary
 from .engine import Standing, Write
+from .rooms.messages import Summary
 from .spans import Spans
-from .state import Node, State
+from .state import Node
 
 log = logging.getLogger("trystate.rendezvous")
 STATES = {
@@ -59,62 +59,66 @@ class Recorder:
 
     def told(self, write: Write, won: bool) -> None:
         """Log a write of this node and, if it was won, its decisions."""
-        if log.isEnabledFor(logging.DEBUG) or event_file.recording():
-            self._line(logging.DEBUG, "won" if won else "lost", write.state, action=write.action.name)
-        for decision in write.decisions if won else ():
-            self.said(decision.event, write.state, **decision.details)
+        listened = log.isEnabledFor(logging.DEBUG) or event_file.recording()
+        decisions = write.decisions if won else ()
+        if not (listened or decisions):
+            return
+        seen = summary(write.state, self._node.token)
+        if listened:
+            self._line(logging.DEBUG, "won" if won else "lost", seen, action=write.action.name)
+        for decision in decisions:
+            self.said(decision.event, seen, **decision.details)
 
-    def standing(self, standing: Standing, state: State | None) -> None:
+    def standing(self, standing: Standing, seen: Summary | None) -> None:
         """Log the standing of this node's round, with the cause where another node is the cause."""
-        closed = state.closed if state is not None else None
+        closed = seen.closed if seen is not None else None
         if standing is Standing.CLOSED and closed is not None:
             cause = str(closed)
         else:
-            cause = state.cause if standing is Standing.REPLACED and state is not None else standing.value
-        self.said("standing", state, standing=standing.name, cause=cause)
+            cause = seen.cause if standing is Standing.REPLACED and seen is not None else standing.value
+        self.said("standing", seen, standing=standing.name, cause=cause)
 
-    def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
+    def said(self, event: str, seen: Summary | None = None, *, rank: int | None = None, **more: Any) -> None:
         """Log one of the EVENTS, at INFO: each happens at most once per round."""
         assert event in EVENTS
-        about = {} if state is None else {"round": state.round, "version": state.version}
+        about = {} if seen is None else {"round": seen.round, "version": seen.version}
         self._spans.said(event, about | ({} if rank is None else {"rank": rank}) | more)
         if log.isEnabledFor(logging.INFO) or event_file.recording():
-            self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
+            self._line(logging.INFO, event, seen, **({} if rank is None else {"rank": rank}), **more)
         # torch's `construct_and_record_rdzv_event` inspects the whole stack for its caller's file; this call does not.
         if not isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
-            self._record(event, state, rank, more)
+            self._record(event, about, seen, rank, more)
 
-    def failed(self, error: Exception, state: State | None) -> None:
+    def failed(self, error: Exception, seen: Summary | None) -> None:
         """Log the error that the caller receives."""
-        self.said("failed", state, error=f"{type(error).__name__}: {error}")
+        self.said("failed", seen, error=f"{type(error).__name__}: {error}")
 
-    def _line(self, level: int, event: str, state: State | None, **more: Any) -> None:
+    def _line(self, level: int, event: str, seen: Summary | None, **more: Any) -> None:
         fields: dict[str, Any] = {
             "event": event, "run_id": self._run_id, "node": str(self._node), "token": self._node.token,
             "monotonic_s": time.monotonic(), "wall_s": time.time(),
         }  # fmt: skip
-        if state is not None:
-            digest = hashlib.sha256(encode(state)).hexdigest()[:16]
-            fields |= {"life": state.life, "round": state.round, "version": state.version, "writer": state.writer,
-                       "digest": digest}  # fmt: skip
+        if seen is not None:
+            fields |= {"life": seen.life, "round": seen.round, "version": seen.version}
         if event_file.recording():
             event_file.tell(fields | more)
         if log.isEnabledFor(level):
             log.log(level, "%s", json.dumps(fields | more))
 
-    def _record(self, event: str, state: State | None, rank: int | None, more: dict[str, Any]) -> None:
+    def _record(
+        self, event: str, about: dict[str, Any], seen: Summary | None, rank: int | None, more: dict[str, Any]
+    ) -> None:
         node_state = STATES.get(event, NodeState.INIT)
-        first = state.participants[0] if state is not None and state.complete and state.participants else None
-        told = {**({} if state is None else {"round": state.round, "version": state.version}), **more}
+        master = seen.master if seen is not None else None
         record_rdzv_event(
             RdzvEvent(
                 name=f"trystate.rendezvous:{event}",
                 run_id=self._run_id,
-                message=f"{event} {json.dumps(told)}",
+                message=f"{event} {json.dumps(about | more)}",
                 hostname=self._node.address,
                 pid=self._node.pid,
                 node_state=node_state,
-                master_endpoint=f"{first.host}:{first.port}" if first is not None else "",
+                master_endpoint=str(master) if master is not None else "",
                 rank=rank,
                 local_id=self._node.local_id,
                 error_trace=traceback.format_exc() if node_state is NodeState.FAILED else "",

@@ -3,13 +3,12 @@
 Theory of operation. Three kinds of threads of a node run this module at the same time:
 
 - the agent's main thread, which calls `next_rendezvous` and, several times a second, `num_nodes_waiting`;
-- the heartbeat thread (`driver.KeepAlive`), from the end of `next_rendezvous` until the next one begins;
+- the heartbeat thread of the node's part, from the end of `next_rendezvous` until the next one begins;
 - a thread that leaves (`_Resources.release_async`) when the handler is dropped or the process ends.
 
-`_Resources` holds the engine, the state holder, the heartbeat thread and the endpoint. It has no reference to the
-handler, so a handler without users is collected, and its finalizer makes the node leave. While the heartbeat thread
-runs, it owns the state holder. Other operations then use a clone of the state holder, which has its own connection
-(`run_on_clone`).
+The part does the operations on the shared state: a `RoomPart` if the server of the store has rooms, else a
+`DocumentPart`. `_Resources` holds the part, the stores of the rounds and the endpoint. It has no reference to the
+handler, so a handler without users is collected, and its finalizer makes the node leave.
 
 A restart of the job is spent whenever a complete round loses a member. These calls make a node leave or step out:
 
@@ -49,11 +48,11 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.util import Finalize
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
@@ -62,11 +61,13 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 from .. import torch_release
 from ..host.addresses import own_host
 from ..store.lives import VARIABLE as ROUND_STORE
+from ..store.tcp import TCPStore
 from . import bootstrap, endpoint, meeting_place
 from .backend import Backend
 from .command import UNKNOWN, Command
-from .driver import STOP_SECONDS, KeepAlive, run
-from .engine import RUNS, Effect, Engine, Joined, Seen, Standing, closed_error, look, until_alone
+from .document_part import DocumentPart
+from .driver import STOP_SECONDS
+from .engine import RUNS, Engine, Standing, closed_error
 from .errors import (
     NotNeeded,
     RendezvousClosedError,
@@ -77,21 +78,21 @@ from .errors import (
 )
 from .events import Recorder
 from .options import NO_ID, Options
-from .state import Node, Participant, State
+from .rooms.messages import Summary
+from .rooms.part import RoomPart
+from .state import Node, Participant
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
-from .waiting import SEATLESS, Teller, Waits, lasting, served, unfinished
+from .waiting import SEATLESS
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous serves the store for this time, so others can read it
-OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
 SIGNALLED = (SignalException, KeyboardInterrupt)
 
 _local_ids = itertools.count()
-T = TypeVar("T")
 log = logging.getLogger("trystate.rendezvous")
 
 
@@ -111,21 +112,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._recorder = Recorder(options.run_id, node)
         host = own_host(options.local_addr, at.host if at is not None else "")
         me = Participant(node, host, 0, rank_key=options.rank_key)
-        engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
+        self._part = part = _part(me, options, backend, self._recorder)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
-        holder = StateHolder(backend, told=self._recorder.told)
-        local = meeting_place.local(options)
-        part = _Resources(engine, holder, meeting, at, self._recorder.standing, local)
-        self._part = part
+        self._resources = resources = _Resources(part, meeting, at)
         self._closed = False
         self.for_launcher = False  # torch's `launch_agent` made the handler, and only its agent uses it
         self._outer_error = sys.exc_info()[1]  # the caller handles this error already: it is not the agent's
         # The node leaves when the handler is dropped, or at exit before the stores close, which registered earlier.
-        dropped = weakref.finalize(self, part.release_async, os.getpid())
+        dropped = weakref.finalize(self, resources.release_async, os.getpid())
         dropped.atexit = False
-        self._leave = part.at_exit = functools.partial(_released, dropped, part)
+        self._leave = resources.at_exit = functools.partial(_released, dropped, resources)
         atexit.register(self._leave)
-        part.at_end = Finalize(None, self._leave, exitpriority=0)  # children of multiprocessing run no atexit
+        resources.at_end = Finalize(None, self._leave, exitpriority=0)  # children of multiprocessing run no atexit
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Self:
@@ -191,25 +189,25 @@ class DynamicRendezvousHandler(RendezvousHandler):
             RendezvousDrained: an operator has drained this node, which has left.
             NotNeeded: the launcher's process has nothing left to do.
         """
-        part, seen = self._part, self._part.seen
+        part, seen, meeting = self._part, self._part.seen, self._resources.meeting
         self._recorder.said("joining", seen)
         try:
             if seen is not None and seen.closed is not None:  # final, even if the store has ended since
                 raise closed_error(seen.closed)
             while True:
-                joined = part.join(self._options.join_timeout, failed, lapsed, final)
+                joined = part.join(self._options.join_timeout, meeting.promise(), failed, lapsed, final)
                 failed, lapsed, final = False, False, ""
-                info = part.meeting.begin(joined, lambda: self.standing() in RUNS)
+                info = meeting.begin(joined, lambda: self.standing() in RUNS)
                 if info is not None:
                     # The workers of torch's agent inherit this variable; our agent passes it to its workers itself.
-                    os.environ[ROUND_STORE] = f"{joined.master.host}:{joined.master.port}"
-                    self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
-                                        cause=joined.state.cause)  # fmt: skip
+                    os.environ[ROUND_STORE] = str(joined.master)
+                    self._recorder.said("joined", joined, rank=joined.rank, world_size=joined.participants,
+                                        cause=joined.cause)  # fmt: skip
                     return info
                 # A member was lost before all had met at the round's store. The node joins the next round.
-                self._recorder.said("broken", joined.state, standing=self.standing().name)
+                self._recorder.said("broken", joined, standing=self.standing().name)
         except RendezvousError as error:
-            state = part.holder.state
+            state = part.seen
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # A spare is not needed because the job has succeeded. torch's launcher (api.py:launch_agent) has no
                 # result for a node that never ran, and would report a failure.
@@ -237,18 +235,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def num_nodes_waiting(self) -> int:
         """The number of waiting nodes with a free seat, or 1 if this round is over; reads no store, never fails."""
-        standing, state = self.standing(), self._part.seen
+        standing, seen = self.standing(), self._part.seen
         # torch's agent (api.py:_invoke_run) restarts its workers whenever the number is positive, whatever the reason.
         if standing in (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED):
             return 1
-        return min(len(state.waiting), state.seats) if standing is Standing.NEWCOMERS and state is not None else 0
+        return min(seen.waiting, seen.seats) if standing is Standing.NEWCOMERS and seen is not None else 0
 
     def is_closed(self) -> bool:
         """Whether the rendezvous is closed. Raises RendezvousConnectionError."""
         if self._closed or self.standing() is Standing.CLOSED:
             return True
-        state = self._part.run_on_clone(look(), self._options.close_timeout)
-        return state is not None and state.closed is not None
+        seen = self._part.look(self._options.close_timeout)
+        return seen is not None and seen.closed is not None
 
     def set_closed(self) -> None:
         """Close the rendezvous for everyone. Raises RendezvousConnectionError, RendezvousTimeoutError."""
@@ -269,40 +267,37 @@ class DynamicRendezvousHandler(RendezvousHandler):
     # ---- ours
 
     @property
-    def state(self) -> State | None:
-        """The shared state as this node has read it last."""
+    def state(self) -> Summary | None:
+        """The parts of the shared state that this node has read last."""
         return self._part.seen
 
     def standing(self) -> Standing:
         """The standing of this node's round; never waits, never fails."""
-        beating = self._part.keep_alive
-        return beating.standing() if beating is not None else Standing.CURRENT
+        return self._part.standing()
 
     def wait(self, seconds: float, known: Standing) -> None:
         """Return when the standing differs from `known`, or after `seconds`."""
-        beating = self._part.keep_alive
-        if beating is not None:
-            beating.wait(seconds, known)
+        self._part.wait(seconds, known)
 
     def unfinished(self) -> str:
         """The sentence for a node whose workers have succeeded while other nodes' workers still run; else empty."""
-        return unfinished(self._part.seen, self._part.engine.token)
+        return self._part.unfinished()
 
     @property
     def makes_room(self) -> bool:
         """Whether the round is replaced for a waiting node; an agent sets it while its workers run."""
-        return self._part.engine.makes_room
+        return self._part.makes_room
 
     @makes_room.setter
     def makes_room(self, wanted: bool) -> None:
-        self._part.engine.makes_room = wanted
+        self._part.makes_room = wanted
 
     def on_renewal(self, told: Callable[[float], None]) -> None:
         """Call `told` with the new end of the lease after each acknowledged heartbeat, on any thread.
 
         The time is one of `state_holder.elapsed`.
         """
-        self._part.engine.lease.renewed = told
+        self._part.lease.renewed = told
 
     @property
     def max_restarts(self) -> int:
@@ -312,7 +307,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def count_restarts(self, max_restarts: int) -> None:
         """Make the rendezvous count the job's restarts, before the first join, if the options have no limit."""
         settings = replace(self._options.settings, max_restarts=max_restarts)
-        self._options, self._part.engine.settings = replace(self._options, settings=settings), settings
+        self._options, self._part.settings = replace(self._options, settings=settings), settings
 
     @property
     def join_timeout(self) -> float:
@@ -324,9 +319,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         False if the round was replaced. Raises RendezvousConnectionError, RendezvousTimeoutError.
         """
-        part = self._part
-        assert part.joined is not None  # after next_rendezvous
-        return part.run_on_clone(part.engine.report(part.joined), self._options.close_timeout)
+        return self._part.report(self._options.close_timeout)
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
         """Replace this node's round before its health is checked, so the others restart; never fails.
@@ -334,7 +327,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         They wait for this node until it joins, leaves or steps back. `failed`, `lapsed`: see `next_rendezvous`,
         which replaces the round if this call could not.
         """
-        self._part.ends_the_round(lambda joined: self._part.engine.step_out(failed, lapsed))
+        self._part.step_out(failed, lapsed)
 
     def stand_aside(self) -> None:
         """Take this node off the lists; it may join again. Never fails: without the store, the others expel it."""
@@ -344,19 +337,17 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def give_notice(self) -> None:
         """End the round of a leaving node before it stops its workers; this spends a restart and never fails."""
-        self._part.ends_the_round(self._part.engine.give_notice)
+        self._part.give_notice()
 
     def linger(self) -> None:
         """Wait until the other nodes have left, if this node serves the endpoint; never fails.
 
         The nodes of its own job have a window to leave, the nodes of other jobs have other_jobs_timeout.
         """
-        settings = self._options.settings
-        if self._part.serves:
+        if self._resources.serves:
             with contextlib.suppress(RendezvousError):
-                steps = until_alone(self._part.engine.token, settings.expiry_seconds)
-                self._part.run_on_clone(steps, settings.expiry_seconds)
-            self._part.serve_others(self._options.other_jobs_timeout)
+                self._part.until_alone(self._options.settings.expiry_seconds)
+            self._resources.serve_others(self._options.other_jobs_timeout)
 
     def close(self, reason: str, verdict: str = "") -> bool:
         """Like `shutdown`, but with the reason that the other nodes read and the result of the job."""
@@ -366,14 +357,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if part.listed and not over and not self._close(reason, anyway=False, verdict=verdict):
                 part.leave(self._options.close_timeout)
             # The others must read that the job is closed before the store ends with this node.
-            if self._closed and part.serves:
+            if self._closed and self._resources.serves:
                 time.sleep(LINGER_SECONDS)
             self._closed = self._closed or over
             # torch's launcher has nothing to do after this, so the node serves other jobs until they have left. A
             # signal that has ended the agent ends the store too.
             if self._closed and self.for_launcher and not isinstance(sys.exc_info()[1], SIGNALLED):
                 with contextlib.suppress(*SIGNALLED):
-                    part.serve_others(self._options.other_jobs_timeout)
+                    self._resources.serve_others(self._options.other_jobs_timeout)
         except RendezvousError as error:
             self._recorder.failed(error, None)
             return False
@@ -387,19 +378,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         Returns after at most close_timeout, or as soon as `hurry()` is true (polled twice a second).
         """
-        part, seconds, teller = self._part, self._options.close_timeout, Teller()
-        if part.serves:
-            part.stop()
+        if self._resources.serves:
+            self._part.stop()
             with contextlib.suppress(RendezvousError):
-                part.leave(LEAVE_SECONDS)  # first: then no node waits for one that will not come back
-                ends, token = part.holder.clock() + seconds, part.engine.token
-
-                def say(seen: Seen) -> None:
-                    teller.tell(
-                        lambda: served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}"
-                    )
-
-                part.run_on_clone(until_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, say)
+                self._part.leave(LEAVE_SECONDS)  # first: then no node waits for one that will not come back
+                self._part.until_alone(self._options.close_timeout, hurry)
         self.leave()
 
     def leave(self) -> None:
@@ -418,23 +401,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self.leave()
 
     def __repr__(self) -> str:
-        return f"<DynamicRendezvousHandler of {self._part.engine.me.node} in {self._options.run_id!r}>"
+        return f"<DynamicRendezvousHandler of {self._part.node} in {self._options.run_id!r}>"
 
-    def _unused(self, state: State, error: RendezvousError) -> bool:
+    def _unused(self, seen: Summary, error: RendezvousError) -> bool:
         """Whether the rendezvous was closed while this node had no seat, which is then logged."""
-        token, waits = self._part.engine.token, self._part.waits
-        had = SEATLESS.get(state.membership(token))
+        waits, most = self._part.waits, self._options.settings.max_nodes
+        had = SEATLESS.get(seen.membership)
         # The last member closes the rendezvous as succeeded and leaves, which gives its seat to a spare. A spare that
         # reads the state only then is a participant of a round that will never run.
-        if had is None and waits is not None and waits.seatless is not None and _succeeded(state):
-            state = waits.seatless
-            had = SEATLESS.get(state.membership(token))
+        if had is None and waits is not None and waits.seatless is not None and _succeeded(seen):
+            seen = waits.seatless
+            had = SEATLESS.get(seen.membership)
         if had is None:
             return False
-        cause = f"max_nodes={state.settings.max_nodes}, and {len(state.participants)} other nodes were members"
+        cause = f"max_nodes={most}, and {seen.participants} other nodes were members"
         log.warning("this node was %s of the job %r (%s), and no worker ran here at the end: %s", had,
                     self.get_run_id(), cause, error)  # fmt: skip
-        self._recorder.said("unused", state, cause=cause)
+        self._recorder.said("unused", seen, cause=cause)
         if self.get_run_id() == NO_ID and self._part.joined is None:
             raise RendezvousIdShared(
                 f"no worker has run here: the job {NO_ID!r} had its workers on other nodes ({cause}), and is over. No "
@@ -445,8 +428,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _used_up(self, error: RendezvousError) -> RendezvousClosedError:
         """The error of a node that started after the end of the job; the node itself has not failed."""
-        state = self._part.holder.state
-        closed = state.closed if state is not None else None
+        seen = self._part.seen
+        closed = seen.closed if seen is not None else None
         end = {"succeeded": " and has succeeded", "failed": " and has failed"}.get(closed.verdict if closed else "", "")
         return RendezvousClosedError(
             f"the job {self.get_run_id()!r} was over{end} before this node came, and no worker ran here: {error}. An "
@@ -456,38 +439,39 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
         """Close the rendezvous. True if it is closed now, by this node or another."""
-        steps = self._part.engine.close(reason, verdict, anyway=anyway)
-        done = self._part.run_on_clone(steps, self._options.close_timeout)
+        done = self._part.close(reason, verdict, self._options.close_timeout, anyway=anyway)
         self._closed = done or self.is_closed()
         return self._closed
 
 
-def _released(dropped: weakref.finalize[..., Any], part: _Resources) -> None:
+def _released(dropped: weakref.finalize[..., Any], resources: _Resources) -> None:
     """Make the node leave, unless it has left or another call does that; wait for it, with a limit."""
     dropped()
-    if not part.departed.wait(DEPART_SECONDS):
+    if not resources.departed.wait(DEPART_SECONDS):
         log.warning("the store did not answer within %g s; the other nodes will notice that this node has left",
                     DEPART_SECONDS)  # fmt: skip
 
 
-def _succeeded(state: State) -> bool:
-    return state.closed is not None and state.closed.verdict == "succeeded"
+def _succeeded(seen: Summary) -> bool:
+    return seen.closed is not None and seen.closed.verdict == "succeeded"
+
+
+def _part(me: Participant, options: Options, backend: Backend, recorder: Recorder) -> DocumentPart | RoomPart:
+    """The node's part: in a room if the store's server has rooms, on a document otherwise."""
+    local = meeting_place.local(options)
+    if isinstance(backend, StoreBackend) and isinstance(backend.store, TCPStore) and backend.store.rooms:
+        return RoomPart(me, options.settings, backend.store, options.run_id, recorder, local, backend.owner)
+    engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
+    return DocumentPart(engine, StateHolder(backend, told=recorder.told), recorder.standing, local)
 
 
 class _Resources:
     """The resources of a handler, released at its end. They do not refer to the handler: see the module's docstring."""
 
     def __init__(
-        self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
-        told: Callable[[Standing, State | None], None], local: str = "",
-    ) -> None:  # fmt: skip
-        """`local`: the sentence for an endpoint that other machines cannot reach."""
-        self._local = local
-        self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
-        self.keep_alive: KeepAlive | None = None
-        self.joined: Joined | None = None
-        self.waits: Waits | None = None  # the sentences of the last join
-        self.listed = False  # True from the start of a join; after a failed one it is unknown, and `leave` reads it
+        self, part: DocumentPart | RoomPart, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None
+    ) -> None:
+        self.part, self.meeting, self._place = part, meeting, place
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # registered with atexit
         self.at_end: Finalize[Any] | None = None  # registered with multiprocessing
@@ -497,73 +481,14 @@ class _Resources:
         """Whether the endpoint ends with this node."""
         return self._place is not None and self._place.server is not None
 
-    @property
-    def seen(self) -> State | None:
-        """The state as it was read last."""
-        return self.keep_alive.state if self.keep_alive is not None else self.holder.state
-
-    def join(self, seconds: float, failed: bool = False, lapsed: bool = False, final: str = "") -> Joined:
-        """Become a member of a complete round, and start its heartbeats."""
-        self.stop()
-        self.engine.me = replace(self.engine.me, port=self.meeting.promise())
-        self.listed = True
-        self.waits = waits = Waits(
-            self.engine.token, self.holder.clock() + seconds, place=self._local, others=self._others
-        )
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final), self.holder,
-                     outage_seconds_max=seconds, look=waits.look, away=waits.away)  # fmt: skip
-        self.joined = joined
-        self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
-        return joined
-
-    def _others(self) -> str:
-        backend = self.holder.backend
-        with contextlib.suppress(RendezvousError):
-            return backend.others() if isinstance(backend, StoreBackend) else ""
-        return ""
-
-    def run_on_clone(
-        self,
-        steps: Generator[Effect, Seen, T],
-        timeout_seconds: float,
-        look: Callable[[Seen], None] = lambda seen: None,
-    ) -> T:
-        """Run a generator on its own connection while another thread uses the state holder."""
-        holder = self.holder.clone()
-        try:
-            return run(steps, holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=timeout_seconds, look=look)
-        finally:
-            holder.close()
-
-    def ends_the_round(self, steps: Callable[[Joined], Generator[Effect, Seen, object]]) -> None:
-        """Run a generator that replaces the node's round, if it has one; never fails."""
-        if self.joined is not None and self.listed:
-            with contextlib.suppress(RendezvousError):
-                self.run_on_clone(steps(self.joined), OUTAGE_SECONDS_MAX)
-
-    def leave(self, timeout_seconds: float) -> None:
-        if self.listed:
-            self.run_on_clone(self.engine.leave(), timeout_seconds)
-            self.listed = False
-
     def serve_others(self, seconds: float) -> None:
         """Leave; return when no other job uses the store that this node serves, or after `seconds`."""
         if self._place is None or not self.serves:
             return
-        self.stop()
+        self.part.stop()
         with contextlib.suppress(RendezvousError):
-            self.leave(LEAVE_SECONDS)  # first: then no node waits for one that has ended
+            self.part.leave(LEAVE_SECONDS)  # first: then no node waits for one that has ended
         self._place.serve_others(seconds)
-
-    def stop(self) -> None:
-        beating, self.keep_alive = self.keep_alive, None
-        if beating is None:
-            return
-        if beating.stop():
-            self.holder.resume()
-        else:  # the thread is stuck in an operation of the store: it keeps this holder, and ends with it
-            stuck, self.holder = self.holder, self.holder.clone()
-            stuck.close()
 
     def release_async(self, owner: int) -> None:
         """Leave and release everything in another thread; a fork of the node does neither.
@@ -580,13 +505,13 @@ class _Resources:
 
     def _release(self) -> None:
         try:
-            self.stop()
-            self.holder.interrupt()
+            self.part.stop()
+            self.part.interrupt()
             try:
-                self.leave(LEAVE_SECONDS)
+                self.part.leave(LEAVE_SECONDS)
             except RendezvousError as error:
                 log.warning("this node could not report that it leaves; the other nodes will notice it: %s", error)
-            self.holder.close()
+            self.part.end()
             self.meeting.close()
             if self._place is not None:
                 self._place.close()

@@ -53,9 +53,9 @@ def serve(
 ) -> bool:  # fmt: skip
     """Return True when no other job uses the store, False after `seconds`, with a line in the log each minute.
 
-    A job uses the store while its state lists nodes and their heartbeats change it. If a state has not changed for the
-    job's window, its nodes are regarded as dead. While the store is too slow to answer, the last list of jobs counts: a
-    busy machine ends no job.
+    A job uses the store while its state lists nodes and they send heartbeats. If neither the state nor a counter has
+    changed for the job's window, its nodes are regarded as dead. While the store is too slow to answer, the last list
+    of jobs counts: a busy machine ends no job.
     """
     ends, teller = clock() + seconds, Teller()
     found: dict[str, tuple[bytes, State | None]] = {}
@@ -87,19 +87,27 @@ def warn_of_others(store: Any, job: str) -> None:
 
 
 def _others(store: Any, job: str) -> dict[str, tuple[bytes, State | None]] | None:
-    """The state of each other job with nodes at the store, as in `jobs.stored`; None: the store was too slow."""
+    """The bytes and the state of each other job with nodes at the store; None: the store was too slow.
+
+    The bytes are the state and the counters. They differ after a heartbeat.
+    """
     found: dict[str, tuple[bytes, State | None]] = {}
     try:
         store.set_timeout(timedelta(seconds=LOOK_SECONDS))
         for name in jobs.names(store.list_keys("trystate/")):
             data, state = jobs.stored(store, name) if name != job else (None, None)
             if data is not None and (state is None or any(state.listed())):
-                found[name] = data, state
+                found[name] = data + _counted(store, name, state), state
     except StoreTimeout:
         return None
     except (TrystateError, RuntimeError, OSError):  # the server has ended already
         return {}
     return found
+
+
+def _counted(store: Any, job: str, state: State | None) -> bytes:
+    tokens = [p.node.token for p in state.listed()] if state is not None else []
+    return repr(jobs.counters(store, job, tokens)).encode()
 
 
 def _window(state: State | None) -> float:

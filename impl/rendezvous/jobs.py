@@ -15,7 +15,7 @@ from torch.distributed import DistError
 from trystate.model.errors import TrystateError
 
 from .encoding import decode
-from .notifier import look
+from .notifier import has_room, look
 from .state import NAMED_MAX, State, named
 
 OURS, TORCH = "trystate", "c10d"
@@ -25,6 +25,11 @@ ROUND = re.compile(r"\.\d+/")  # between a job's id and the keys of a round of i
 def keys(job: str) -> dict[str, str]:
     """The key of the state in each backend."""
     return {OURS: f"trystate/{job}/state", TORCH: f"torch.rendezvous.{job}"}
+
+
+def counter_key(job: str, token: str) -> str:
+    """The key of the counter of a node's heartbeats."""
+    return f"trystate/{job}/beat/{token}"
 
 
 def names(there: Iterable[str]) -> list[str]:
@@ -40,6 +45,14 @@ def stored(store: Any, job: str) -> tuple[bytes | None, State | None]:
         return data, decode(data) if data is not None else None
     except TrystateError:
         return data, None
+
+
+def counters(store: Any, job: str, tokens: Iterable[str]) -> dict[str, int]:
+    """The counters of heartbeats of a job's nodes; 0: the store has none. The state of a room shows them itself."""
+    if has_room(store, keys(job)[OURS]):
+        return {}
+    found = {token: look(store, counter_key(job, token)) or b"" for token in tokens}
+    return {token: int(value) if value.isdigit() else 0 for token, value in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

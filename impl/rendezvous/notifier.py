@@ -15,6 +15,9 @@ from typing import Any
 import torch.distributed as dist
 
 from ..store.base import Store
+from ..store.contents.rooms import FORMAT
+from ..store.tcp import TCPStore
+from .rooms.messages import LOOK, Intent
 
 ABSENT = b"\x00absent"  # not a value of ours; a store returns it from a comparison with an absent key
 SLICE_SECONDS_MIN = 0.005  # torch's stores count whole milliseconds, and wait for ever on 0 milliseconds
@@ -25,9 +28,20 @@ KEPT = 64  # keys of older revisions that are kept for late nodes
 
 
 def look(store: Any, key: str) -> bytes | None:
-    """The value of a key, in one request that never waits; None: the key is absent."""
+    """The value of a key, in one request that never waits; None: the key is absent.
+
+    For the key of a room: the state, which its server encodes.
+    """
     found = bytes(store.compare_set(key, ABSENT, ABSENT))
+    if found == FORMAT and isinstance(store, TCPStore) and store.rooms:
+        run_id = key.removeprefix("trystate/").removesuffix("/state")
+        return store.ask_room(run_id, Intent(LOOK, "operator").encode()) or None
     return None if found == ABSENT else found
+
+
+def has_room(store: Any, key: str) -> bool:
+    """Whether the store's server has a room in place of the state with this key."""
+    return bytes(store.compare_set(key, ABSENT, ABSENT)) == FORMAT
 
 
 def listen(store: Any, key: str, ended: threading.Event) -> Notifier:

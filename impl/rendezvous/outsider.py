@@ -1,11 +1,12 @@
 """An operator's actions in a rendezvous, from a process that is not a node: close it, drain a node, and wait.
 
-Rule: an outsider is not listed and writes no heartbeat. Its writes use the same engine and the same compare-and-set as
-a node's.
+Rule: an outsider is not listed and sends no heartbeat. It sends a request to the room of the job, or its writes use the
+same engine and the same compare-and-set as a node's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
@@ -15,15 +16,19 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Self, TypeVar
 
-from trystate.model.errors import UsageError
+from trystate.model.errors import TrystateError, UsageError
 
 from .driver import run
-from .encoding import TEXT_LENGTH_MAX
+from .encoding import TEXT_LENGTH_MAX, encode_settings
 from .engine import Effect, Engine, Seen, Sync, look
 from .errors import RendezvousConnectionError, RendezvousStateError
-from .state import Node, Participant, State, named
+from .jobs import OURS, keys
+from .notifier import has_room
+from .observer import Counter
+from .rooms.messages import ANYWAY, CLOSE, DRAIN, Intent, Summary, read_summary
+from .state import REASON_LENGTH_MAX, Node, Participant, State, named
 from .state_holder import StateHolder
-from .store_backend import StoreBackend
+from .store_backend import StoreBackend, unreachable
 
 T = TypeVar("T")
 WRITE_SECONDS = 10.0  # limit of a write, for a slow store or many concurrent writers
@@ -37,6 +42,7 @@ class Outsider:
     def __init__(self, store: Any, job: str) -> None:
         """Raises RendezvousStateError: the store has no state of this job, or one of another version."""
         self._holder = StateHolder(StoreBackend(store, job))
+        self._store, self._job = store, job
         self._states: deque[State] = deque(maxlen=2)  # the last two that were read
         try:
             state = self._run(look())
@@ -46,8 +52,8 @@ class Outsider:
         if state is None:
             self._holder.close()
             raise RendezvousStateError(f"the store has no state of the job {job!r}")
-        self._began, self._beats = time.monotonic(), {p.node.token: p.beats for p in state.listed()}
-        # No node has this name: it is not listed, and its writes increment no heartbeat.
+        self._began, self._written, self._counters = time.monotonic(), 0, dict[str, Counter]()
+        # No node has this name: it is not listed, and its write is not a heartbeat.
         me = Participant(Node(socket.gethostname()[:TEXT_LENGTH_MAX], os.getpid(), 0, secrets.token_hex(8)), "", 0)
         self._engine = Engine(me, state.settings, draw=random.random, life=secrets.token_hex(16))
 
@@ -58,6 +64,9 @@ class Outsider:
 
     def close_rendezvous(self, reason: str) -> bool:
         """Close the rendezvous for all nodes; False: it was closed before. Raises RendezvousError."""
+        if self._in_room:
+            settings = encode_settings(self.state.settings)
+            return self._ask(CLOSE, flags=ANYWAY, reason=reason[:REASON_LENGTH_MAX], settings=settings).applied
         return self._run(self._engine.close(reason, anyway=True))
 
     def drain(self, name: str, *, force: bool = False) -> tuple[Node, bool]:
@@ -72,12 +81,23 @@ class Outsider:
             RendezvousError: the store is away, or its value is not a state.
         """
         node = named_node(self.state, name)
+        listed = self.state.find(node.token)
+        self._written, self._counters = listed.written if listed is not None else 0, self._counted(node)
 
         def judge(state: State) -> None:
-            if not force:
-                _refuse(state, node)
+            stay = [p for p in state.listed() if p.node.token not in (node.token, *state.draining)]
+            why = state.settings.refusal_of_drain(node, len(stay), len(state.done))
+            if why and not force:
+                raise UsageError(why)
 
-        marked = self._run(self._engine.drain(node.token, judge))
+        if self._in_room:
+            answer = self._ask(DRAIN, flags=ANYWAY * force, whom=node.token)
+            if answer.why:
+                raise UsageError(answer.why)
+            marked = answer.applied
+            self._run(look())
+        else:
+            marked = self._run(self._engine.drain(node.token, judge))
         if not marked and node.token not in self.state.draining:
             end = self.state.closed
             why = f"the job was {end}" if end is not None else f"{node} has left by itself"
@@ -95,8 +115,8 @@ class Outsider:
     def was_expelled(self, node: Node) -> bool:
         """Whether other nodes took this node off the lists, after `wait` has seen that it is not listed.
 
-        A node that leaves writes that itself. If another node has written since, the node was expelled if its heartbeat
-        has not changed since the first read.
+        A node that leaves writes that itself. If another node has written since, the node was expelled if it has sent
+        no heartbeat since `drain`.
         """
         if self.state.writer == node.token:
             return False
@@ -104,8 +124,26 @@ class Outsider:
         if self.state.version == before.version + 1:
             return True
         last = before.find(node.token)
-        silent = last is not None and last.beats == self._beats.get(node.token)
+        silent = last is not None and (last.written, self._counted(node)) == (self._written, self._counters)
         return silent and time.monotonic() - self._began >= self.state.settings.keep_alive_interval
+
+    @property
+    def _in_room(self) -> bool:
+        return has_room(self._store, keys(self._job)[OURS])
+
+    def _ask(self, kind: int, **fields: Any) -> Summary:
+        """Send a request to the room. Raises RendezvousConnectionError."""
+        node = self._engine.me.node
+        try:
+            request = Intent(kind, node.token, by=node, **fields).encode()
+            return read_summary(self._store.ask_room(self._job, request))
+        except (TrystateError, OSError) as error:
+            raise unreachable(error, self._store, self._job, "") from error
+
+    def _counted(self, node: Node) -> dict[str, Counter]:
+        with contextlib.suppress(RendezvousConnectionError):  # the store may end with the node that has left
+            return self._holder.backend.counters([node.token])
+        return {}
 
     def _run(self, steps: Generator[Effect, Seen, T], seconds: float = WRITE_SECONDS) -> T:
         return run(steps, self._holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=seconds, look=self._see)
@@ -131,20 +169,6 @@ def named_node(state: State, name: str) -> Node:
         raise UsageError(f"{name} has {len(found)} nodes of this job; give one of {named(found)}")
     there = f"its nodes are {named(nodes)}" if nodes else "it has no node"
     raise UsageError(f"the job has no node {name!r}: {there}")
-
-
-def _refuse(state: State, node: Node) -> None:
-    """Raises UsageError if the job would not continue without the node."""
-    stay = [p for p in state.listed() if p.node.token not in (node.token, *state.draining)]
-    low = state.settings.min_nodes
-    if len(stay) < low:
-        nodes = f"{len(stay)} node{'s' * (len(stay) != 1)}"
-        raise UsageError(f"without {node} the job has {nodes}, fewer than min_nodes={low}; start another node "
-                         "first, or give --force, and the others will wait for one")  # fmt: skip
-    if state.done:
-        nodes = f"{len(state.done)} node{'s' * (len(state.done) != 1)}"
-        raise UsageError(f"the workers of {nodes} have succeeded, and a new round would run them "
-                         "again; let the job end, or give --force")  # fmt: skip
 
 
 def _until(over: Callable[[State], bool], seconds: float) -> Generator[Effect, Seen, bool]:

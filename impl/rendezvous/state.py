@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trystate.model.rendezvous.vocabulary import Membership
 
@@ -17,7 +18,9 @@ from .command import UNKNOWN, Command
 
 REASON_LENGTH_MAX = 1000  # characters: every node reads the state, all the time
 NAMED_MAX = 5  # nodes in one text
+TEXTS_KEPT = 1 << 16  # names of hosts and keys of ranks, which are compared at each look at a state
 RANK_KEY_LENGTH_MAX = 100  # characters: it is in the listing of each node
+DIGITS = re.compile(r"(\d+)")
 LISTS = {
     "participants": Membership.PARTICIPANT,
     "expected": Membership.EXPECTED,
@@ -51,6 +54,23 @@ class Settings:
         margin = max(self.keep_alive_interval / 2, self.expiry_seconds / 25)  # clocks differ by up to 1 % each
         return self.expiry_seconds - margin
 
+    def refusal_of_drain(self, node: Node, stay: int, done: int) -> str:
+        """The reason why the job would not continue without a node, or "".
+
+        Args:
+            stay: the number of the other nodes that stay.
+            done: the number of nodes whose workers have succeeded.
+        """
+        if stay < self.min_nodes:
+            nodes = f"{stay} node{'s' * (stay != 1)}"
+            return (f"without {node} the job has {nodes}, fewer than min_nodes={self.min_nodes}; start another node "
+                    "first, or give --force, and the others will wait for one")  # fmt: skip
+        if done:
+            nodes = f"{done} node{'s' * (done != 1)}"
+            return (f"the workers of {nodes} have succeeded, and a new round would run them "
+                    "again; let the job end, or give --force")  # fmt: skip
+        return ""
+
     def differences(self, other: Settings) -> list[str]:
         """`min_nodes is 2, not 3` for each setting that differs: the other's value, then this one's."""
         names = self.__slots__[:-1]
@@ -79,18 +99,29 @@ class Node:
     token: str
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def order(self) -> bytes:
         """Addresses as people count them (node2 before node10), then the process."""
-        return natural(self.address), self.pid, self.local_id, self.token
+        numbers = b"%016x%016x" % (self.pid, self.local_id)
+        return natural(self.address) + numbers + self.token.encode(errors="surrogatepass")
 
     def __str__(self) -> str:
         return visible(f"{self.address}_{self.pid}_{self.local_id}")
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """The key by which texts are sorted as people count: rack2 before rack10."""
-    parts = re.split(r"(\d+)", text)
-    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
+@lru_cache(maxsize=TEXTS_KEPT)
+def natural(text: str) -> bytes:
+    """The key by which texts are sorted as people count: rack2 before rack10. Keys can be joined: none begins another.
+
+    A part of other characters comes before a number, and the end of a text before both.
+    """
+    key = bytearray()
+    for part in DIGITS.split(text) if text else ():
+        if part.isdecimal():
+            digits = b"%d" % int(part)
+            key += b"\2" + len(digits).to_bytes(2, "big") + digits
+        elif part:
+            key += b"\1" + part.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff") + b"\0\1"
+    return bytes(key) + b"\0"
 
 
 def named(nodes: Iterable[Node]) -> str:
@@ -100,18 +131,18 @@ def named(nodes: Iterable[Node]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A listed node: its heartbeats so far, and the address at which it would serve a round's store as its master."""
+    """A listed node, and the address at which it would serve a round's store as its master."""
 
     node: Node
     host: str
     port: int
-    beats: int = 0
+    written: int = 0  # the version that the node itself has written last
     rank_key: str = ""  # the rank of a node without one comes first
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def order(self) -> bytes:
         """The order of the ranks: by key, and then by node."""
-        return natural(self.rank_key), self.node.order
+        return natural(self.rank_key) + self.node.order
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from .backend import Backend
 from .encoding import decode, encode
 from .engine import Effect, Seen, Write
 from .errors import Interrupted, RendezvousConnectionError
+from .observer import Beat, Beaten
 from .state import State
 
 
@@ -41,7 +42,7 @@ class StateHolder:
         self._interrupted = threading.Event()
 
     def perform(self, effect: Effect) -> Seen:
-        """Wait and read, or write. A write that has raised may be repeated: it happens once.
+        """Wait, send a heartbeat and read, or write. A write that has raised may be repeated: it happens once.
 
         Raises:
             Interrupted: before the operation or in its wait; the store gets no request after that.
@@ -58,8 +59,16 @@ class StateHolder:
         elif effect.seconds > 0:
             self.backend.wait(effect.revision, effect.seconds)
         self._go_on()
+        beaten = self._beaten(effect.beat) if effect.beat is not None else None
         self._take(self.backend.read())
-        return Seen(self.state, self.clock())
+        return Seen(self.state, self.clock(), beaten=beaten)
+
+    def _beaten(self, beat: Beat) -> Beaten | None:
+        sent = self.clock()
+        if sent < beat.due:
+            return None
+        self.backend.beat(beat.token)
+        return Beaten(sent, self.backend.counters(beat.watched))
 
     def _write(self, state: State) -> Seen:
         data, known = encode(state), self.state.revision if self.state is not None else 0

@@ -1,4 +1,4 @@
-"""The state of a rendezvous in a key of any torch store, ours or torch's.
+"""The state of a rendezvous and the counters of its nodes, each in a key of any torch store, ours or torch's.
 
 Rule: no request here waits in the store. The backend has its own connection and closes it after any failure; the next
 operation opens a new one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,27 +16,30 @@ import torch.distributed as dist
 
 from trystate.model.errors import TrystateError
 
+from ..store.base import Store
 from ..store.errors import SecretRefused, StoreClosed
 from ..store.tcp import TCPStore
 from .errors import RendezvousConnectionError, RendezvousError
-from .jobs import others_that_wait
+from .jobs import counter_key, others_that_wait
 from .notifier import Notifier, listen, look
+from .observer import Counter
 
 OPERATION_SECONDS = 5.0  # after this an operation is repeated on a new connection: a state is a few kilobytes
 CONNECT_SECONDS = 2.0
 
 
 class StoreBackend:
-    """The state `trystate/<run_id>/state` of a store, which the caller closes."""
+    """The state `trystate/<run_id>/state` and the counters of a store, which the caller closes."""
 
     name = "trystate"
 
     def __init__(self, store: Any, run_id: str, owner: str = "") -> None:
         """`owner`: the job whose node serves the store, if it is another job."""
-        self._origin, self._run_id, self._owner = store, run_id, owner
+        self.store, self._run_id, self.owner = store, run_id, owner
         self._state_key, self._revision_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
         self._lock = threading.Lock()  # protects the next two attributes from `interrupt`
         self._own: tuple[Any, Notifier] | None = None  # our connection and its notifier
+        self._counted: set[str] = set()  # keys of counters that exist: a read of them does not wait
         self._ends = 0  # number of times that it was ended
         self._ended = threading.Event()
 
@@ -51,6 +54,21 @@ class StoreBackend:
             found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
         # An answer equal to `over` means that the key is absent: a store returns the expected value for an absent key.
         return None if over is not None and found == over else found
+
+    def beat(self, token: str) -> None:
+        """Add 1 to the counter of a node. Raises RendezvousConnectionError: it may have been added."""
+        with self._connected() as (store, _):
+            store.add(counter_key(self._run_id, token), 1)
+
+    def counters(self, tokens: Sequence[str]) -> dict[str, Counter]:
+        """The counters of some nodes. Never waits for one. Raises RendezvousConnectionError."""
+        keys = [counter_key(self._run_id, token) for token in tokens]
+        with self._connected() as (store, _):
+            if keys and isinstance(store, Store) and self._counted.issuperset(keys):
+                return dict(zip(tokens, store.multi_get(keys), strict=True))
+            found = [look(store, key) for key in keys]
+        self._counted = {key for key, value in zip(keys, found, strict=True) if value is not None}
+        return dict(zip(tokens, found, strict=True))
 
     def wait(self, revision: int, seconds: float) -> None:
         """Block until a higher revision is notified, or for `seconds`; it may return earlier."""
@@ -78,7 +96,7 @@ class StoreBackend:
 
     def clone(self) -> StoreBackend:
         """Another backend on the same state, with its own connection."""
-        return StoreBackend(self._origin, self._run_id, self._owner)
+        return StoreBackend(self.store, self._run_id, self.owner)
 
     def close(self) -> None:
         """Close the connection; may be called twice."""
@@ -93,21 +111,11 @@ class StoreBackend:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
             self._disconnect()
-            said = not self._owner and "the server still runs" in str(error)
-            remedy = "" if said or isinstance(error, SecretRefused) else f"; {self._where_to_look()}"
-            raise RendezvousConnectionError(
-                f"rendezvous {self._run_id!r} at {describe(self._origin)}: {type(error).__name__}: {error}{remedy}"
-            ) from error
-
-    def _where_to_look(self) -> str:
-        if not self._owner:
-            return "see whether its server still runs"
-        return (f"a node of the job {self._owner!r} served it, and may have ended: give this job its own endpoint, "
-                "or run `trystate store serve`")  # fmt: skip
+            raise unreachable(error, self.store, self._run_id, self.owner) from error
 
     def _connect(self) -> tuple[Any, Notifier]:
         ends = self._ends
-        store = connection(self._origin)
+        store = connection(self.store)
         own = store, listen(store, self._revision_key, self._ended)
         with self._lock:
             if ends == self._ends:
@@ -118,17 +126,28 @@ class StoreBackend:
 
     def _disconnect(self) -> None:
         with self._lock:
-            own, self._own = self._own, None
+            own, self._own, self._counted = self._own, None, set()
             self._ends += 1
         if own is not None:
             self._let_go(own[0])
 
     def _let_go(self, store: Any) -> None:
-        while store is not None and store is not self._origin:
+        while store is not None and store is not self.store:
             if hasattr(store, "close"):
                 store.close()
                 return
             store = getattr(store, "underlying_store", None)  # torch's PrefixStore keeps our store open
+
+
+def unreachable(error: Exception, store: Any, run_id: str, owner: str) -> RendezvousConnectionError:
+    """The error of a rendezvous whose store cannot be reached; `owner`: the job that serves it, if it is another."""
+    remedy = "; see whether its server still runs"
+    if owner:
+        remedy = (f"; a node of the job {owner!r} served it, and may have ended: give this job its own endpoint, "
+                  "or run `trystate store serve`")  # fmt: skip
+    said = isinstance(error, SecretRefused) or (not owner and "the server still runs" in str(error))
+    text = f"rendezvous {run_id!r} at {describe(store)}: {type(error).__name__}: {error}"
+    return RendezvousConnectionError(text if said else text + remedy)
 
 
 def connection(store: Any) -> Any:

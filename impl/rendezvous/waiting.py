@@ -15,14 +15,14 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
 
 from trystate.model.rendezvous.vocabulary import Membership
 
 from ..host.visible import some
-from .engine import Seen
-from .observer import Observer
-from .state import NAMED_MAX, Node, Participant, State
+from .rooms.messages import Summary
+from .state import NAMED_MAX, Node, Participant, Settings, State
 
 AGAIN_SECONDS = 60.0
 CHANGE_SECONDS = 1.0
@@ -61,7 +61,8 @@ def lasting(seconds: float) -> str:
 def listed(nodes: Iterable[Participant], state: State) -> str:
     """`hostA, hostB and 3 more`; if several nodes are on one host, their whole names."""
     found, hosts = [p.node for p in nodes], Counter(p.node.address for p in state.listed())
-    return some([_name(node, hosts) for node in sorted(found, key=lambda node: node.order)], NAMED_MAX)
+    first = nsmallest(NAMED_MAX, found, key=lambda node: node.order)
+    return some([_name(node, hosts) for node in first], NAMED_MAX, len(found))
 
 
 def _name(node: Node, hosts: Counter[str]) -> str:
@@ -114,7 +115,8 @@ def unfinished(state: State | None, token: str) -> str:
     """The log message of a node whose workers have succeeded; empty: it waits for nothing."""
     if state is None or state.closed is not None or token not in state.done:
         return ""
-    running = [p for p in state.participants if p.node.token not in state.done]
+    done = {*state.done}
+    running = [p for p in state.participants if p.node.token not in done]
     return (f"the workers of this node have succeeded; waiting for the workers of {listed(running, state)} "
             f"({len(state.participants) - len(running)} of {len(state.participants)} nodes are done)")  # fmt: skip
 
@@ -127,10 +129,10 @@ def served(state: State | None, token: str) -> str:
     return f"this node has left; it serves the store until the others have left: {listed(others, state)}"
 
 
-def _gathers(state: State | None, token: str) -> bool:
+def _gathers(seen: Summary | None) -> bool:
     """Whether the node is in an open round."""
-    return (state is not None and state.closed is None and not state.complete
-            and state.membership(token) is Membership.PARTICIPANT)  # fmt: skip
+    return (seen is not None and seen.closed is None and not seen.complete
+            and seen.membership is Membership.PARTICIPANT)  # fmt: skip
 
 
 class Teller:
@@ -160,41 +162,47 @@ class Teller:
 
 
 class Waits:
-    """The sentences of a node that joins: from states that it reads, and from reads that fail."""
+    """The sentences of a node that joins: from what it reads, and from reads that fail."""
 
     def __init__(
-        self, token: str, ends: float, say: Callable[[str], None] = say, *, place: str = "",
+        self, settings: Settings, ends: float, say: Callable[[str], None] = say, *, place: str = "",
         others: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`ends`: the deadline of the join, on the clock of the states; `place`: a fault of the endpoint as
+        """`ends`: the deadline of the join, on the clock of the reads; `place`: a fault of the endpoint as
         a sentence, or ''.
 
         `others` names other jobs of the store that wait. It is called when nodes have been missing for OTHERS_SECONDS,
         and then once a minute.
         """
-        self._token, self._ends, self._teller, self._observer = token, ends, Teller(say), Observer(token)
+        self._settings, self._ends, self._teller = settings, ends, Teller(say)
         self._away, self._place, self._others = False, place, others
         self._neighbours, self._asks_at = "", math.inf  # the last answer of `others`, and the time of its next call
+        self._call: tuple[str, int] | None = None  # the life and the round of the last call ...
+        self._called = 0.0  # ... and the time at which this node saw it first
         self._gathered = False  # the node was in an open round when it was listed last
-        self.late: bool | None = None  # whether the job was over at the first read of its state
-        self.seatless: State | None = None  # the last state before the end of the job in which the node had no seat
+        self.late: bool | None = None  # whether the job was over at the first read
+        self.seatless: Summary | None = None  # the last read before the end of the job in which the node had no seat
 
-    def look(self, seen: Seen) -> None:
-        """Take a state that was read."""
+    def look(self, seen: Summary | None, now: float, sentence: Callable[[], str]) -> None:
+        """Take what was read; `sentence` returns what the node waits for, or ''."""
         self._away = False
-        state = seen.state
         if self.late is None:
-            self.late = state is not None and state.closed is not None
-        if state is not None and state.closed is None and state.membership(self._token) in SEATLESS:
-            self.seatless = state
-        if state is not None and state.membership(self._token) is not Membership.OUTSIDE:
-            self._gathered = _gathers(state, self._token)
-        self._observer.look(state, seen.now)
-        self._look_at_others(state, seen.now)
-        self._teller.tell(lambda: self._sentence(state), seen.now, lambda: self._end(seen))
+            self.late = seen is not None and seen.closed is not None
+        if seen is not None and seen.closed is None and seen.membership in SEATLESS:
+            self.seatless = seen
+        if seen is not None and seen.membership is not Membership.OUTSIDE:
+            self._gathered = _gathers(seen)
+        call = (seen.life, seen.round) if seen is not None and seen.calling else None
+        if call != self._call:
+            self._call, self._called = call, now
+        self._look_at_others(seen, now)
+        self._teller.tell(
+            lambda: "; ".join(part for part in (sentence(), self._neighbours) if part), now,
+            lambda: "; ".join(part for part in (self._limit(seen, now), self._place if _gathers(seen) else "") if part),
+        )  # fmt: skip
 
-    def _look_at_others(self, state: State | None, now: float) -> None:
-        if not _gathers(state, self._token) or state is None or _missing(state) <= 0:
+    def _look_at_others(self, seen: Summary | None, now: float) -> None:
+        if seen is None or not _gathers(seen) or seen.participants + seen.expected >= self._settings.min_nodes:
             self._neighbours, self._asks_at = "", math.inf
         elif self._asks_at == math.inf:
             self._asks_at = now + OTHERS_SECONDS
@@ -206,13 +214,6 @@ class Waits:
         if self._gathered:
             yield from (f"{why[0].upper()}{why[1:]}." for why in (self._place, self._others()) if why)
 
-    def _sentence(self, state: State | None) -> str:
-        return "; ".join(part for part in (awaited(state, self._token), self._neighbours) if part)
-
-    def _end(self, seen: Seen) -> str:
-        place = self._place if _gathers(seen.state, self._token) else ""
-        return "; ".join(part for part in (self._limit(seen), place) if part)
-
     def away(self, since: float, now: float) -> None:
         """Log that the store has not answered since `since`; the driver has logged the first failure itself."""
         if not self._away:
@@ -220,11 +221,11 @@ class Waits:
             self._teller.know(AWAY, now)
         self._teller.tell(lambda: AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
 
-    def _limit(self, seen: Seen) -> str:
-        state = seen.state
-        if state is None or state.membership(self._token) is Membership.REDUNDANT:
+    def _limit(self, seen: Summary | None, now: float) -> str:
+        if seen is None or seen.membership is Membership.REDUNDANT:
             return "without a time limit"
-        calls: Sequence[float] = ()
-        if state.calling and not state.expected:
-            calls = (self._observer.call_ends(state),)
-        return f"up to {lasting(min((self._ends, *calls)) - seen.now)}"
+        ends = self._ends
+        if seen.calling and not seen.expected:
+            settings = self._settings
+            ends = min(ends, self._called + (settings.rescale_timeout if seen.round else settings.last_call_timeout))
+        return f"up to {lasting(ends - now)}"

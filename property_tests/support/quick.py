@@ -68,6 +68,8 @@ QUICK: dict[str, tuple[str, ...]] = {
         "test_every_mutant_of_an_operator_is_noticed",
         "test_every_mutant_of_what_an_operator_sees_is_noticed",
     ),
+    "rendezvous/test_rooms_member.py": (),
+    "rendezvous/test_rooms_messages.py": (),
     "rendezvous/test_what_runs.py": (),
     "rpc/test_allowed.py": (),
     "rpc/test_frames.py": (),

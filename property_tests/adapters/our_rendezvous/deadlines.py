@@ -8,7 +8,7 @@ effect of the engine: the driver has the effect, and has not read the clock yet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -23,7 +23,7 @@ from trystate.impl.rendezvous.errors import (
     RendezvousStateError,
     RendezvousTimeoutError,
 )
-from trystate.impl.rendezvous.observer import Lease
+from trystate.impl.rendezvous.observer import Counter, Lease
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.model.rendezvous.deadlines import TIMER, Deadlines
@@ -66,6 +66,12 @@ class Backend:
         if self.read() == over:
             self.data = data
         return self.read()
+
+    def beat(self, token: str) -> None:
+        """Does nothing: no other node is modelled that could read it."""
+
+    def counters(self, tokens: Sequence[str]) -> dict[str, Counter]:
+        return dict.fromkeys(tokens)
 
     def clone(self) -> Self:
         return self

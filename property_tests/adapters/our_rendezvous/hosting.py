@@ -1,13 +1,12 @@
 """Steps of the model `SharedEndpoints`, performed by nodes of ours: their endpoints, and the server of one of them.
 
 A node lists itself in the state of its job, as a rendezvous does. While a node checks whether other jobs use its store,
-time is virtual: in each pause an interval passes, and the nodes of the other jobs write a heartbeat.
+time is virtual: in each pause an interval passes, and the nodes of the other jobs send a heartbeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous import hosting
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import meet
+from trystate.impl.rendezvous.jobs import counter_key
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.model.rendezvous.hosting import SharedEndpoints
@@ -33,19 +33,18 @@ SETTINGS = Settings(1, 1)
 
 
 class Node:
-    """A node of ours. It writes a heartbeat whenever time passes for the node that serves the store."""
+    """A node of ours. It sends a heartbeat whenever time passes for the node that serves the store."""
 
     def __init__(self, line: Connection, job: int, port: int) -> None:
-        self._line, self._job, self._beats, self._now = line, job, 0, 0.0
+        self._line, self._job, self._now = line, job, 0.0
         self._key = f"trystate/job{job}/state"
         self._place = meet(Options.of(RendezvousParameters("trystate", f"{HOST}:{port}", f"job{job}", 1, 1)))
         self._place.store.set_timeout(timedelta(seconds=10))
+        self._place.store.set(self._key, encode(State("life", SETTINGS, participants=(participant(job),))))
         self.beat()
 
     def beat(self) -> None:
-        self._beats += 1
-        node = replace(participant(self._job), beats=self._beats)
-        self._place.store.set(self._key, encode(State("life", SETTINGS, participants=(node,))))
+        self._place.store.add(counter_key(f"job{self._job}", f"token-{self._job}"), 1)
 
     def is_connected(self) -> bool:
         return is_connected(partial(self._place.store.check, [self._key]))

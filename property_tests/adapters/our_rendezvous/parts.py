@@ -6,10 +6,12 @@ Rule: time passes only when no actor on the stage has anything to do, so every r
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
 from trystate.impl.rendezvous.engine import Effect, Engine, Seen, Sync, Write
+from trystate.impl.rendezvous.observer import Beaten
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Action
 
@@ -20,9 +22,9 @@ def settings(low: int = 2, high: int = 3, **others: Any) -> Settings:
     return Settings(low, high, **{"keep_alive_interval": INTERVAL, "keep_alive_max_attempt": ATTEMPTS, **others})
 
 
-def participant(k: int, beats: int = 0) -> Participant:
+def participant(k: int, written: int = 0) -> Participant:
     """The k-th participant in the order of ranks."""
-    return Participant(Node(f"node{k}", 100 + k, 0, f"token-{k}"), f"host{k}", 29500 + k, beats)
+    return Participant(Node(f"node{k}", 100 + k, 0, f"token-{k}"), f"host{k}", 29500 + k, written)
 
 
 def tokens(listed: tuple[Participant, ...]) -> list[str]:
@@ -64,15 +66,18 @@ class Actor:
 
     def step(self) -> None:
         """Carry out the effect at which it has stopped, and continue to the next one."""
-        won = False
+        won, beaten = False, None
         if isinstance(self.effect, Write):
             # Compare-and-set: a state is never changed, so the object is its token.
             won = self.stage.state is self._seen
             self.stage.notes.append((self.effect.state.writer, self.effect.action, won))
             if won:
                 self.stage.state = self.effect.state
+        elif (beat := self.effect.beat) is not None and self.stage.now >= beat.due:
+            self.stage.beats[beat.token] += 1
+            beaten = Beaten(self.stage.now, {token: b"%d" % self.stage.beats[token] for token in beat.watched})
         self._seen = self.stage.state
-        self._go(Seen(self._seen, self.stage.now, won))
+        self._go(Seen(self._seen, self.stage.now, won, beaten))
 
     def steps_to(self, kind: type[Effect], limit: int = 20) -> Any:
         """Continue until the actor stops at an effect of this kind."""
@@ -90,6 +95,7 @@ class Stage:
 
     def __init__(self, state: State | None = None) -> None:
         self.state, self.now = state, 0.0
+        self.beats = Counter[str]()
         self.actors: list[Actor] = []
         self.notes: list[tuple[str, Action, bool]] = []  # each write: its writer, its action, and whether it was won
 

@@ -158,8 +158,9 @@ def held(service: Service) -> dict[str, int]:
     sizes = {
         "barriers": len(service.blocking.barriers.table), "deadlines": len(service.blocking.deadlines.due),
         "half_sent": len(service.half_sent.since) + service.half_sent.bytes, "handshakes": len(service.handshakes),
-        "kept": promises.bytes, "reservations": len(promises.reservations), "sessions": len(service.sessions),
-        "unsent": service.replies.held.bytes, "waits": len(waiting.waits) + waiting.keys_waited,
+        "kept": promises.bytes, "reservations": len(promises.reservations), "rooms": len(service.rooms.peers),
+        "sessions": len(service.sessions), "unsent": service.replies.held.bytes,
+        "waits": len(waiting.waits) + waiting.keys_waited,
         "watches": len(service.contents.watching.watchers),
     }  # fmt: skip
     return {name: size for name, size in sizes.items() if size}

@@ -133,7 +133,7 @@ class EngineSteps:
             seat.broken.discard("interrupted")
 
     def _note(self, before: State | None, after: State, writer: str) -> None:
-        """A write has been won. It increments only the heartbeat count of its writer."""
+        """A write has been won. It is noted only in the listing of its writer."""
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is None or not before.complete or before.round != after.round:
@@ -143,10 +143,9 @@ class EngineSteps:
                 one.rests = False
         if before is not None and before.calling and not after.calling:
             self.over.add((before.round, before.call))
-        old = {p.node.token: p.beats for p in before.listed()} if before is not None else {}
         for p in after.listed():
-            counted = old.get(p.node.token) != p.beats
-            assert counted == (p.node.token == writer), f"a write of {writer} beats for {p.node.token}"
+            noted = p.written == after.version
+            assert noted == (p.node.token == writer), f"a write of {writer} beats for {p.node.token}"
         listed = {p.node.token for p in after.listed()}
         self.ages = {token: age for token, age in self.ages.items() if token in listed}
 

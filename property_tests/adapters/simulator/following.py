@@ -9,7 +9,7 @@ from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.runs import Runs
 
-from .monitors import Event
+from .monitors import BEATS, Event
 
 SIMULATED = "trystate/simulated/state"
 
@@ -23,6 +23,10 @@ def simulated(log: Iterable[Event]) -> Iterator[Line]:
         if event.what == "died":
             number += 1
             yield Line("simulated", number, "close", event.at, connection, {"op": "close"})
+        if event.what == BEATS:
+            number += 1
+            fields = {"op": "add", "t": event.at, "c": connection, "key": f"trystate/simulated/beat/{event.who}"}
+            yield Line("simulated", number, "add", event.at, connection, fields)
         if event.state is None:
             continue
         number, version = number + 1, version + 1

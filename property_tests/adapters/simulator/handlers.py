@@ -42,7 +42,7 @@ def _ours(agent: Agent) -> DynamicRendezvousHandler:
 def _our_round(handler: DynamicRendezvousHandler) -> object:
     joined = handler._part.joined
     assert joined is not None  # it has just returned
-    return joined.state.round
+    return joined.round
 
 
 def _state(data: dict[str, bytes]) -> State | None:
@@ -56,7 +56,7 @@ def _we_are_closed(data: dict[str, bytes]) -> bool:
 
 
 def _leased(handler: DynamicRendezvousHandler, now: float) -> bool:
-    return handler._part.engine.lease.holds(now)
+    return handler._part.lease.holds(now)
 
 
 def _closed_by_member(data: dict[str, bytes]) -> bool:

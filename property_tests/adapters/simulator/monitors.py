@@ -21,6 +21,7 @@ from .schedule import DRIFT_MAX, Fault
 
 ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
 # Causes of failures that spend a restart. With another cause, workers stop for a newcomer, or the round is over.
+BEATS = "beats"
 LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
 VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
 Life = tuple[str, int]  # a life of the store, and a round
@@ -93,7 +94,7 @@ class Monitors(Watch):
         self._state: State | None = None  # the state that the store holds
         self._worlds: dict[Life, tuple[object, ...]] = {}
         self._writers: dict[tuple[str, int], str] = {}
-        self._beat: dict[str, float] = {}  # when a node last wrote
+        self._beat: dict[str, float] = {}  # when a node last wrote, or sent a heartbeat
         self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
         self._completed: dict[Life, float] = {}  # when a round was complete
         self._emptied = -math.inf  # when the store lost its contents
@@ -107,6 +108,12 @@ class Monitors(Watch):
             self._outages.append((fault.at, fault.at + fault.seconds))
 
     # ---- events of the store
+
+    def beat(self, who: str) -> None:
+        """A heartbeat has reached the store; it renews no lease that is over."""
+        self.say(who, BEATS)
+        if self.processes[who].leased:
+            self._beat[who] = self._time.now
 
     def wrote(self, before: State | None, after: State, who: str) -> None:
         self.say(who, f"writes version {after.version}: ", after)
@@ -137,6 +144,7 @@ class Monitors(Watch):
         if fails or after.round != before.round:
             left = writer.signalled and writer.token in members
             failed = writer.restarting and writer.token in members and writer.leased
+            failed = failed and not after.cause.endswith("waited for a seat")  # its other thread has made room before
             lost = bool(gone) or left or failed
             spent = int(lost and before.restarts_left and after.settings.max_restarts >= 0)
             enough = after.spent == before.spent + spent and fails >= (lost and not before.restarts_left)

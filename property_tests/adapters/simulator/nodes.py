@@ -12,6 +12,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -353,7 +354,8 @@ class Process:
                 if self.time.now >= ends:
                     raise
                 self.time.sleep(self._draw(RETRY_SECONDS))
-                effect = Sync() if isinstance(effect, Sync) else effect  # a write is repeated unchanged
+                if isinstance(effect, Sync):  # a write is repeated unchanged
+                    effect = replace(effect, seconds=0.0, revision=None)
             else:
                 if isinstance(effect, Write):
                     self.computer.witness.noted(self, effect, seen.won)

@@ -50,6 +50,10 @@ class Server:
             return reply(request(self))
         self._waiting.append((keys, lambda: reply(request(self)), reply))
 
+    def add(self, key: str, amount: int) -> bytes:
+        self.set(key, b"%d" % (int(self.data.get(key, b"0")) + amount))
+        return self.data[key]
+
     def set(self, key: str, value: bytes) -> None:
         self.data[key] = value
         ready = [one for one in self._waiting if all(key in self.data for key in one[0])]
@@ -156,6 +160,9 @@ class Client:
         found = self._ask(WRITE, lambda server: server.compare_set(key, _bytes(expected), _bytes(desired)))
         assert found is not None  # it always has an answer
         return found
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._ask("beat", lambda server: server.add(key, amount)) or 0)
 
     def delete_key(self, key: str) -> None:
         self._ask("delete", lambda server: server.data.pop(key, None))

@@ -7,11 +7,14 @@ States are stored as objects, because no two writes are equal; some are encoded 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Effect, Seen, Sync
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
+from trystate.impl.rendezvous.observer import Beaten
 from trystate.impl.rendezvous.state import State
 
 from .moments import Time
@@ -23,15 +26,18 @@ ROUND_TRIP = "the store did not answer"
 
 ENCODED = 16  # one version in 16 is encoded: this takes longer than all else
 
+T = TypeVar("T")
 Wrote = Callable[[State | None, State, str], None]
 
 
 class Store:
-    """One key, changed by compare-and-set, and the notifications that were sent."""
+    """One key, changed by compare-and-set, the counters of the nodes, and the notifications that were sent."""
 
-    def __init__(self, time: Time, wrote: Wrote) -> None:
+    def __init__(self, time: Time, wrote: Wrote, beat: Callable[[str], None] = lambda who: None) -> None:
         self.time = time
         self.state: State | None = None
+        self.beats = Counter[str]()
+        self._beat = beat
         self.down_until = 0.0
         self.start = 0  # number of its restarts, each without its contents
         self._wrote = wrote
@@ -44,8 +50,13 @@ class Store:
             self._wrote(before, state, who)
         return self.state
 
+    def beat(self, who: str) -> None:
+        self.beats[who] += 1
+        self._beat(who)
+
     def wipe(self) -> None:
         """It starts again, empty: messages on their way to it are lost, and all that wait are notified."""
+        self.beats.clear()
         self.state, self._told, self.start = None, 0, self.start + 1
         ears, self._ears = self._ears, []
         for _, call in ears:
@@ -102,8 +113,13 @@ class Line:
         """
         if isinstance(effect, Sync):
             self._pause(effect)
+            beaten, sent = None, self._clock()
+            if (beat := effect.beat) is not None and sent >= beat.due:
+                self._ask(lambda: self._store.beat(beat.token))
+                watched = beat.watched
+                beaten = Beaten(sent, self._ask(lambda: {t: b"%d" % self._store.beats[t] for t in watched}))
             self._state = self._ask(lambda: self._store.state)
-            return Seen(self._state, self._clock())
+            return Seen(self._state, self._clock(), beaten=beaten)
         state, over = effect.state, self._state
         if state.version % ENCODED == 1:
             state = decode(encode(state))
@@ -136,11 +152,11 @@ class Line:
         if self._link.reaches(self._store):
             self._link.time.after(self._link.delay(), arrive)
 
-    def _ask(self, request: Callable[[], State | None]) -> State | None:
+    def _ask(self, request: Callable[[], T]) -> T:
         """Send a request, and wait for its answer."""
         link, time = self._link, self._link.time
         there, back = link.delay(), link.delay()
-        answers: list[State | None] = []
+        answers: list[T] = []
         start = self._store.start
 
         def arrive() -> None:

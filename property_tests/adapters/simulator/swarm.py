@@ -80,7 +80,7 @@ class Cores(World):
 
     def make(self) -> None:
         self.watch = monitors = Monitors(self.time)
-        self.shared = Store(self.time, monitors.wrote)
+        self.shared = Store(self.time, monitors.wrote, monitors.beat)
         hosts: dict[int, Computer] = {}
         for host in self.schedule.hosts:
             hosts[host.number] = Computer(host, self.schedule, self.time, self.shared, monitors, hosts)

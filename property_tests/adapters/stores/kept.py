@@ -1,11 +1,12 @@
-"""Our server with a journal, in a thread of this process."""
+"""Our server with a journal, in a thread of this process, and a disk that a test holds up."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.driver import serve
 from trystate.impl.store.tcp import TCPStore
+
+from ..our_store.wire import Peer
 
 HOST = "127.0.0.1"
 SECONDS = 30.0
@@ -59,3 +62,45 @@ class Serving:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class PlantedDisk(Disk):
+    """A disk whose syncs wait while the test holds them, and fail with the error `failing`, if it is set."""
+
+    failing: int | None = None
+    room = 1 << 40
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.let.set()
+        self.syncs = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self.let.clear()
+        try:
+            yield
+        finally:
+            self.let.set()
+
+    def free(self, directory: str) -> int:
+        return self.room
+
+    def sync(self, fd: int) -> None:
+        self.let.wait(SECONDS)
+        if self.failing is not None:
+            raise OSError(self.failing, os.strerror(self.failing))
+        super().sync(fd)
+        self.syncs += 1
+
+
+def silent(peer: Peer) -> bool:
+    """Whether no byte arrives for 0.1 s."""
+    peer.socket.settimeout(0.1)
+    try:
+        peer.socket.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        peer.socket.settimeout(SECONDS)
+    return False

@@ -260,10 +260,10 @@ class OurNode(Node):
         return self.handler._part
 
     def _descriptor(self) -> Any:
-        return self._part.engine.me.node
+        return self._part.node
 
     def _round(self) -> int:
-        number: int = self._part.joined.state.round
+        number: int = self._part.joined.round
         return number
 
     @property

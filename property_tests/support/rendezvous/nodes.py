@@ -180,8 +180,12 @@ class Broken(StoreBackend):
         self.fault.strike()
         return super().write(data, over)
 
+    def beat(self, token: str) -> None:
+        self.fault.strike()
+        super().beat(token)
+
     def clone(self) -> Broken:
-        return Broken(self._origin, self._run_id, self.fault)
+        return Broken(self.store, self._run_id, self.fault)
 
 
 class Fault:

@@ -142,10 +142,10 @@ def read(path: Path) -> list[Line]:
 
 
 class Command:
-    """`trystate store ...` in a process: its first line of output, and its port."""
+    """`trystate store ...` in a process, after the words of `under`: its first line of output, and its port."""
 
-    def __init__(self, *options: str) -> None:
-        argv = [sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
+    def __init__(self, *options: str, under: Sequence[str] = ()) -> None:
+        argv = [*under, sys.executable, "-m", "trystate", "store", *options, "--port", "0"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()

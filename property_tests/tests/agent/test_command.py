@@ -437,7 +437,7 @@ def test_an_agent_gives_its_handler_the_restarts_of_its_spec() -> None:
         result = ElasticAgent(spec, DefaultLogsSpecs(), start_method="spawn").run()
         assert result.is_failed()
         assert made.max_restarts == 1
-        assert made.state is not None and made.state.settings.max_restarts == made.state.spent == 1
+        assert made.state is not None and made.max_restarts == made.state.spent == 1
 
 
 def test_an_agent_needs_our_handler_with_its_count_of_restarts() -> None:

@@ -114,7 +114,9 @@ BROKEN: dict[str, Mutant] = {
     "our exchange does not check the round": rewritten(Exchange._try, "self._look()", "pass"),
     "our exchange gives up": rewritten(Exchange._try, "except dist.DistError:", "except ZeroDivisionError:"),
     "our exchange reads before all have written": rewritten(
-        Exchange.multi_get, "self._try(lambda: self._store.wait(wanted, soon))", "pass"
+        Exchange.multi_get,
+        "self._try(partial(self._store.wait, wanted, timedelta(seconds=self._poll_seconds)))",
+        "pass",
     ),
 }
 

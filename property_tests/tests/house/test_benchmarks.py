@@ -57,6 +57,7 @@ def test_a_benchmark_runs_and_its_sides_count_the_same(line: str, shown: str, tm
 PARTS = {
     "store": ("operations", "start", "crowds", "record", "growth"),
     "rendezvous": ("simulated", "rounds"),
+    "scale": ("state", "round", "late"),
     "autograd": ("linear", "smart", "chains", "calls", "workers", "contexts"),
 }
 RUN = [(name, part) for name, parts in PARTS.items() for part in (parts if NIGHTLY else parts[:1])]

@@ -44,7 +44,7 @@ BACKWARD = {
     "impl.rpc.inquiries": ("requests",),  # a request has the key of its inquiry
     "impl.rpc.invocations": ("futures",),  # an abandoned call is removed from the table of calls
     "impl.store.server.session": ("unread",),  # a session has its replies, and `Replies` has all sessions
-    "impl.store.server.service": ("extended", "fast_path", "promises", "requests"),  # handlers get the service
+    "impl.store.server.service": ("extended", "fast_path", "promises", "requests", "rooms"),  # handlers get the service
     "model.checker.explicit.engine": ("saving",),  # a search writes its own checkpoints
     "model.checker.explicit.symmetry": ("paths",),  # the trails of a reduced search lead to concrete runs
     "model.checker.story": ("verdicts",),  # a report is printed with its counterexamples

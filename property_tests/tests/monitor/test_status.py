@@ -13,7 +13,7 @@ import pytest
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
 from trystate.impl.rendezvous.encoding import encode
-from trystate.impl.rendezvous.jobs import keys
+from trystate.impl.rendezvous.jobs import counter_key, keys
 from trystate.impl.rendezvous.state import Closed, State
 from trystate.impl.store.hash import HashStore
 from trystate.monitor.status import NoAnswer, Status, lines, observe
@@ -54,12 +54,12 @@ def torchs(beat: datetime, *, round_: int = 0, complete: bool = False) -> bytes:
 
 
 def test_a_heartbeat_is_as_old_as_the_observer_saw_it_change() -> None:
-    looking = Looking(lambda now: looking.put("trystate", encode(beaten(now))))
+    def beats(now: float) -> None:
+        if now < 2.1:
+            looking.store.add(counter_key(JOB, "token-0"), 1)
 
-    def beaten(now: float) -> State:
-        return ours(complete=True, participants=(participant(0, beats=5 + (now > 1.9)), participant(1, beats=9)))
-
-    looking.put("trystate", encode(beaten(0)))
+    looking = Looking(beats)
+    looking.put("trystate", encode(ours(complete=True, participants=(participant(0), participant(1)))))
     first, second = looking.status(5.0).members
     assert first.beat_seconds == pytest.approx(3.0, abs=0.21)
     assert first.silent_seconds is None
@@ -102,7 +102,7 @@ def test_a_change_of_the_lists_is_no_heartbeat() -> None:
     looking = Looking(lambda now: looking.put("trystate", encode(grown(now > 1.0))))
 
     def grown(more: bool) -> State:
-        waiting = (participant(2, beats=3),) if more else ()
+        waiting = (participant(2, 3),) if more else ()
         return ours(complete=True, participants=(participant(0), participant(1)), waiting=waiting)
 
     looking.put("trystate", encode(grown(False)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -22,8 +23,10 @@ from trystate.impl.rendezvous.errors import (
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.notifier import WAIT_SECONDS
+from trystate.impl.rendezvous.observer import Beat, Beaten
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, at_most, participant, state, until
 from trystate.store import HashStore
@@ -118,6 +121,38 @@ def test_time_that_is_waited_is_time_that_passes(holder: StateHolder) -> None:
     assert time.monotonic() - before < 5.0
 
 
+def reads_after_the_heartbeat() -> None:
+    """A state that shows whether a node is still listed is read after the heartbeat, and the clock before it."""
+    asked, seconds = list[str](), itertools.count()
+
+    def asks(name: str, answer: Callable[[], Any] = lambda: None) -> Any:
+        def ask(*_: object) -> Any:
+            asked.append(name)
+            return answer()
+
+        return ask
+
+    counters = asks("counters", lambda: {"b": b"1"})
+    backend = mock.Mock(beat=asks("beat"), counters=counters, read=asks("read"))
+    made = StateHolder(backend, asks("clock", lambda: float(next(seconds))))
+    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 1.0)
+    assert asked == ["clock", "read", "clock"], "it was not due"
+    asked.clear()
+    assert made.perform(Sync(beat=Beat("a", 1.0, ("b",)))) == Seen(None, 3.0, beaten=Beaten(2.0, {"b": b"1"}))
+    assert asked == ["clock", "beat", "counters", "read", "clock"]
+
+
+BEATS, READS = (
+    "beaten = self._beaten(effect.beat) if effect.beat is not None else None",
+    "self._take(self.backend.read())",
+)
+EARLY = rewritten(StateHolder.perform, f"{BEATS}\n    {READS}", f"{READS}\n    {BEATS}")
+
+
+def test_a_state_is_read_after_the_heartbeat() -> None:
+    assert survivors({"it is read before": EARLY}, reads_after_the_heartbeat) == []
+
+
 # ---- run
 
 
@@ -164,7 +199,7 @@ def test_a_request_that_takes_too_long_ends(holder: StateHolder) -> None:
 
 
 class Member:
-    """A node that is the only member of a round and writes its heartbeats."""
+    """A node that is the only member of a round and sends its heartbeats."""
 
     def __init__(self, store: Any, **settings: Any) -> None:
         chosen = replace(SETTINGS, **settings)
@@ -175,9 +210,7 @@ class Member:
         self.beating = KeepAlive(self.engine, self.joined, self.holder.clone())
 
     def beats(self) -> int:
-        seen = self.beating.state
-        found = seen.find(self.engine.token) if seen is not None else None
-        return found.beats if found is not None else -1
+        return int(self.holder.backend.counters([self.engine.token])[self.engine.token] or 0)
 
     def __enter__(self) -> Member:
         return self

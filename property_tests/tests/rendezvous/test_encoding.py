@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from trystate.impl.rendezvous import encoding
 from trystate.impl.rendezvous.command import Command
-from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MAX, TEXT_LENGTH_MAX, decode, encode
+from trystate.impl.rendezvous.encoding import (
+    FIELDS,
+    NUMBER_MAX,
+    READ_BYTES_MAX,
+    STATE_BYTES_MAX,
+    TEXT_LENGTH_MAX,
+    decode,
+    encode,
+)
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
@@ -95,7 +103,7 @@ def test_the_same_state_is_the_same_bytes_with_integers_or_floats() -> None:
 
 def test_the_format_is_this_one() -> None:
     assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
-        b'{"format":"trystate-rendezvous-3","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+        b'{"format":"trystate-rendezvous-4","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
         b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,0.0,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
         b'[["node0",100,0,"token-0","host0",29500,9,""]],"expected":[],"waiting":[],"spares":[],"draining":[]}'
     )
@@ -238,11 +246,19 @@ OLD = (
 def test_a_state_of_an_earlier_version_is_refused_by_its_name() -> None:
     """The earlier version also refuses a state of this version: it compares the name first."""
     said = (
-        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-3'; run one version of trystate on all nodes"
+        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-4'; run one version of trystate on all nodes"
     )
     with pytest.raises(RendezvousStateError, match=said):
         decode(OLD)
-    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-3"))
+    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-4"))
+
+
+def test_a_state_of_the_last_version_is_read_from_a_record_alone() -> None:
+    last = encode(sample()).replace(b"rendezvous-4", b"rendezvous-3")
+    assert decode(last, recorded=True) == sample()
+    assert refused(last)
+    with pytest.raises(RendezvousStateError, match="its format is 'trystate-rendezvous-1'"):
+        decode(OLD, recorded=True)
 
 
 def test_a_missing_field_is_refused() -> None:
@@ -308,9 +324,9 @@ def test_whatever_is_as_large_as_a_state_may_be_is_refused_in_a_second() -> None
 
 def test_the_limit_of_size_is_exact() -> None:
     data = encode(sample())
-    assert not refused(data + b" " * (STATE_BYTES_MAX - len(data)))
-    with pytest.raises(RendezvousStateError, match=rf"it has {STATE_BYTES_MAX + 1} bytes, and the limit"):
-        decode(data + b" " * (STATE_BYTES_MAX + 1 - len(data)))
+    assert not refused(data + b" " * (READ_BYTES_MAX - len(data)))
+    with pytest.raises(RendezvousStateError, match=rf"it has {READ_BYTES_MAX + 1} bytes, and the limit"):
+        decode(data + b" " * (READ_BYTES_MAX + 1 - len(data)))
     filled = replace(sample(), done=("x" * 1000,) * 1043)
     left = STATE_BYTES_MAX - len(encode(filled)) - 6
     full = replace(filled, done=(*filled.done, "x" * (left // 2), "x" * (left - left // 2)))
@@ -339,7 +355,7 @@ def judges_rightly() -> None:
         decode(encode(good))
     assert all(refused(json.dumps({**whole, **fields}).encode()) for _, fields in RULES)
     assert all(map(refused, (b"[]", b"[", b"[" * 100_000)))
-    limit = encode(sample()) + b" " * (STATE_BYTES_MAX - len(encode(sample())))
+    limit = encode(sample()) + b" " * (READ_BYTES_MAX - len(encode(sample())))
     assert refused(limit + b" ") and not refused(limit)
     assert not any(True for _ in misjudged())
 

@@ -21,6 +21,7 @@ from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.endpoint import Endpoint, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.jobs import counter_key
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
@@ -78,7 +79,7 @@ class Day:
 
     def __init__(self, plan: dict[float, bytes | None], every: float = 0.0) -> None:
         """`every`: seconds between two heartbeats of the other job's node; 0: no heartbeats."""
-        self.store, self.now, self._plan, self._every, self._beats = HashStore(), 0.0, plan, every, 0
+        self.store, self.now, self._plan, self._every = HashStore(), 0.0, plan, every
         self._happen()
 
     def pause(self, seconds: float) -> None:
@@ -93,17 +94,17 @@ class Day:
                 self.store.delete_key("trystate/second/state")
             else:
                 self.store.set("trystate/second/state", data)
-        if self._every and self.now >= self._beats * self._every and self.store.check(["trystate/second/state"]):
-            self._beats += 1
-            self.store.set("trystate/second/state", listing(beats=self._beats))
+        counter = counter_key("second", "token")
+        if self._every and self.now >= self.store.add(counter, 0) * self._every:
+            self.store.add(counter, 1)
 
     def served(self, seconds: float) -> tuple[bool, float]:
         """Whether no other job used the store in the end, and the time of that."""
         return hosting.serve(self.store, "first", seconds, lambda: self.now, self.pause), self.now
 
 
-def listing(*, beats: int = 0, **fields: Any) -> bytes:
-    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1, beats)
+def listing(**fields: Any) -> bytes:
+    node = Participant(Node("hostB", 7, 0, "token"), "hostB", 1)
     return encode(State("life", Settings(1, 1), **{"participants": (node,), **fields}))
 
 

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import (
     BACKOFF_ATTEMPTS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
+    Engine,
     Joined,
     Standing,
     Sync,
     Write,
 )
 from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError
+from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests.adapters.our_rendezvous.parts import (
@@ -28,6 +31,7 @@ from trystate.property_tests.adapters.our_rendezvous.parts import (
     tokens,
     waits,
 )
+from trystate.property_tests.support.mutants import rewritten, survivors
 
 
 def group(*ks: int, agreed: Settings) -> tuple[Stage, list[Any], list[Joined]]:
@@ -132,10 +136,61 @@ def test_a_lapsed_lease_is_renewed_before_the_round_is_believed() -> None:
     stage.now += state_of(stage).settings.lease_seconds
     assert not engines[0].lease.holds(stage.now)
     actor.steps_to(Write)
-    assert acted(actor.effect).find("token-0") == replace(state_of(stage).participants[0], beats=3)
+    assert acted(actor.effect).find("token-0") == replace(
+        state_of(stage).participants[0], written=state_of(stage).version + 1
+    )
     stage.run()
     assert isinstance(actor.result, Joined)
     assert actions(stage, 0)[-1] is Action.KEEP_ALIVE
+
+
+RULES = {
+    "only if the state lists the node": rewritten(
+        Engine._look, " and seen.state.find(self.token) is not None", " and seen.state is not None"),
+    "only if the lease still holds": rewritten(Lease.extend, "if self.holds(now):", "if True:"),
+    "from the time before it was sent": rewritten(Lease.extend, "self.confirm(sent)", "self.confirm(now + 1.0)"),
+}  # fmt: skip
+
+
+def a_heartbeat_renews_the_lease() -> None:
+    """A heartbeat renews a lease that holds, if a state that was read after it lists the node."""
+    for later, listed, renews in ((INTERVAL, True, True), (INTERVAL, False, False), (3 * INTERVAL, True, False)):
+        stage, (one, two), joined = group(0, 1, agreed=settings(2, 3, last_call_timeout=1.0))
+        actor = stage.start(one.keep_alive(joined[0], until=(Standing.EXPELLED,)))
+        stage.run()
+        began = stage.now
+        assert one.lease.next_beat == began + INTERVAL and stage.beats["token-0"] == 1
+        stage.now += later
+        stage.beats["token-1"] += 1
+        if not listed:
+            stage.state = changes.expel(state_of(stage), two.me, ["token-0"])
+        actor.step()
+        assert stage.beats["token-0"] == 2
+        assert one.lease.next_beat == began + INTERVAL + later * renews
+        assert (actor.result is Standing.EXPELLED) is not listed
+        assert renews or not listed or acted(actor.effect).writer == "token-0"
+
+
+def test_a_heartbeat_renews_the_lease() -> None:
+    assert survivors(RULES, a_heartbeat_renews_the_lease) == []
+
+
+def test_an_expulsion_that_misses_a_heartbeat_meets_no_lease() -> None:
+    """The heartbeat comes after the observer's last read of the counter, and before its write."""
+    stage, engines, joined = group(0, 1, agreed=settings(1, 3, last_call_timeout=1.0))
+    asleep, observer = (stage.start(e.keep_alive(j, ())) for e, j in zip(engines, joined, strict=True))
+    stage.run()
+    stage.drop(asleep)
+    while not isinstance(observer.effect, Write):
+        stage.now = max(stage.now, observer.wakes)
+        observer.step()
+    assert observer.effect.action is Action.EXPEL
+    asleep.step()
+    assert stage.beats["token-0"] == 2 and not engines[0].lease.holds(stage.now)
+    assert isinstance(asleep.effect, Write), "only a write of the state can renew its lease"
+    observer.step()
+    asleep.step()
+    assert stage.notes[-1] == ("token-0", Action.KEEP_ALIVE, False) and not engines[0].lease.holds(stage.now)
 
 
 # ---- lost writes

@@ -23,7 +23,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from trystate.impl.rendezvous import event_file
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
-from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.engine import Standing, Write
 from trystate.impl.rendezvous.errors import RendezvousDrained
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -60,7 +60,7 @@ def test_every_write_is_a_line_about_a_state_that_all_nodes_name_alike(caplog: A
     assert {one["action"] for one in won} >= {"ADD_TO_PARTICIPANTS"}
     joined = [one for one in said if one["event"] == "joined"]
     assert sorted(one["rank"] for one in joined) == [0, 1]
-    assert len({one["digest"] for one in joined}) == 1
+    assert len({(one["life"], one["round"]) for one in joined}) == 1
     for one in said:
         assert {"event", "run_id", "node", "token", "monotonic_s", "wall_s"} <= set(one)
 
@@ -73,7 +73,7 @@ def told(caplog: Any, event: str) -> list[dict[str, Any]]:
 
 
 def node_of(made: DynamicRendezvousHandler) -> str:
-    return str(made._part.engine.me.node)
+    return str(made._part.node)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_drained_node_says_so_and_the_others_name_the_operator(heard: Any) -> 
     with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
         together([a.next_rendezvous, b.next_rendezvous])
         with Outsider(store, "job") as operator:
-            node, marked = operator.drain(str(b._part.engine.me.node))
+            node, marked = operator.drain(str(b._part.node))
             assert marked
             assert not operator.drain(str(node))[1], "the mark is written once"
             until(lambda: Standing.REPLACED is a.standing() is b.standing())
@@ -220,9 +220,9 @@ def test_an_event_has_torchs_fields_and_the_address_of_the_master() -> None:
 
 def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.getLogger("trystate.rendezvous").setLevel(logging.WARNING)
-    monkeypatch.setattr("trystate.impl.rendezvous.events.encode", lambda state: pytest.fail("a digest was computed"))
+    monkeypatch.setattr("trystate.impl.rendezvous.events.summary", lambda *_: pytest.fail("a summary was computed"))
     try:
-        Recorder("job", participant().node).said("joined", state())
+        Recorder("job", participant().node).told(Write(state()), True)
     finally:
         logging.getLogger("trystate.rendezvous").setLevel(logging.NOTSET)
 
@@ -299,7 +299,7 @@ def test_the_events_of_an_agent_are_in_the_file_that_a_variable_names(
     assert len({line["node"] for line in rendezvous if line["node"] is not None}) == 1
     if source == "trystate":
         assert [line["round"] for line in rendezvous if line["event"] == "joined"] == [0]
-        assert all(len(line["digest"]) == 16 for line in rendezvous if "version" in line)
+        assert len({line["life"] for line in rendezvous if "version" in line}) == 1
     else:
         assert any("next_rendezvous" in line["event"] for line in rendezvous)
     ended = [line["metadata"]["state"] for line in found if line["source"] == "torch.agent"]

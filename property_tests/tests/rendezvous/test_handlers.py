@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +12,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 
-from trystate.impl.rendezvous import bootstrap
-from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous import bootstrap, jobs
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -21,8 +21,9 @@ from trystate.impl.rendezvous.errors import (
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.jobs import counters
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.rendezvous.state import Settings
+from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import (
@@ -37,10 +38,21 @@ from trystate.property_tests.support.rendezvous.nodes import (
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 
-@pytest.fixture
-def store() -> Iterator[HashStore]:
-    with HashStore() as made:
-        yield made
+@pytest.fixture(params=["document", "room"])
+def store(request: Any) -> Iterator[Any]:
+    """A store on which the rendezvous is a document, and one whose server has rooms."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "document":
+            yield stack.enter_context(HashStore())
+        else:
+            server = stack.enter_context(TCPStoreServer("127.0.0.1", 0, run_in="thread"))
+            yield stack.enter_context(TCPStore("127.0.0.1", server.port))
+
+
+def state_of(store: Any, job: str = "job") -> State:
+    state = jobs.stored(store, job)[1]
+    assert state is not None
+    return state
 
 
 def next_of(found: list[DynamicRendezvousHandler]) -> list[Any]:
@@ -48,7 +60,7 @@ def next_of(found: list[DynamicRendezvousHandler]) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [2, 4, 16])
-def test_nodes_form_one_round_after_the_other(store: HashStore, size: int) -> None:
+def test_nodes_form_one_round_after_the_other(store: Any, size: int) -> None:
     with handlers(size, store, size, size) as found:
         ports = set()
         for _ in range(3):
@@ -68,7 +80,7 @@ def test_it_runs_on_every_store(kind: str, tmp_path: Path) -> None:
         assert found[1].is_closed()
 
 
-def test_it_is_torchs_handler(store: HashStore) -> None:
+def test_it_is_torchs_handler(store: Any) -> None:
     with handler(store, 1, 1) as alone:
         assert isinstance(alone, RendezvousHandler)
         assert (alone.get_backend(), alone.get_run_id(), alone.use_agent_store) == ("trystate", "job", True)
@@ -78,7 +90,7 @@ def test_it_is_torchs_handler(store: HashStore) -> None:
 
 @pytest.mark.parametrize(("job", "error"), [("none", RendezvousIdShared), ("job", RendezvousClosedError)])
 def test_a_node_that_ran_nothing_in_a_job_without_an_id_has_not_succeeded(
-    job: str, error: type[Exception], store: HashStore
+    job: str, error: type[Exception], store: Any
 ) -> None:
     """Two jobs without an id are one job: the second is a spare of the first, and must not end with success."""
     one, two = (
@@ -88,14 +100,14 @@ def test_a_node_that_ran_nothing_in_a_job_without_an_id_has_not_succeeded(
     with one, two:
         agreed(next_of([one]), 1)
         spare = Meanwhile(two.next_rendezvous)
-        until(lambda: decode(store.get(f"trystate/{job}/state")).spares != ())
+        until(lambda: state_of(store, job).spares != ())
         one.close("all workers have succeeded", "succeeded")
         [ended] = spare.join()
     assert type(ended) is error
     assert ("give that job an --rdzv-id" in str(ended)) == (job == "none")
 
 
-def test_a_node_with_other_settings_is_refused_with_their_names(store: HashStore) -> None:
+def test_a_node_with_other_settings_is_refused_with_their_names(store: Any) -> None:
     with handlers(2, store, 2, 2) as found, handler(store, 2, 2, keep_alive_interval=7) as other:
         agreed(next_of(found), 2)
         with pytest.raises(RendezvousSettingsError, match=r"keep_alive_interval is 0\.4, not 7"):
@@ -103,7 +115,7 @@ def test_a_node_with_other_settings_is_refused_with_their_names(store: HashStore
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
 
 
-def test_a_member_closes_for_all_and_says_why(store: HashStore) -> None:
+def test_a_member_closes_for_all_and_says_why(store: Any) -> None:
     with handlers(3, store, 2, 2) as found:
         agreed(next_of(found[:2]), 2)
         assert found[0].close("the disk is full")
@@ -114,7 +126,7 @@ def test_a_member_closes_for_all_and_says_why(store: HashStore) -> None:
                 one.next_rendezvous()
 
 
-def test_a_node_outside_the_round_only_leaves(store: HashStore) -> None:
+def test_a_node_outside_the_round_only_leaves(store: Any) -> None:
     """A late node that gave up closes nothing (torch's node does)."""
     with handlers(2, store, 2, 2) as found:
         agreed(next_of(found), 2)
@@ -128,13 +140,15 @@ def test_a_node_outside_the_round_only_leaves(store: HashStore) -> None:
         agreed(next_of(found), 2)
 
 
-def test_wall_clocks_that_jump_do_not_change_a_round(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_clocks_that_jump_do_not_change_a_round(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """R5, R13: torch's nodes compare wall clocks, and send no heartbeat while their clock is set back."""
     true, ahead = time.time, [0.0]
     monkeypatch.setattr(time, "time", lambda: true() + ahead[-1])
 
     def beats() -> int:
-        return min(p.beats for p in decode(store.get("trystate/job/state")).participants)
+        members = state_of(store).participants
+        found = counters(store, "job", [p.node.token for p in members])
+        return min(p.written + found.get(p.node.token, 0) for p in members)
 
     with handlers(2, store, 2, 2) as found:
         agreed(next_of(found), 2)
@@ -145,7 +159,7 @@ def test_wall_clocks_that_jump_do_not_change_a_round(store: HashStore, monkeypat
             until(lambda before=before: beats() > before + 1)  # type: ignore[misc]
 
 
-def test_a_node_that_leaves_is_missed_at_once(store: HashStore) -> None:
+def test_a_node_that_leaves_is_missed_at_once(store: Any) -> None:
     with handlers(2, store, 1, 2, keep_alive_interval=30) as found:
         agreed(next_of(found), 2)
         found[1].leave()
@@ -166,7 +180,7 @@ def test_without_a_store_joining_ends_in_time_with_what_is_missing() -> None:
 
 
 def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
-    store: HashStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them beat, so no member is expelled: a wrong address or a closed port must not block them for ever."""
     monkeypatch.setattr(bootstrap, "LATE_SECONDS", 0.1)
@@ -180,19 +194,19 @@ def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
         # The first node has left, so the other node may have begun to wait for a new round.
         assert any("have not met at 255.255.255.255:" in str(e) and "--local-addr" in str(e) for e in found)
         assert any("still waits: the members of round 0" in record.getMessage() for record in caplog.records)
-        state = decode(store.get("trystate/job/state"))
+        state = state_of(store)
         assert (list(state.listed()), state.closed) == ([], None)
 
 
-def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(store: HashStore) -> None:
+def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(store: Any) -> None:
     """In torch 2.13 the other members wait for its role until the read timeout, crash, and close the rendezvous."""
     with handlers(2, store, 2, 3) as found, handler(store, 2, 3) as doomed:
         over = threading.Event()
-        doomed._part.meeting.begin = lambda joined, current: over.wait(nodes.SECONDS)  # type: ignore
+        doomed._resources.meeting.begin = lambda joined, current: over.wait(nodes.SECONDS)  # type: ignore
         hung = Meanwhile(doomed.next_rendezvous)
         until(lambda: doomed._part.listed)
         others = Meanwhile(*(h.next_rendezvous for h in found))
-        until(lambda: doomed._part.keep_alive is not None)
+        until(lambda: doomed._part.joined is not None)
         doomed._part.stop()  # its heartbeats stop, and no node is notified
         infos = others.join()
         over.set()
@@ -213,7 +227,7 @@ def test_a_shutdown_by_torchs_agent_ends_nothing() -> None:
         assert handler.is_closed()
 
 
-def test_too_few_are_told_in_time_and_leave(store: HashStore) -> None:
+def test_too_few_are_told_in_time_and_leave(store: Any) -> None:
     late = pytest.raises(RendezvousTimeoutError, match=r"join_timeout=0\.3 s.*min_nodes=2")
     with handler(store, 2, 2, join_timeout=0.3) as alone, at_most(5.0), late:
         alone.next_rendezvous()
@@ -221,7 +235,7 @@ def test_too_few_are_told_in_time_and_leave(store: HashStore) -> None:
         agreed(next_of(found), 2)  # the node that gave up has left
 
 
-def test_a_min_above_max_is_refused_before_the_store_is_asked(store: HashStore) -> None:
+def test_a_min_above_max_is_refused_before_the_store_is_asked(store: Any) -> None:
     with pytest.raises(RendezvousSettingsError, match="--nnodes=3:2"):
         DynamicRendezvousHandler(Options("job", Settings(3, 2)), StoreBackend(store, "job"))
     assert store.num_keys() == 0

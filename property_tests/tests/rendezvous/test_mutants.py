@@ -18,6 +18,7 @@ from trystate.impl.rendezvous import (
     state_holder,
     store_backend,
 )
+from trystate.impl.rendezvous.document_part import DocumentPart
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.rendezvous import nodes
@@ -76,11 +77,11 @@ MUTANTS: dict[str, tuple[Mutant, Test]] = {
         on_a_store(test_handlers.test_a_node_outside_the_round_only_leaves),
     ),
     "whoever ends says nothing": (
-        replaced(handler._Resources, "leave", lambda self, within: None),
+        replaced(DocumentPart, "leave", lambda self, within: None),
         on_a_store(test_handlers.test_a_node_that_leaves_is_missed_at_once),
     ),
     "a round begins before all are there": (
-        replaced(bootstrap, "_met", lambda store, joined: True),
+        replaced(bootstrap.Meeting, "_met", lambda self, store, joined: True),
         on_a_store(test_handlers.test_a_member_that_dies_before_the_round_begins_holds_nobody_up),
     ),
     "a round has the store of the round before": (

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBackend
+from trystate.impl.rendezvous.torch_backend import TorchBackend
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import at_most
 from trystate.store import HashStore, TCPStore, TCPStoreServer
@@ -34,6 +37,39 @@ def test_a_written_state_is_read_and_never_overwritten_unseen(backend: Backend) 
     assert backend.write(b"three", b"one") == b"two"
     assert backend.read() == b"two"
     other.close()
+
+
+def test_no_heartbeat_is_lost_and_no_counter_is_waited_for(backend: Backend) -> None:
+    with at_most(OPERATION_SECONDS):
+        assert not any(backend.counters(["a", "b"]).values())
+    assert backend.write(b"a b", None) == b"a b"
+    others = {token: backend.clone() for token in "ab"}
+
+    def beats(token: str) -> None:
+        for _ in range(10):
+            others[token].beat(token)
+
+    assert nodes.together([partial(beats, token) for token in "ab"]) == [None, None]
+    for more in (1, 2):
+        backend.beat("a")
+        with at_most(OPERATION_SECONDS):
+            found = backend.counters(["a", "b", "c"])
+            assert (found["a"], found["b"], found["c"] or b"") == (b"%d" % (10 + more), b"10", b"")
+            assert backend.counters(["a", "b"]) == {"a": found["a"], "b": b"10"}
+    assert backend.write(b"b", b"a b") == b"b", "a heartbeat is no write"
+    for other in others.values():
+        other.close()
+
+
+def test_a_heartbeat_leaves_the_value_of_another_program_alone() -> None:
+    torchs = C10dRendezvousBackend(nodes.TorchStores.HashStore(), "job")
+    backend = TorchBackend(torchs)
+    for value in (b"another program's\n{", b"another program's\n{}"):
+        before = torchs.get_state()
+        assert torchs.set_state(value, before[1] if before is not None else None) is not None
+        backend.beat("token")
+        assert (found := torchs.get_state()) is not None and found[0] == value
+    assert TorchBackend(torchs).read() == b"another program's"
 
 
 def test_a_waiting_node_is_woken_by_a_change(backend: Backend) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from trystate.impl.rendezvous import waiting
-from trystate.impl.rendezvous.engine import Seen
+from trystate.impl.rendezvous.document_part import summary
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting
@@ -86,12 +86,16 @@ def test_a_time_is_as_exact_as_somebody_who_waits_wants_it(seconds: float, text:
 # ---- when it is logged
 
 
+def look(waits: Waits, seen: State | None, now: float) -> None:
+    waits.look(summary(seen, "a") if seen is not None else None, now, lambda: awaited(seen, "a"))
+
+
 def told(steps: Sequence[tuple[float, State | None]], ends: float = 900.0) -> list[tuple[float, str]]:
     lines: list[tuple[float, str]] = []
     now = 0.0
-    waits = Waits("a", ends, lambda line: lines.append((now, line)))
+    waits = Waits(Settings(3, 3), ends, lambda line: lines.append((now, line)))
     for now, seen in steps:
-        waits.look(Seen(seen, now))
+        look(waits, seen, now)
     return lines
 
 
@@ -137,12 +141,14 @@ def said_of_others(expected: list[tuple[float, str]]) -> None:
         asked.append(now)
         return "the job 'b' waits too"
 
-    waits = Waits("a", 900.0, lambda line: lines.append((now, line)), place="no node reaches it", others=others)
+    waits = Waits(
+        Settings(3, 3), 900.0, lambda line: lines.append((now, line)), place="no node reaches it", others=others
+    )
     for now in (float(k) for k in range(0, 100, 2)):
-        waits.look(Seen(ALONE, now))
+        look(waits, ALONE, now)
     assert asked == [6.0, 66.0]
     assert lines == expected
-    waits.look(Seen(state(participants=(A, B), complete=True), 100.0))
+    look(waits, state(participants=(A, B), complete=True), 100.0)
     assert [*waits.reasons()] == [], "a node that is in a complete round misses no other"
 
 
@@ -156,11 +162,11 @@ def test_a_node_that_misses_others_names_what_it_knows_of_the_reason() -> None:
 
 def test_a_store_without_answers_is_reported_each_minute() -> None:
     lines: list[str] = []
-    waits = Waits("a", 900.0, lines.append)
-    waits.look(Seen(ALONE, 0.0))
+    waits = Waits(Settings(3, 3), 900.0, lines.append)
+    look(waits, ALONE, 0.0)
     for now in range(100, 250, 5):
         waits.away(100.0, float(now))
-    waits.look(Seen(ALONE, 260.0))
+    look(waits, ALONE, 260.0)
     assert lines == [
         f"{ONE_OF_3}; up to 15 m",
         "waiting for the store, which does not answer; since 60 s; up to 12 m",

@@ -53,12 +53,12 @@ def test_every_property_of_the_agent_is_violated_by_something_broken() -> None:
     properties = (
         "restarts_are_limited", "losses_spend", "coming_spends_nothing", "restarts_left_are_used", "one_verdict",
         "success_is_everybodys", "closing_says_why", "the_verdict_is_final", "a_restart_is_a_new_round",
-        "the_waiting_are_answered", "the_verdict_reaches_everybody", "signals_are_obeyed", "outages_are_survived",
-        "everybody_ends",
+        "the_waiting_are_answered", "signals_are_obeyed", "outages_are_survived", "everybody_ends",
     )  # fmt: skip
     assert set(properties) <= {broken(name) for name in MUTANTS}
     assert caught("goes on without a lease", on="one_group_in_the_job")
     assert caught("closes when it is late", on="closing_is_earned")
+    assert caught("does not hear the verdict", on="the_verdict_reaches_everybody")
 
 
 def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:

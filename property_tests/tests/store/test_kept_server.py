@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,6 @@ import pytest
 
 from trystate.__main__ import main
 from trystate.exits import Exit
-from trystate.impl.host.disk import Disk
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
@@ -29,54 +28,12 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, eventually
 from trystate.property_tests.adapters.our_store.wire import Peer, add, get, set_
-from trystate.property_tests.adapters.stores.kept import SECONDS, Serving
+from trystate.property_tests.adapters.stores.kept import SECONDS, PlantedDisk, Serving, silent
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.store import TCPStore
 
 PATIENT = CONF.replace("max_attempt=3", "max_attempt=15")  # a server takes seconds to start on a busy machine
-
-
-class PlantedDisk(Disk):
-    """A disk whose syncs wait while the test holds them, and fail with the error `failing`, if it is set."""
-
-    failing: int | None = None
-    room = 1 << 40
-
-    def __init__(self) -> None:
-        self.let = threading.Event()
-        self.let.set()
-        self.syncs = 0
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        self.let.clear()
-        try:
-            yield
-        finally:
-            self.let.set()
-
-    def free(self, directory: str) -> int:
-        return self.room
-
-    def sync(self, fd: int) -> None:
-        self.let.wait(SECONDS)
-        if self.failing is not None:
-            raise OSError(self.failing, os.strerror(self.failing))
-        super().sync(fd)
-        self.syncs += 1
-
-
-def silent(peer: Peer) -> bool:
-    """Whether no byte arrives for 0.1 s."""
-    peer.socket.settimeout(0.1)
-    try:
-        peer.socket.recv(1)
-    except TimeoutError:
-        return True
-    finally:
-        peer.socket.settimeout(SECONDS)
-    return False
 
 
 def test_replies_are_durable_and_in_the_order_of_their_connection(tmp_path: Path) -> None:
@@ -232,7 +189,7 @@ def test_a_directory_has_one_server_at_a_time(tmp_path: Path, capsys: pytest.Cap
         (lambda path: (path.mkdir(), (path / "journal").write_bytes(b"\x89tryst\x02\n")), "not the journal of a store"),
         (
             lambda path: (path.mkdir(), (path / "journal").write_bytes(b"\x89tryjr\x07\n")),
-            "version 7 .* writes version 2",
+            "version 7 .* writes version 3",
         ),
     ],
 )

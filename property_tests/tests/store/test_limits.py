@@ -330,7 +330,7 @@ def digest(secret: bytes, *parts: bytes) -> bytes:
 
 def nonce_of(peer: Peer) -> bytes:
     answer = peer(HELLO)
-    assert answer[:2] + answer[2:10] == b"\x00\x01" + U64.pack(32)
+    assert answer[:2] + answer[2:10] == b"\x00\x05" + U64.pack(32)
     return answer[10:42]
 
 

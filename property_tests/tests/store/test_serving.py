@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import signal
@@ -75,6 +76,19 @@ def test_an_offender_is_named_in_a_line_on_stderr() -> None:
         assert re.fullmatch(
             rf"trystate store: {re.escape(address)}: closed: SET .*101 bytes exceeds 100; .*value_bytes\n", err
         )
+
+
+def test_a_server_without_enough_descriptors_says_so_with_the_limit() -> None:
+    """20,000 connections need a limit above the usual ones. The sentences are the same with 70 at a limit of 64."""
+    limited = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    with Command("serve", "--connections", "20000", under=limited) as served, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(served.port, validated=False)) for _ in range(70)]
+        assert peers[-1].closed()
+        served.process.send_signal(signal.SIGTERM)
+        _, err = served.process.communicate(timeout=SECONDS)
+    start, full = err.splitlines()
+    assert "the hard limit of open files is 64, and connections=20000 need more" in start
+    assert re.search(r"cannot accept: Too many open files, with \d+ connections; .* \(ulimit -n\)", full)
 
 
 def secret_file(folder: Path, content: bytes = b"s" * SECRET_BYTES_MIN + b"\n", mode: int = 0o600) -> Path:

@@ -1,0 +1,437 @@
+"""Measures rooms: rendezvous of many nodes at one server of ours, with real connections and in virtual time.
+
+    python benchmarks/rooms.py [--quick] [--only PART]
+
+A real node is a `Member` on its own connection; the nodes share four processes, and the server is another one. The
+seconds of a round end when its last node has returned, and are without the last call. `requests` are those of all
+nodes, answered or not; `lost` are requests that were sent again. The nodes of each round must agree on members, ranks
+and master. In virtual time a message takes up to 4 ms each way, and the server takes no time, or the time that it was
+measured to take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import math
+import multiprocessing
+import os
+import random
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from common import LOOPBACK, Part, options, run, show
+
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.rooms.member import Member
+from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, NEED_SETTINGS
+from trystate.impl.rendezvous.rooms.room import Room
+from trystate.impl.rendezvous.state import Node, Participant, Settings
+from trystate.impl.store.client.rooms import RoomConnection
+from trystate.impl.store.tcp import TCPStore
+from trystate.model.store.vocabulary import Status
+
+CREWS = 4  # processes of nodes
+LIMIT_SECONDS = 300.0
+OVER = (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED)
+OPEN_SECONDS = 60.0
+CALL_SECONDS = 1.0  # the last call
+DELAY_SECONDS = 0.004
+COSTS = {JOIN: 120e-6, BEAT: 20e-6}  # of the server, with the system calls; of any other request as of a JOIN
+NOTICE_COST = 15e-6
+
+
+def settings_of(size: int) -> Settings:
+    return Settings(size - 1, size + 1, last_call_timeout=CALL_SECONDS)
+
+
+def member(number: int, settings: Settings) -> Member:
+    node = Node(f"node{number}", 1, 0, f"t{number:05d}")
+    return Member(Participant(node, f"host{number}", 29_000), settings)
+
+
+# ---- real connections
+
+
+class Crew:
+    """The nodes of one process."""
+
+    def __init__(self, pipe: Connection, port: int, settings: Settings) -> None:
+        self.pipe, self.settings, self.store = pipe, settings, TCPStore(LOOPBACK, port)
+        self.members: dict[int, Member] = {}
+        self.connections: dict[int, RoomConnection] = {}
+        self.counts = Counter[str]()
+        self.returned: dict[int, float] = {}
+        self.selector, self.wakes = selectors.DefaultSelector(), list[tuple[float, int]]()
+        self.selector.register(pipe, selectors.EVENT_READ)
+
+    def loop(self) -> None:
+        while True:
+            now = time.monotonic()
+            while self.wakes and self.wakes[0][0] <= now:
+                number = heapq.heappop(self.wakes)[1]
+                if number in self.members:
+                    self.wake(number, now)
+            pause = self.wakes[0][0] - now if self.wakes else LIMIT_SECONDS
+            for key, _ in self.selector.select(max(0.0, min(pause, LIMIT_SECONDS))):
+                if key.fileobj is self.pipe:
+                    name, *arguments = self.pipe.recv()
+                    if name == "end":
+                        return
+                    self.pipe.send(getattr(self, name)(*arguments))
+                else:
+                    self.receive(key.data)
+
+    def wake(self, number: int, now: float) -> None:
+        if number not in self.connections:
+            with contextlib.suppress(Exception):  # the server is away
+                self.connect(number)
+        elif not self.members[number].woke(now):
+            self.drop(number)
+        self.pump(number)
+
+    def connect(self, number: int) -> None:
+        opened = RoomConnection.open(self.store, "job", OPEN_SECONDS)
+        self.connections[number] = opened
+        self.selector.register(opened, selectors.EVENT_READ, number)
+        self.members[number].connected(time.monotonic())
+
+    def drop(self, number: int) -> None:
+        self.counts["reconnected"] += 1
+        opened = self.connections.pop(number)
+        self.selector.unregister(opened)
+        opened.close()
+        self.members[number].disconnected()
+
+    def receive(self, number: int) -> None:
+        try:
+            messages = self.connections[number].receive()
+        except Exception:
+            self.drop(number)
+            return self.pump(number)
+        now, member = time.monotonic(), self.members[number]
+        for message in messages:
+            assert message.status in (Status.OK, Status.NOTICE), message.data
+            self.counts["notices"] += message.status is Status.NOTICE
+            self.counts["bytes back"] += len(message.data)
+            joining = member.joining
+            member.heard(message.data, message.status is Status.NOTICE, now)
+            if joining and not member.joining:
+                assert member.error is None, member.error
+                self.returned[number] = now
+        member.results.clear()
+        if member.joined is not None and member.standing(now) in OVER:  # its agent has no workers to stop
+            member.join(now, LIMIT_SECONDS)
+        self.pump(number)
+
+    def pump(self, number: int) -> None:
+        member, now = self.members[number], time.monotonic()
+        opened = self.connections.get(number)
+        if opened is None:
+            return heapq.heappush(self.wakes, (now + random.uniform(0.05, 0.5), number))
+        while (data := member.take(now)) is not None:
+            self.counts["requests"] += 1
+            self.counts[f"kind {data[0]}"] += 1
+            self.counts["bytes there"] += len(data)
+            opened.send(data)
+        heapq.heappush(self.wakes, (member.wakes(now), number))
+
+    # The calls of the benchmark.
+
+    def come(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.members[number] = member(number, self.settings)
+            self.connect(number)
+
+    def join(self, numbers: list[int] | None = None, failed: bool = False) -> None:
+        for number in self.members if numbers is None else numbers:
+            self.members[number].join(time.monotonic(), LIMIT_SECONDS, failed=failed)
+            self.pump(number)
+
+    def make_room(self) -> None:
+        for each in self.members.values():
+            each.makes_room = True
+
+    def beat(self) -> bool:
+        """Whether each node has a lease and is in its round."""
+        return all(each.standing(time.monotonic()) is Standing.CURRENT for each in self.members.values())
+
+    def die(self, number: int) -> None:
+        self.drop(number)
+        del self.members[number]
+
+    def count(self) -> tuple[Counter[str], dict[int, float]]:
+        found = self.counts, self.returned
+        self.counts, self.returned = Counter(), {}
+        return found
+
+    def places(self) -> list[tuple[Any, ...]]:
+        found = [each.joined.summary for each in self.members.values() if each.joined is not None]
+        return [(one.life, one.round, one.participants, one.members, one.master, one.rank) for one in found]
+
+
+def crew(pipe: Connection, port: int, settings: Settings) -> None:
+    Crew(pipe, port, settings).loop()
+
+
+class Nodes:
+    """All nodes, and the server."""
+
+    def __init__(self, size: int, data: Path | None) -> None:
+        self.size, self.data, self.port = size, data, 0
+        self.serve()
+        context = multiprocessing.get_context("fork")
+        self.pipes: list[Connection] = []
+        for _ in range(CREWS):
+            mine, its = context.Pipe()
+            context.Process(target=crew, args=(its, self.port, settings_of(size)), daemon=True).start()
+            self.pipes.append(mine)
+
+    def serve(self) -> None:
+        kept = ["--data", str(self.data)] if self.data is not None else []
+        argv = [sys.executable, "-m", "trystate", "store", "serve", "--host", LOOPBACK, "--port", str(self.port), *kept]
+        self.server = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.server.stdout is not None
+        line = next(line for line in self.server.stdout if "listening on" in line)
+        self.port = int(line.split("listening on ")[1].split(",")[0].rpartition(":")[2])
+
+    def ask(self, name: str, *arguments: Any, of: int | None = None) -> list[Any]:
+        pipes = self.pipes if of is None else [self.pipes[of]]
+        for pipe in pipes:
+            pipe.send((name, *arguments))
+        return [pipe.recv() for pipe in pipes]
+
+    def cpu(self) -> float:
+        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def until(self, number: int) -> None:
+        """Wait until all nodes are in the round of this number, and check that they agree."""
+        ends = time.monotonic() + LIMIT_SECONDS
+        while len(places := [p for found in self.ask("places") for p in found if p[1] == number]) < self.size:
+            assert time.monotonic() < ends, f"{len(places)} of {self.size} nodes are in round {number}"
+            time.sleep(0.05)
+        assert len({place[:5] for place in places}) == 1
+        assert sorted(place[5] for place in places) == list(range(self.size))
+
+    def dies(self) -> None:
+        self.ask("die", self.size - 1, of=(self.size - 1) % CREWS)
+        self.size -= 1
+        self.until(2)
+
+    def comes(self) -> None:
+        self.size += 1
+        self.ask("make_room")
+        self.ask("come", [self.size], of=0)
+        self.ask("join", [self.size], of=0)
+        self.until(3)
+
+    def loses_its_server(self) -> None:
+        self.server.kill()
+        self.server.communicate()
+        self.serve()
+        time.sleep(2.0)
+        while not all(self.ask("beat")):
+            time.sleep(0.05)
+        self.until(3)
+
+    def end(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(("end",))
+        self.server.send_signal(signal.SIGTERM)
+        self.server.communicate()
+
+
+@contextlib.contextmanager
+def nodes(size: int, data: bool) -> Iterator[Nodes]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * size + 1000), hard))
+    with tempfile.TemporaryDirectory() as folder:
+        found = Nodes(size, Path(folder, "data") if data else None)
+        try:
+            yield found
+        finally:
+            found.end()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def real(sizes: tuple[tuple[int, bool], ...]) -> None:
+    """A first round, a failure, five seconds of heartbeats, a death, a newcomer, and a killed server."""
+    lines = []
+    for size, data in sizes:
+        with nodes(size, data) as found:
+            for number in range(CREWS):
+                found.ask("come", list(range(size))[number::CREWS], of=number)
+            phases: dict[str, Callable[[], object]] = {
+                "first round": lambda found=found: (found.ask("join"), found.until(0)),  # type: ignore[misc]
+                "a failure": lambda found=found: (found.ask("join", [0], True, of=0), found.until(1)),  # type: ignore[misc]
+                "5 s of heartbeats": lambda: time.sleep(5.0),
+                "a death": found.dies,
+                "a newcomer": found.comes,
+                **({"the server is killed": found.loses_its_server} if data else {}),
+            }
+            title = f"{size:,}{', --data' if data else ''}"
+            lines += [[f"{title}: {what}", *measured(found, do)] for what, do in phases.items()]
+    heads = ["N", "seconds", "requests", "for a node", "joins", "notices", "bytes of a node", "server, CPU s", "lost"]
+    show("Real connections on the loopback; the first round with its last call", heads, lines)
+
+
+def measured(found: Nodes, do: Callable[[], object]) -> list[str]:
+    found.ask("count")
+    before, began = found.cpu(), time.monotonic()
+    do()
+    counts, returned = Counter[str](), dict[int, float]()
+    for some, times in found.ask("count"):
+        counts += some
+        returned |= times
+    there, back = (counts[f"bytes {way}"] / found.size for way in ("there", "back"))
+    return [
+        f"{max(returned.values()) - began:.2f}" if returned else "-", f"{counts['requests']:,}",
+        f"{counts['requests'] / found.size:.2f}", f"{counts[f'kind {JOIN}']:,}", f"{counts['notices']:,}",
+        f"{there:.0f} + {back:.0f}", f"{max(0.0, found.cpu() - before):.2f}", f"{counts['reconnected']}",
+    ]  # fmt: skip
+
+
+# ---- virtual time
+
+
+class Crowd:
+    """Many nodes at one room; a message takes up to DELAY_SECONDS, and the server takes `costs` for a request."""
+
+    def __init__(self, size: int, costs: dict[int, float]) -> None:
+        self.size, self.costs, self.now, self.busy = size, costs, 0.0, 0.0
+        self.rng, self.events, self.order = random.Random(size), list[tuple[float, int, Callable[[], None]]](), 0
+        self.counts = Counter[str]()
+        self.returned, self.longest = list[float](), 0.0
+        self.room = Room(lambda: "life")
+        self.members = [member(number, settings_of(size)) for number in range(size)]
+        self.reach = [(0.0, 0.0)] * (size + 1)  # when the last message of each node arrives, and the last one to it
+        for each in self.members:
+            each.connected(0.0)
+
+    def at(self, time: float, do: Callable[[], None]) -> None:
+        self.order += 1
+        heapq.heappush(self.events, (time, self.order, do))
+
+    def pump(self, number: int) -> None:
+        each = self.members[number]
+        if (data := each.take(self.now)) is not None:
+            self.counts["requests"] += 1
+            there, back = self.reach[number]
+            there = max(there, self.now + self.rng.uniform(0, DELAY_SECONDS))
+            self.reach[number] = there, back
+            self.at(there, lambda: self.arrives(number, data))
+        wakes = each.wakes(self.now)
+        if wakes < math.inf:
+            self.at(max(wakes, self.now), lambda: self.wake(number))
+
+    def wake(self, number: int) -> None:
+        each = self.members[number]
+        if each.wakes(self.now) <= self.now:
+            if not each.woke(self.now):
+                self.counts["lost"] += 1
+                each.disconnected()
+                each.connected(self.now)
+            self.pump(number)
+
+    def arrives(self, number: int, data: bytes) -> None:
+        begins = max(self.now, self.busy)
+        self.busy = begins + (self.costs.get(data[0], self.costs[JOIN]) if self.costs else 0.0)
+        self.at(self.busy, lambda: self.applies(number, data))
+
+    def applies(self, number: int, data: bytes) -> None:
+        began = time.perf_counter()
+        answer = self.room.request(number, data, self.now)
+        self.longest = max(self.longest, time.perf_counter() - began)
+        self.counts["twice"] += answer[0] == NEED_SETTINGS
+        self.sends(number, answer, False)
+        self.settle()
+
+    def settle(self) -> None:
+        for peer, notice in self.room.notices:
+            self.counts["notices"] += 1
+            self.busy = max(self.busy, self.now) + (NOTICE_COST if self.costs else 0.0)
+            self.sends(peer, notice, True)  # type: ignore[arg-type]
+        self.room.notices.clear()
+        self.room.decisions.clear()
+        if self.room.due < math.inf:
+            due = self.room.due
+            self.at(max(due, self.now), lambda: self.tick(due))
+
+    def tick(self, due: float) -> None:
+        if self.room.due == due and self.now >= due:
+            self.room.tick(self.now)
+            self.settle()
+
+    def sends(self, number: int, data: bytes, notice: bool) -> None:
+        there, back = self.reach[number]
+        back = max(back, max(self.now, self.busy) + self.rng.uniform(0, DELAY_SECONDS))
+        self.reach[number] = there, back
+        self.at(back, lambda: self.hears(number, data, notice))
+
+    def hears(self, number: int, data: bytes, notice: bool) -> None:
+        each = self.members[number]
+        joining = each.joining
+        each.heard(data, notice, self.now)
+        each.results.clear()
+        if joining and not each.joining:
+            self.returned.append(self.now)
+        if each.joined is not None and each.standing(self.now) in OVER:
+            each.join(self.now, LIMIT_SECONDS)
+        self.pump(number)
+
+    def round(self, number: int, failing: int | None = None) -> tuple[float, Counter[str]]:
+        """All nodes join, or one fails; the virtual seconds until the last has returned, and the counts."""
+        self.counts.clear()
+        self.returned.clear()
+        began = self.now
+        for one in range(self.size) if failing is None else [failing]:
+            self.members[one].join(self.now, LIMIT_SECONDS, failed=failing is not None)
+            self.pump(one)
+        while len(self.returned) < self.size:
+            self.now, _, do = heapq.heappop(self.events)
+            do()
+        places = [each.joined.summary for each in self.members if each.joined is not None]
+        assert len({(p.round, p.members, p.master) for p in places}) == 1 and places[0].round == number
+        return max(self.returned) - began, self.counts
+
+
+def simulated(sizes: tuple[int, ...]) -> None:
+    """Two rounds in virtual time, with a server that takes no time and with one that takes the measured time."""
+    lines = []
+    for size in sizes:
+        for what, costs in (("no time", {}), ("measured costs", COSTS)):
+            crowd = Crowd(size, costs)
+            for number, failing in ((0, None), (1, 0)):
+                took, counts = crowd.round(number, failing)
+                less = CALL_SECONDS if number == 0 else 0.0
+                lines.append([f"{size:,}, {what}: {'second' if number else 'first'} round", f"{took - less:.3f}",
+                              f"{counts['requests']:,}", f"{counts['twice']}", f"{counts['notices']:,}",
+                              f"{counts['lost']}", f"{crowd.longest * 1e3:.0f}"])  # fmt: skip
+    heads = ["N", "seconds", "requests", "again with settings", "notices", "lost", "longest apply so far, ms"]
+    show("Virtual time, up to 4 ms each way; seconds beside the last call", heads, lines)
+
+
+PARTS: dict[str, Part] = {
+    "real": lambda quick, times: real(((64, False),) if quick else ((512, False), (2_000, False), (2_000, True))),
+    "simulated": lambda quick, times: simulated((256,) if quick else (1_000, 10_000, 32_768)),
+}
+
+
+def main() -> int:
+    run(options(__doc__, PARTS, 1).parse_args(), PARTS, 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

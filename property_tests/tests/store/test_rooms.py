@@ -1,0 +1,246 @@
+"""The rooms of a store's server: requests, notices, their keys, limits, the journal, the record, and the client."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trystate.impl.rendezvous.encoding import decode, encode_settings
+from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, LEAVE, LOOK, Intent, digest
+from trystate.impl.rendezvous.state import Node, Participant, Settings
+from trystate.impl.store.client.rooms import Message, RoomConnection
+from trystate.impl.store.contents import rooms as contents
+from trystate.impl.store.durable import journal as journals
+from trystate.impl.store.durable.directory import Directory
+from trystate.impl.store.durable.driver import KeptConnection
+from trystate.impl.store.errors import ConnectionLost, FileRefused, StoreError
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.record.passage import Passage
+from trystate.impl.store.server.driver import Connection
+from trystate.impl.store.server.fast_path import EXTENDED
+from trystate.impl.store.server.recording import RecordingService
+from trystate.impl.store.server.rooms import Rooms
+from trystate.impl.store.wire import ROOMS, U32, VERSION, blob
+from trystate.model.store.vocabulary import Extension, Status
+from trystate.monitor import record
+from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.shared_state import Protocol
+from trystate.property_tests.adapters.our_store.wire import append, compare_set, delete, put
+from trystate.property_tests.adapters.stores.kept import PlantedDisk, Serving
+from trystate.property_tests.support.mutants import replaced, rewritten, survives, survivors
+from trystate.property_tests.support.stores.client.common import until
+from trystate.property_tests.support.stores.recorded import recorder
+from trystate.property_tests.support.stores.rooms import OK, VALIDATE, Room, extended, get, push, set_
+from trystate.store import TCPStore, TCPStoreServer
+
+KEY = contents.key_of(b"job")
+NOTICE, REFUSED, TOO_LARGE = (bytes((status,)) for status in (Status.NOTICE, Status.REFUSED, Status.TOO_LARGE))
+
+
+def join(token: str, connection: int = 1, join: int = 1, most: int = 2) -> bytes:
+    """A request to join a rendezvous of 2 to `most` nodes, whose last call takes 5 s."""
+    settings = encode_settings(Settings(2, most, last_call_timeout=5.0))
+    me = Participant(Node(token, 1, 0, token), token, 1)
+    return Intent(JOIN, token, connection, join, me=me, digest=digest(settings), settings=settings).encode()
+
+
+def ask(request: bytes, run: bytes = b"job") -> bytes:
+    return extended(Extension.ROOM, blob(run), blob(request))
+
+
+LOOKS, LEAVES, BEATS = (Intent(kind, "a", 1, 1).encode() for kind in (LOOK, LEAVE, BEAT))
+
+
+def test_a_round_is_answered_and_its_members_get_a_notice() -> None:
+    room = Room()
+    one, two = room.peer(), room.peer()
+    assert one(ask(LOOKS)) == OK + blob(b"") and room.service.contents.values == {}
+    assert one(ask(join("a", most=3)))[:1] == two(ask(join("b", most=3)))[:1] == OK
+    room.pass_time(4.9)
+    assert one() == two() == b""
+    room.pass_time(0.1)
+    assert one()[:12] == two()[:12] == NOTICE + blob(b"job") and room.service.alarm.at is None
+    assert one(ask(b"no request"))[:1] == REFUSED and not one.closed
+    newer = room.peer()
+    assert newer(ask(join("a", 2, most=3)))[:1] == OK and (one.closed, two.closed) == (True, False)
+    assert room.log == ["peer0: closed: its node has a newer connection to the room b'job'"]
+    two.leave()
+    newer.leave()
+    assert room.service.rooms.peers == {}
+
+
+def test_no_client_changes_the_key_of_a_room() -> None:
+    room = Room()
+    peer, won = room.peer(), compare_set(KEY, contents.FORMAT, b"x")
+    peer(ask(join("a")))
+    for change in (*put(KEY, 0, 1), *append(KEY, b"x"), *won, *delete(KEY), push(KEY, b"x")):
+        each = room.peer()
+        refused = REFUSED if change[0] in EXTENDED else b""
+        assert (each(change)[:1], each.closed) == (refused, not refused), change
+    for harmless in (get(KEY), *compare_set(KEY, b"x", b"y"), *compare_set(KEY, contents.FORMAT, contents.FORMAT)):
+        assert peer(harmless).endswith(contents.FORMAT)
+    assert room.service.contents.values == {KEY: contents.FORMAT} and room.service.contents.queues == {}
+    with pytest.raises(RendezvousStateError, match=r"its format is 'trystate-room-1', not .*; run one version"):
+        decode(contents.FORMAT)  # an older release does this
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "why"),
+    [
+        (Limits(), set_(KEY, b"{}"), b"in the value b'/trystate/job/state'; run one release"),
+        (Limits(rooms=1), ask(join("a"), b"other"), b"there are rooms=1 already"),
+        (Limits(key_bytes=16), b"", b"exceeds key_bytes=16"),
+        (Limits(keys_total=1), set_(b"/k", b""), b"the store is full"),
+    ],
+)
+def test_a_room_that_may_not_begin_is_refused(limits: Limits, before: bytes, why: bytes) -> None:
+    room = Room(limits)
+    peer = room.peer()
+    peer(before)
+    values = {**room.service.contents.values}
+    answer = peer(ask(join("b")))
+    assert answer[:1] in (REFUSED, TOO_LARGE) and why in answer and not peer.closed
+    assert room.service.contents.values == values and b"job" not in room.service.contents.rooms
+
+
+def test_a_member_that_leaves_too_much_unread_is_closed() -> None:
+    room = Room(Limits(unsent_bytes=1000))
+    slow, other = room.peer(), room.peer()
+    slow(ask(join("a")))
+    room.hold(slow.line, 1001)
+    other(ask(join("b")))
+    assert slow.closed and not other.closed and "its 1001 unread bytes exceed 1000" in room.log[0]
+
+
+def test_the_record_of_a_room_is_explained_as_one_of_its_key() -> None:
+    sink, made = recorder()
+    room, follower = Room(kind=partial(RecordingService, made)), Follower(Protocol.OURS)
+    one, two = room.peer(), room.peer()
+    for peer, request in ((one, join("a")), (two, join("b")), (one, LEAVES), (two, b"no request")):
+        peer(ask(request))
+    lines = sink.take()[2:]
+    told = ["room", "write", "room", *["write", "notice", "notice", "room"] * 2]
+    assert [line["op"] for line in lines] == told and lines[-1]["error"] == "REFUSED"
+    for number, line in enumerate(lines):
+        found = record.checked({"t": float(number), **line})
+        assert isinstance(found, record.Line)
+        follower.feed(found)
+    assert (follower.problems, follower.version) == ([], 3)
+
+
+MUTANTS: dict[str, Any] = {
+    "the key of a room is not guarded": (
+        test_no_client_changes_the_key_of_a_room,
+        rewritten(contents.keep, "contents.guarded.add(key_of(run_id))", "pass"),
+    ),
+    "unread notices have no limit": (
+        test_a_member_that_leaves_too_much_unread_is_closed,
+        rewritten(Rooms.tell, " or self.replies.overflowed(session)", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name: str) -> None:
+    claim, mutant = MUTANTS[name]
+    assert not survives(mutant, claim)
+
+
+def test_a_proxy_hides_the_rooms_of_a_server() -> None:
+    hello = extended(Extension.HELLO, U32.pack(VERSION))
+    answer = Room().peer()(hello)
+    for cut in range(len(answer)):
+        passage, passed = Passage(recorder()[1], ""), b""
+        for request in passage.sent(VALIDATE + hello):
+            passage.forwarded(request)
+        for piece in (answer[:cut], answer[cut:]):
+            passed += passage.passed(piece)
+            passage.answered(piece)
+        assert passed == answer[:1] + bytes((answer[1] - ROOMS,)) + answer[2:]
+
+
+# ---- on disk, and over TCP
+
+
+def heard(connection: RoomConnection, count: int) -> list[Message]:
+    found: list[Message] = []
+    while len(found) < count:
+        select.select([connection], [], [], 20.0)
+        found += connection.receive()
+    return found
+
+
+def nothing_is_sent_before_it_is_durable(path: Path) -> None:
+    disk = PlantedDisk()
+    with Serving(path, disk) as server, server.store() as store:
+        one, two = (RoomConnection.open(store, "job", 20.0) for _ in range(2))
+        one.send(join("a"))
+        heard(one, 1)
+        with disk.held():
+            two.send(join("b"))
+            assert select.select([one, two], [], [], 0.1)[0] == []
+        assert [each.status for each in (*heard(one, 1), *heard(two, 2))] == [Status.NOTICE, Status.OK, Status.NOTICE]
+        size = server.directory.journal.file.end
+        one.send(BEATS)
+        assert heard(one, 1)[0].status == Status.OK and server.directory.journal.file.end == size
+
+
+def test_an_answer_and_a_notice_wait_for_the_disk(tmp_path: Path) -> None:
+    nothing_is_sent_before_it_is_durable(tmp_path / "right")
+    early = {"a notice is sent before its change is on disk": replaced(KeptConnection, "send", Connection.send)}
+    assert survivors(early, partial(nothing_is_sent_before_it_is_durable, tmp_path / "early")) == []
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_killed_server_has_its_rooms_again(tmp_path: Path, compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "COMPACT_BYTES_MIN", 1_000 if compacted else 1 << 20)
+    with Serving(tmp_path / "data") as server, server.store() as store:
+        for number in range(50):
+            store.ask_room("job", join("a", join=number + 1))
+            store.ask_room("job", LEAVES)
+        state = store.ask_room("job", LOOKS)
+        until(lambda: server.directory.journal.generation > 0 or not compacted)
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    with Serving(tmp_path / "killed") as server, server.store() as store:
+        assert store.ask_room("job", LOOKS) == state and decode(state).version == 100
+        with pytest.raises(StoreError, match="belongs to a rendezvous that this server applies itself"):
+            store.set("trystate/job/state", "x")
+
+
+def test_a_foreign_record_of_a_room_ends_the_start(tmp_path: Path) -> None:
+    with Serving(tmp_path) as server, server.store() as store:
+        server.directory.contents.room_changed(b"job", bytes(100))
+        store.set("later", "x")
+    before = (tmp_path / "journal").read_bytes()
+    with pytest.raises(FileRefused, match=r"is damaged at byte .* \(a record of the room b'job': .* has the format 0 "):
+        Directory(str(tmp_path), Limits(), print)
+    assert (tmp_path / "journal").read_bytes() == before
+
+
+def test_a_connection_to_a_room_gets_each_message_or_its_end() -> None:
+    with TCPStoreServer(secret=b"known") as server, TCPStore("127.0.0.1", server.port, secret=b"known") as store:
+        one = RoomConnection.open(store, "job", 20.0)
+        assert store.rooms and one.receive() == []
+        one.send(join("a"))
+        one.send(b"no request")
+        assert [each.status for each in heard(one, 2)] == [Status.OK, Status.REFUSED]
+        with pytest.raises(StoreError, match=r"ask_room\('job'\): a request has 10 bytes"):
+            store.ask_room("job", b"no request")
+        if not (pid := os.fork()):
+            with pytest.raises(ConnectionLost, match="ends with a fork"):
+                one.receive()
+            os._exit(one.fileno() + 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        one.send(BEATS)
+        assert len(heard(one, 1)) == 1
+        server.close()
+        for call in (partial(heard, one, 1), partial(one.send, b"")):
+            with pytest.raises(ConnectionLost, match=r"room\('job'\): the server hung up"):
+                call()
