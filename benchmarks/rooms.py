@@ -3,10 +3,10 @@
     python benchmarks/rooms.py [--quick] [--only PART]
 
 A real node is a `Member` on its own connection; the nodes share four processes, and the server is another one. The
-seconds of a round end when its last node has returned, and are without the last call. `requests` are those of all
-nodes, answered or not; `lost` are requests that were sent again. The nodes of each round must agree on members, ranks
-and master. In virtual time a message takes up to 4 ms each way, and the server takes no time, or the time that it was
-measured to take.
+seconds of a round end when its last node has returned, and are without the last call. `requests` counts the requests of
+all nodes, answered or not; `lost` are requests that were sent again. The nodes of each round must agree on members,
+ranks and master. In virtual time a message takes up to 4 ms each way, and the server takes no time, or the time that
+it was measured to take.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OVER = (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED)
 OPEN_SECONDS = 60.0
 CALL_SECONDS = 1.0  # the last call
 DELAY_SECONDS = 0.004
-COSTS = {JOIN: 120e-6, BEAT: 20e-6}  # of the server, with the system calls; of any other request as of a JOIN
+COSTS = {JOIN: 120e-6, BEAT: 20e-6}  # the server's time, with the system calls; any other request costs as a JOIN
 NOTICE_COST = 15e-6
 
 

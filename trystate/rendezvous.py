@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from trystate.impl.rendezvous.errors import *
     from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
     from trystate.impl.rendezvous.options import Options
-    from trystate.impl.rendezvous.state import Settings, State
+    from trystate.impl.rendezvous.rooms.messages import Summary
+    from trystate.impl.rendezvous.state import Node, Settings, State
     from trystate.impl.store.urls import register
 else:
     from .lazy import lazily
@@ -31,8 +32,8 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Backend", "Command", "DynamicRendezvousHandler", "Endpoint", "Interrupted", "NotNeeded", "Options",
-    "RendezvousClosedError", "RendezvousConnectionError", "RendezvousDrained", "RendezvousError",
+    "Backend", "Command", "DynamicRendezvousHandler", "Endpoint", "Interrupted", "Node", "NotNeeded",
+    "Options", "RendezvousClosedError", "RendezvousConnectionError", "RendezvousDrained", "RendezvousError",
     "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError", "Settings", "Standing", "State",
-    "register",
+    "Summary", "register",
 ]  # fmt: skip

@@ -136,7 +136,7 @@ class DocumentPart:
             stuck, self.holder = self.holder, self.holder.clone()
             stuck.close()
 
-    # ---- operations beside the heartbeats
+    # ---- operations other than the heartbeats
 
     def look(self, seconds: float) -> Summary | None:
         """Read the state."""

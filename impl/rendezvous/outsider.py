@@ -53,6 +53,7 @@ class Outsider:
             self._holder.close()
             raise RendezvousStateError(f"the store has no state of the job {job!r}")
         self._began, self._written, self._counters = time.monotonic(), 0, dict[str, Counter]()
+        self._room = has_room(store, keys(job)[OURS])
         # No node has this name: it is not listed, and its write is not a heartbeat.
         me = Participant(Node(socket.gethostname()[:TEXT_LENGTH_MAX], os.getpid(), 0, secrets.token_hex(8)), "", 0)
         self._engine = Engine(me, state.settings, draw=random.random, life=secrets.token_hex(16))
@@ -64,7 +65,7 @@ class Outsider:
 
     def close_rendezvous(self, reason: str) -> bool:
         """Close the rendezvous for all nodes; False: it was closed before. Raises RendezvousError."""
-        if self._in_room:
+        if self._room:
             settings = encode_settings(self.state.settings)
             return self._ask(CLOSE, flags=ANYWAY, reason=reason[:REASON_LENGTH_MAX], settings=settings).applied
         return self._run(self._engine.close(reason, anyway=True))
@@ -90,7 +91,7 @@ class Outsider:
             if why and not force:
                 raise UsageError(why)
 
-        if self._in_room:
+        if self._room:
             answer = self._ask(DRAIN, flags=ANYWAY * force, whom=node.token)
             if answer.why:
                 raise UsageError(answer.why)
@@ -110,13 +111,14 @@ class Outsider:
         Raises:
             RendezvousConnectionError: the store is away, perhaps because the node that served it has ended.
         """
-        return self._run(_until(over, seconds), seconds + WRITE_SECONDS)
+        pause = min(LOOK_SECONDS, self.state.settings.keep_alive_interval / 4)
+        return self._run(_until(over, seconds, pause), seconds + WRITE_SECONDS)
 
     def was_expelled(self, node: Node) -> bool:
         """Whether other nodes took this node off the lists, after `wait` has seen that it is not listed.
 
         A node that leaves writes that itself. If another node has written since, the node was expelled if it has sent
-        no heartbeat since `drain`.
+        no heartbeat since `drain`, or, in a room, for longer than an interval.
         """
         if self.state.writer == node.token:
             return False
@@ -124,12 +126,11 @@ class Outsider:
         if self.state.version == before.version + 1:
             return True
         last = before.find(node.token)
+        if self._room:  # `written` is the time of a node's last heartbeat, by the clock of the server
+            latest = max(p.written for p in before.listed())
+            return last is not None and latest - last.written > 1000 * self.state.settings.keep_alive_interval
         silent = last is not None and (last.written, self._counted(node)) == (self._written, self._counters)
         return silent and time.monotonic() - self._began >= self.state.settings.keep_alive_interval
-
-    @property
-    def _in_room(self) -> bool:
-        return has_room(self._store, keys(self._job)[OURS])
 
     def _ask(self, kind: int, **fields: Any) -> Summary:
         """Send a request to the room. Raises RendezvousConnectionError."""
@@ -171,7 +172,7 @@ def named_node(state: State, name: str) -> Node:
     raise UsageError(f"the job has no node {name!r}: {there}")
 
 
-def _until(over: Callable[[State], bool], seconds: float) -> Generator[Effect, Seen, bool]:
+def _until(over: Callable[[State], bool], seconds: float, pause: float) -> Generator[Effect, Seen, bool]:
     seen = yield Sync()
     ends = seen.now + seconds
     while True:
@@ -181,4 +182,4 @@ def _until(over: Callable[[State], bool], seconds: float) -> Generator[Effect, S
             return True
         if seen.now >= ends:
             return False
-        seen = yield Sync(min(LOOK_SECONDS, ends - seen.now), seen.state.revision)
+        seen = yield Sync(min(pause, ends - seen.now), seen.state.revision)

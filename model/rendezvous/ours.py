@@ -124,7 +124,8 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     def silent_to(self, s: SymbolicState, observer: Expr | None, node: Expr) -> Condition:
         """The node's heartbeat did not change for the whole window; a new process may also expel its predecessor."""
         expired = s.heartbeat_age[node] == Heartbeat.EXPIRED
-        return expired if observer is None else expired & ((node != observer) | s.predecessor_listed[node])
+        silent = expired if observer is None else expired & ((node != observer) | s.predecessor_listed[node])
+        return silent
 
     # ---- what a step does
 

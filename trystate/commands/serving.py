@@ -44,7 +44,7 @@ def serve(args: argparse.Namespace) -> int:
     secret = None if args.secret_file is None else read_secret(args.secret_file)
     who = "for clients that have the secret" if secret else "for every client that can reach it"
     with (
-        logging(limits.connections) as log,
+        logging(limits.connections, warns=limits.connections > Limits().connections) as log,
         keeping(args.data, limits, log) as directory,
         listen(args.host, args.port) as listener,
         recording(args, "store serve", log) as recorder,
@@ -81,15 +81,15 @@ def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, 
 
 
 @contextlib.contextmanager
-def logging(connections: int) -> Iterator[Log]:
+def logging(connections: int, warns: bool = False) -> Iterator[Log]:
     """A log to stderr, whose lines are all written when the block ends. The limit of open files is raised before.
 
-    A line is logged if that limit is too low for the number of connections.
+    With `warns`, a line is logged if that limit is too low for the number of connections.
     """
     log = Log(lines_to(sys.stderr, PREFIX))
     allow_open_files(connections)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != files < connections:
+    if warns and resource.RLIM_INFINITY != files < connections:
         log(f"the hard limit of open files is {files}, and connections={connections} need more: newcomers above that "
             "are turned away; raise the limit (ulimit -Hn, or LimitNOFILE= of systemd)")  # fmt: skip
     try:

@@ -4,11 +4,11 @@
 
 Theory of operation. The thread connects, sends the request that the member wants to send, and waits until a message has
 come or the member is to be woken. It uses the member under the lock, and the connection without it. The other threads
-of the node ask for an operation under the lock, wake the thread, and wait on the condition for its result. Nothing is
+of the node request an operation under the lock, wake the thread, and wait on the condition for its result. Nothing is
 sent or received under the lock, so `standing` never waits for the store.
 
 Rule: the thread is the only user of the connection. A lost connection is replaced, and the member repeats what was not
-answered; its requests are made so that each happens once (member.py).
+answered; a request that is repeated happens once (member.py).
 
 Failures:
 
@@ -256,7 +256,7 @@ class RoomPart:
                 self._condition.wait(min(HURRY_SECONDS, ends - now))
 
     def _do(self, ask: Callable[[], int], seconds: float, event: str = "") -> Result:
-        """Ask the member for an operation and return its result; log the event if it has changed the state."""
+        """Begin an operation of the member and return its result; log the event if it has changed the state."""
         ends = self.clock() + seconds
         with self._condition:
             results, ticket = self._member.results, ask()

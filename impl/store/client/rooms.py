@@ -61,7 +61,7 @@ class RoomConnection:
             NotSupported: the server has no rooms.
             StoreTimeout, ConnectionLost, SecretRefused: as the constructor of a `TCPStore`.
         """
-        # A client of its own accepts a server that was restarted without its contents: the room then has another life.
+        # A separate client accepts a server that was restarted without its contents: the room then has another life.
         client, call = Client(store.host, store.port, store.secret), CallText("room", [run_id.encode()], seconds)
         connection = client.dedicated(call, seconds)
         try:

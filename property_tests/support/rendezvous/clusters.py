@@ -354,7 +354,7 @@ class OurCluster(Cluster):
     kind = OurNode
 
     def _ranks(self, raw: bytes, names: Mapping[Any, str]) -> dict[str, int]:
-        return {names[p.node]: rank for rank, p in enumerate(decode(raw).participants)}
+        return {names[p.node]: rank for rank, p in enumerate(decode(raw.partition(b"\n")[0]).participants)}
 
 
 def cluster_of(library: str) -> Cluster:

@@ -106,7 +106,7 @@ def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
 # fmt: off
 OWN = {  # mutants that are not in the list of the swarm
     "no sorting": replaced(changes, "_in_order", lambda nodes: nodes),
-    "keys are sorted as texts": replaced(state, "natural", lambda text: ((0, 0, text),)),
+    "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
     "nobody moves up": replaced(changes, "_with_waiting_promoted", lambda before, after: after),
     "no new call": replaced(changes, "_with_last_call", lambda before, after: after),
     "always beats": rewritten(operators.keep_alive, "view.beat_due and ", ""),
