@@ -134,7 +134,7 @@ class RoomLemmas(ServedLemmas, Rooms):
 
     def waits_for(self, s: SymbolicState, node: Expr, request: Request) -> Condition:
         """The node waits for the answer to this request."""
-        answers = (Answer.GO_ON, Answer.ENDED) if request is Request.JOIN else (Answer.GONE,)
+        answers = (Answer.CONTINUE, Answer.ENDED) if request is Request.JOIN else (Answer.GONE,)
         return (s.asked[node, LATEST] == request) | s.answer[node].isin(answers)
 
     @always(witness="two_return")

@@ -57,7 +57,7 @@ class Answer(enum.Enum):
     """An answer on its way to the node."""
 
     NONE = "none"
-    GO_ON = "the join continues"
+    CONTINUE = "the join continues"
     ENDED = "the join has ended with an error"
     GONE = "the node is on no list"
 
@@ -249,7 +249,7 @@ class Rooms(Served):
         self.enlist(s, node, Membership.PARTICIPANT)
         self.move_up(s, True)
         self.returns_if(s, node, self.settle(s))
-        self.answers(s, node, connection, Answer.GO_ON)
+        self.answers(s, node, connection, Answer.CONTINUE)
 
     @transition(moves=Served.exit_finish.arcs)
     def exit_finish(self, s: SymbolicState, node: Expr, connection: Expr) -> None:
@@ -262,21 +262,21 @@ class Rooms(Served):
         """A JOIN arrives while the round is open: reaching min starts the last call, reaching max completes it."""
         self.join_arrives(s, node, connection)
         Served.add_to_participants.body(self, s, node)
-        self.answers(s, node, connection, Answer.GO_ON)
+        self.answers(s, node, connection, Answer.CONTINUE)
 
     @transition(moves=Served.add_to_wait_list.arcs)
     def add_to_wait_list(self, s: SymbolicState, node: Expr, connection: Expr) -> None:
         """A JOIN arrives when the round is complete and has a seat: the node waits for the next one."""
         self.join_arrives(s, node, connection)
         Served.add_to_wait_list.body(self, s, node)
-        self.answers(s, node, connection, Answer.GO_ON)
+        self.answers(s, node, connection, Answer.CONTINUE)
 
     @transition(moves=Served.add_to_redundancy_list.arcs)
     def add_to_redundancy_list(self, s: SymbolicState, node: Expr, connection: Expr) -> None:
         """A JOIN arrives when every seat is taken or kept: the node becomes a spare."""
         self.join_arrives(s, node, connection)
         Served.add_to_redundancy_list.body(self, s, node)
-        self.answers(s, node, connection, Answer.GO_ON)
+        self.answers(s, node, connection, Answer.CONTINUE)
 
     @transition(moves=tuple(a for a in Served.withdraw.arcs if a not in FAILS))
     def withdraw(self, s: SymbolicState, node: Expr, connection: Expr) -> None:
@@ -294,7 +294,7 @@ class Rooms(Served):
         self.join_arrives(s, node, connection)
         ends = self.has_ended(s, node) | any_([self.decides(s, "join", each, node) for each in ENDS])
         s.when(ends | any_([self.decides(s, "join", each, node) for each in GOES_ON]))
-        self.answers(s, node, connection, ite(ends, Answer.ENDED, Answer.GO_ON))
+        self.answers(s, node, connection, ite(ends, Answer.ENDED, Answer.CONTINUE))
 
     @transition(moves=Served.leave.arcs)
     def leave(self, s: SymbolicState, node: Expr, connection: Expr) -> None:
