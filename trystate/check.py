@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.checker.engine import Progress
+    from trystate.model.checker.imported_machines import from_transitions
     from trystate.model.checker.kernel import Exploration, Lasso, Limits, Path
     from trystate.model.checker.refinement import Refinement, refines
     from trystate.model.checker.transitions_adapter import to_transitions
@@ -26,5 +27,5 @@ else:
 
 __all__ = [
     "Counterexample", "Coverage", "Exploration", "Lasso", "Limits", "Path", "Progress", "Refinement", "Report",
-    "Status", "Verdict", "check", "refines", "to_transitions",
+    "Status", "Verdict", "check", "from_transitions", "refines", "to_transitions",
 ]  # fmt: skip

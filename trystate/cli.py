@@ -25,8 +25,8 @@ from .streams import OutputLost, drop_output
 COMMANDS = {  # each command, and the module of trystate.commands that has its function and its options
     name: "operate" if name in ("status", "close", "drain") else name
     for name in (
-        "verify", "search", "prove", "explore", "page", "diagram", "table", "export", "replay", "store", "explain",
-        "run", "watch", "status", "close", "drain", "doctor",
+        "verify", "search", "prove", "explore", "follow", "page", "diagram", "table", "export", "replay", "store",
+        "explain", "run", "watch", "status", "close", "drain", "doctor",
     )
 }  # fmt: skip
 

@@ -141,21 +141,31 @@ def system_named(name: str, what: str, others: Iterable[str]) -> type[System]:
 
 
 def _imported(name: str) -> type[System]:
+    found = imported(name, "system", "module:Class")
+    if not (isinstance(found, type) and issubclass(found, System)):
+        raise UsageError(f"{name} is not a system: give a class that derives from trystate.language.System")
+    return found
+
+
+def imported(name: str, what: str, form: str) -> Any:
+    """The object with this name in a user's module. The text of an error has the words `what` and `form`.
+
+    Raises:
+        UsageError: the module or the name does not exist, or importing the module raises.
+    """
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no system {name!r}: {error}; give module:Class as Python would import it") from error
+        raise UsageError(f"no {what} {name!r}: {error}; give {form} as Python would import it") from error
     except TrystateError:  # a declaration that is refused names its own place
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if isinstance(error, SyntaxError) else f", at {place.filename}:{place.lineno}"
-        raise UsageError(f"no system {name!r}: importing {module} raises {error!r}{at}: correct it there") from error
-    if not (isinstance(found, type) and issubclass(found, System)):
-        raise UsageError(f"{name} is not a system: give a class that derives from trystate.language.System")
+        raise UsageError(f"no {what} {name!r}: importing {module} raises {error!r}{at}: correct it there") from error
     return found
 
 

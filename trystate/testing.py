@@ -1,6 +1,7 @@
 """Test your own implementation: against a system, or as a store.
 
-`state_machine` and `replay_every_edge` drive a `Subject` in step with a system (`docs/conformance.md`).
+`state_machine` and `replay_every_edge` drive a `Subject` in step with a system, and `follow` follows the events of a
+program on a system (`docs/conformance.md`).
 `StoreConformance` is a pytest suite for any `torch.distributed.Store` (`docs/store-conformance.md`).
 """
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trystate.property_tests.harness.stores.handles import Call
     from trystate.property_tests.harness.subjects import Disagreement, Refused, Subject
     from trystate.property_tests.replays.schedules import SCHEDULES
+
+    from .following import Following, follow
 else:
     from .lazy import lazily
 
@@ -24,6 +27,6 @@ else:
 
 __all__ = [
     "OURS_ON_LEGACY", "OURS_ON_LIBUV", "SCHEDULES", "TORCHS_ON_OURS", "TORCH_FILE", "TORCH_HASH", "TORCH_LEGACY",
-    "TORCH_LIBUV", "Call", "Deviation", "Disagreement", "Explored", "Refused", "Replayed", "StoreConformance",
-    "Subject", "replay_every_edge", "state_machine", "torch_prefix",
+    "TORCH_LIBUV", "Call", "Deviation", "Disagreement", "Explored", "Following", "Refused", "Replayed",
+    "StoreConformance", "Subject", "follow", "replay_every_edge", "state_machine", "torch_prefix",
 ]  # fmt: skip

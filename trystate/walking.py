@@ -141,6 +141,13 @@ class Walk:
         self.stops: list[Stop] = []
         self.restart(initial)
 
+    @classmethod
+    def beginning_in(cls, system: System, state: State) -> Walk:
+        """A walk that begins in any state of a system, for its explanations."""
+        walk = cls(system)
+        walk.stops = [Stop(state)]
+        return walk
+
     # ---- what there is to see
 
     @property
@@ -163,7 +170,11 @@ class Walk:
     def disabled(self) -> list[Disabled]:
         """Each step that is not enabled, and why."""
         enabled = {instance.number for instance, _ in self.enabled()}
-        return [self._why_not(i) for i in self.instances.values() if i.number not in enabled]
+        return [self.why_not(i) for i in self.instances.values() if i.number not in enabled]
+
+    def why_not(self, instance: Instance) -> Disabled:
+        """Why a step that is not enabled is not: the parts of its guard that fail."""
+        return Disabled(instance, tuple(part for part in self.guard(instance) if not part.holds))
 
     def guard(self, instance: Instance) -> tuple[Part, ...]:
         """The parts of a step's guard: all of them have to hold.
@@ -213,7 +224,7 @@ class Walk:
                 {i.transition.name + ("(…)" if i.indices else "") for i in self.instances.values()})))  # fmt: skip
         after = self.interpreter.step(instance, self.state)
         if after is None:
-            raise UsageError(f"{instance.label} is not enabled here: {self._why_not(instance).why}")
+            raise UsageError(f"{instance.label} is not enabled here: {self.why_not(instance).why}")
         self._append(instance, after)
 
     def take_number(self, number: int) -> None:
@@ -397,9 +408,6 @@ class Walk:
         """Where the step after `place` leads; a lasso goes round."""
         run = self._loaded()
         return run.loop + 1 if place == len(run.path.steps) and run.loop is not None else place + 1
-
-    def _why_not(self, instance: Instance) -> Disabled:
-        return Disabled(instance, tuple(part for part in self.guard(instance) if not part.holds))
 
     def _parts(self, expr: Expr, binding: Binding, names: tuple[str, ...]) -> Iterator[Part]:
         if expr.op == "and":

@@ -53,27 +53,29 @@ class Subject(Protocol):
         """
 
 
-def difference(system: System, state: State, seen: Mapping[str, int | enum.Enum]) -> str:
+def difference(system: System, state: State, seen: Mapping[str, Any], whose: str = "subject") -> str:
     """The differences between an observation and a state of the model, as text; empty if they agree.
+
+    `whose` is what shows the values: the subject, or an event of a log.
 
     Raises:
         UsageError: the observation has a cell that the system does not have, or a value outside its cell's range.
     """
     if not isinstance(seen, Mapping):
         raise UsageError(f"observe() returned {seen!r}: return a mapping, name of a cell -> value")
-    positions = system.positions
+    positions, shows = system.positions, "observe()" if whose == "subject" else f"the {whose}"
     out = []
     for name in sorted(name for name, value in seen.items() if not _is_same(positions.get(name), state, value)):
         if name not in positions:
             close = difflib.get_close_matches(name, positions, 1)
             known = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(positions)}"
-            raise UsageError(f"observe() has the cell {name!r}, which {system.name} does not have: {known}")
-        value, sort = _value(name, system.cells[positions[name]].sort, seen[name]), system.cells[positions[name]].sort
-        expected = state[positions[name]]
+            raise UsageError(f"{shows} has the cell {name!r}, which {system.name} does not have: {known}")
+        sort, expected = system.cells[positions[name]].sort, state[positions[name]]
+        value = _value(f"{shows} has {name}", sort, seen[name])
         if value != expected:
             outside = "" if sort.low <= value <= sort.high else f", which is not in {sort.low}..{sort.high}"
             shown = str(value) if outside else sort.show(value)
-            out.append(f"{name}: model {sort.show(expected)}, subject {shown}{outside}")
+            out.append(f"{name}: model {sort.show(expected)}, {whose} {shown}{outside}")
     return "; ".join(out)
 
 
@@ -82,15 +84,19 @@ def _is_same(position: int | None, state: State, value: object) -> bool:
     return position is not None and type(value) in (int, bool) and state[position] == value
 
 
-def _value(name: str, sort: Sort, value: object) -> int:
+def _value(where: str, sort: Sort, value: object) -> int:
     """The number that a state has for a value that a subject shows."""
     if sort.kind == "enum":
+        if isinstance(value, str) and value in sort.labels:
+            return sort.labels.index(value)
         if isinstance(value, enum.Enum):
             if enum_sort(type(value)) is sort:
                 return ordinal(value)
         elif isinstance(value, int) and not isinstance(value, bool) and sort.low <= value <= sort.high:
             return value
-        wanted = f"a member of {sort.name.rpartition('.')[2]} ({', '.join(sort.labels)}), or its number from 0"
+        wanted = (
+            f"a member of {sort.name.rpartition('.')[2]} ({', '.join(sort.labels)}), its name, or its number from 0"
+        )
     else:
         wanted = "True or False" if sort.kind == "bool" else f"a whole number from {sort.low} to {sort.high}"
         try:
@@ -99,7 +105,7 @@ def _value(name: str, sort: Sort, value: object) -> int:
             number = None
         if number is not None and (sort.kind != "bool" or number in (0, 1)):
             return number
-    raise UsageError(f"observe() has {name}: {value!r}, not a value of it: give {wanted}, or leave the cell out")
+    raise UsageError(f"{where}: {value!r}, not a value of it: give {wanted}, or leave the cell out")
 
 
 def called(subject: object, method: str, *given: object) -> Any:

@@ -344,10 +344,13 @@ class Other(enum.IntEnum):
     [
         ({"mdoe": 0}, r"the cell 'mdoe', which Switch does not have: did you mean 'mode'\?"),
         ({"xyzzy": 0}, r"the cell 'xyzzy', which Switch does not have: it has mode, on, often"),
-        ({"mode": None}, r"mode: None, .* give a member of Mode \(IDLE, BUSY\), or its number from 0, or leave"),
+        (
+            {"mode": None},
+            r"mode: None, .* give a member of Mode \(IDLE, BUSY\), its name, or its number from 0, or leave",
+        ),
         ({"mode": -5}, r"mode: -5, .* give a member of Mode"),
         ({"mode": True}, r"mode: True, .* give a member of Mode"),
-        ({"mode": "IDLE"}, r"mode: 'IDLE', .* give a member of Mode"),
+        ({"mode": "IDEL"}, r"mode: 'IDEL', .* give a member of Mode"),
         ({"mode": Other.IDLE}, r"mode: <Other.IDLE: 0>, .* give a member of Mode"),
         ({"on": 2}, r"on: 2, .* give True or False"),
         ({"on": None}, r"on: None, .* give True or False"),

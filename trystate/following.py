@@ -1,0 +1,200 @@
+"""Follow the log of a program on its system: the states in which the program may be after each event.
+
+*Theory of operation.* `Following` keeps each state in which the system may be, with one run that leads there. An event
+names a step, members of its indices, values of cells after it, or only some of them. `see` takes each step that the
+event allows from each possible state, and keeps the states in which the cells have the values of the event. An event
+without a step takes no step: it only shows values. The log need not have all steps: any number of `hidden` steps may
+happen before each event. One thread calls it; it does no I/O.
+
+Failures:
+
+- No possible state explains an event. `see` raises Disagreement, and the possible states remain as they were. The text
+  has the reason in one of the states: the part of a guard that fails, or a cell with another value.
+- There are more than `STATES_MAX` possible states, because the log shows too little: LimitReached.
+- An event has a step, an index, a cell or a value that the system does not have: UsageError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Instance
+from trystate.model.errors import LimitReached, UsageError, unknown
+from trystate.model.language import State, System
+from trystate.property_tests.harness.subjects import Disagreement, difference
+
+from .walking import Walk, normal
+
+STATES_MAX = 10_000
+
+Run = tuple[Any, ...]
+"""The steps to a state, from the last to the first: (label, (label, ...)); empty for an initial state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a log.
+
+    Args:
+        steps: the steps of the system that it may be; empty if it only shows values
+        cells: the name of a cell (`member[0]`) -> its value after the event
+        text: the event as the log has it
+    """
+
+    steps: tuple[Instance, ...]
+    cells: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+class Following:
+    """The possible states of a system whose program writes a log.
+
+    Args:
+        system: the system, built
+        hidden: the names of steps that the log does not have
+
+    Raises:
+        UsageError: the system has no such step.
+    """
+
+    def __init__(self, system: System, hidden: Iterable[str] = ()) -> None:
+        self.system = system
+        self.events = 0
+        self._interpreter = Interpreter(system)
+        self._named: dict[str, list[Instance]] = {t.name: [] for t in system.transitions}
+        for instance in self._interpreter.kernel.instances:
+            self._named[instance.transition.name].append(instance)
+        self._hidden = tuple(instance for name in hidden for instance in self._instances(name))
+        self._possible: dict[State, Run] = dict.fromkeys(system.initial_states, ())
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states in which the program may be."""
+        return (*self._possible,)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The steps of one run that explains the events, hidden steps included."""
+        run, labels = next(iter(self._possible.values())), list[str]()
+        while run:
+            label, run = run
+            labels.append(label)
+        return (*reversed(labels),)
+
+    def see(self, event: str | Mapping[str, Any]) -> None:
+        """Follow one event.
+
+        Args:
+            event: a step, such as `"vote(0)"`, or a mapping with any of the keys `step` (`"vote"` or `"vote(0)"`), the
+                names of the step's indices (`"node": 0`) and `cells` (`{"voted[0]": True}`)
+
+        Raises:
+            Disagreement: no possible state explains the event.
+            LimitReached: there are too many possible states.
+            UsageError: the event has a name or a value that the system does not have.
+        """
+        wanted = self._event(event)
+        before = self._after_hidden()
+        after = self._taken(before, wanted.steps) if wanted.steps else before
+        kept = {state: run for state, run in after.items() if not difference(self.system, state, wanted.cells, "event")}
+        if not kept:
+            raise Disagreement(self._why(wanted, before, after))
+        self._possible = kept
+        self.events += 1
+
+    def _after_hidden(self) -> dict[State, Run]:
+        found, todo = dict(self._possible), dict(self._possible)
+        while todo := {s: run for s, run in self._taken(todo, self._hidden).items() if s not in found}:
+            found |= todo
+            if len(found) > STATES_MAX:
+                raise LimitReached(
+                    f"more than {STATES_MAX:,} states are possible after {self.events} events: let the log show more "
+                    "(steps, or values of cells), hide fewer steps, or choose smaller sizes"
+                )
+        return found
+
+    def _taken(self, states: Mapping[State, Run], steps: Iterable[Instance]) -> dict[State, Run]:
+        found: dict[State, Run] = {}
+        for state, run in states.items():
+            for instance in steps:
+                after = self._interpreter.step(instance, state)
+                if after is not None:
+                    found.setdefault(after, (instance.label, run))
+        return found
+
+    def _why(self, event: Event, before: Mapping[State, Run], after: Mapping[State, Run]) -> str:
+        states = after or before
+        state = next(iter(states))
+        if after:
+            reason = f"a cell has another value: {difference(self.system, state, event.cells, 'event')}"
+        else:
+            walk = Walk.beginning_in(self.system, state)
+            reason = "; ".join(f"{i.label} is not enabled: {walk.why_not(i).why}" for i in event.steps)
+        many = f"in none of {len(states):,} possible states; in one of them, " if len(states) > 1 else ""
+        return f"{event.text} is not possible after {self.events} events: {many}{reason}"
+
+    # ---- events
+
+    def _event(self, given: str | Mapping[str, Any]) -> Event:
+        if isinstance(given, str):
+            return Event((*self._steps(given, {}),), text=given)
+        if not isinstance(given, Mapping):
+            raise UsageError(f"an event is {given!r}: give the label of a step, or a mapping with step and cells")
+        indices = {key: value for key, value in given.items() if key not in ("step", "cells")}
+        step, cells = given.get("step", ""), given.get("cells", {})
+        if not isinstance(step, str) or not isinstance(cells, Mapping) or not (step or cells):
+            raise UsageError(f"the event {given!r} has neither the name of a step nor a mapping of cells: give one")
+        if indices and not step:
+            raise UsageError(f"the event {given!r} has {', '.join(indices)} without a step: name the step")
+        difference(self.system, self.system.initial_states[0], cells, "event")  # refuses unknown cells and values
+        return Event((*self._steps(step, indices),) if step else (), cells, str(given))
+
+    def _steps(self, step: str, indices: Mapping[str, Any]) -> Iterator[Instance]:
+        """The steps of the system with this name or label, and these members of their indices.
+
+        Raises:
+            UsageError: the system has none.
+        """
+        name, _, members = normal(step).partition("(")
+        instances = self._instances(name)
+        params = [param.name for param in instances[0].transition.params] if instances else []
+        for index in sorted(indices.keys() - {*params}):
+            raise UsageError(unknown(f"index of {name}", index, params))
+        found = [
+            i
+            for i in instances
+            if (not members or i.label == normal(step))
+            and all(indices.get(param, member) == member for param, member in zip(params, i.indices, strict=True))
+        ]
+        if not found:
+            given = "".join(f", {key}={value!r}" for key, value in indices.items())
+            sizes = ", ".join(f"{p.name} from 0 to {p.sort.size - 1}" for p in instances[0].transition.params)
+            raise UsageError(f"{self.system.label} has no step {step}{given}: {name} has {sizes or 'no index'}")
+        yield from found
+
+    def _instances(self, name: str) -> list[Instance]:
+        if name not in self._named:
+            raise UsageError(unknown("step", name, self._named))
+        return self._named[name]
+
+
+def follow(system: System, events: Iterable[str | Mapping[str, Any]], hidden: Iterable[str] = ()) -> Following:
+    """Follow the events of a program on its system, and return the states in which it may be.
+
+    Args:
+        system: the system, built
+        events: labels of steps, or mappings, as `Following.see` takes them
+        hidden: the names of steps that the events do not have; each may happen before any event
+
+    Raises:
+        Disagreement: no run of the system explains an event; the text has the event and the reason.
+        LimitReached: there are too many possible states.
+        UsageError: an event or `hidden` has a name or a value that the system does not have.
+    """
+    following = Following(system, hidden)
+    for event in events:
+        following.see(event)
+    return following
