@@ -4,7 +4,7 @@
 // For a property of the form "leads to" the steps between them are kept too, and searched for a fair run (fair.ts).
 
 import type { Data, Faults, Found, Goal, Limits, Progress, PropertyData, State, SystemData } from "./types";
-import { isFair, Model } from "./engine";
+import { fairGroups, Model } from "./engine";
 import { fairRun, type Graph, Numbers } from "./fair";
 
 export interface Asked {
@@ -130,7 +130,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   if (!claim) return done("none");
   edges.first.push(found.edges);
   places.clear();
-  const graph: Graph = { ...edges, size: states.length, fair: model.instances.map(isFair) };
+  const graph: Graph = { ...edges, size: states.length, ...fairGroups(model.instances) };
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
     const run = unanswered(model, claim, binding, graph, reached, walk);

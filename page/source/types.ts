@@ -75,7 +75,7 @@ export interface TransitionData {
   effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
   assigns: string[]; // its effects in words
   arcs: ArcData[];
-  fair: boolean;
+  fair: string; // "weak", "strong", "weak:group", "strong:group[index]", or ""
   fault: string; // the switch that it needs, or ""
   doc: string;
   cite: string;

@@ -36,13 +36,13 @@ class Liveness:
     stop_reason: Callable[[], str] = str
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        region = fair_region(self._graph, ~self._where(goal, binding))
+        region, core = fair_region(self._graph, ~self._where(goal, binding))
         starts = np.flatnonzero(region & self._where(premise, binding))
         if not len(starts):
             return None
         start = int(starts[self._depths[starts].argmin()])
         stem = self.trails.path(int(self._depths[start]), self.layout.words_of(self._states, start))
-        run, began = fair_run(self._graph, region, start)
+        run, began = fair_run(self._graph, region, core, start)
         states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
         path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
         return Lasso(path, len(stem.steps) + began)

@@ -30,6 +30,8 @@ class Hue(enum.Enum):
 
 
 HUES = tuple(Hue)
+FAIR = (True, True, "strong", "weak:together", "strong:together")
+PER_MEMBER = ("weak:own[node]", "strong:own[node]")
 Plan = tuple[Any, ...]
 ALWAYS: Plan = ("==", ("const", 0), ("const", 0))
 COMPARE = ("==", "!=", "<", "<=", ">", ">=")
@@ -65,7 +67,7 @@ class Step:
 
     kind: str
     params: int
-    fair: bool
+    fair: bool | str
     guard: Plan
     effects: tuple[Plan, ...]
 
@@ -236,7 +238,8 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
         kind = draw(st.sampled_from(("transition", "transition", "transition", "environment", "fault")))
         effects = plans.effects(params)
         guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
-        steps.append(Step(kind, params, draw(st.booleans()), guard, effects))
+        fair = draw(st.sampled_from((False, *FAIR, *(PER_MEMBER if params else ()))))
+        steps.append(Step(kind, params, fair, guard, effects))
     depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
     return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes))
 

@@ -87,8 +87,10 @@ OTHERS = {
        "alone" for kind in (*RUN, "terminal")},
     **{f"{kind}\ndef late(self, s): 'Late.'; yield s.level == 0": "late is a generator" for kind in (*RUN, "terminal")},
     **{f"{kind}(fair={fair!r})\ndef body(self, s): 'A step.'":
-       f"body: fair is {fair!r}: give True, for weak fairness, or False; strong fairness cannot be declared"
-       for kind in ("transition", "environment") for fair in ("strong", 1, None)},
+       f"body: fair is {fair!r}: give False, True (weak) or 'strong'; 'weak:NAME' or 'strong:NAME' for a group"
+       for kind in ("transition", "environment") for fair in ("Strong", "weak:", "strong:a b", "both:a", 1, None)},
+    "transition(fair='weak:all[cat]', each='node')\ndef body(self, s, node): 'A step.'; s.seen[node] = True":
+        "body: fair is 'weak:all[cat]', and cat is not an index of the step",
     "sometimes()\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
     "terminal\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
     "machine(Mood)\ndef humour(self, s): 'A draw.'; return random.choice(list(Mood))": "humour gives",
