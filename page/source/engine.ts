@@ -172,7 +172,9 @@ export class Model implements ModelApi, Asked {
         if (!before || !by || condition === undefined) return "holds";
         return this.value(condition, before, this.binding(by)) ? "holds" : "violated";
       }
-      case "leads to": {
+      case "leads to":
+      case "eventually":
+      case "stable": {
         const open = this.bindings(property).some((b) => this.value(premise!, state, b) && !this.value(goal!, state, b));
         return open ? "waiting" : "holds";
       }

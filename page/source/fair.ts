@@ -1,4 +1,4 @@
-// Fair runs that never leave some nodes of a graph: these runs break a property of the form "leads to".
+// Fair runs that never leave some nodes of a graph: these runs break a property of liveness.
 //
 // Theory of operation. Steps are fair in groups, most of them alone. A run is fair if a step of each weak group is taken
 // again and again, or all are impossible again and again; and if a step of each strong group is taken again and again,
@@ -53,9 +53,10 @@ const LEADS = 1; // leads to a node of the kinds below
 const LOOPS = 2; // in a component with a fair run
 const RESTS = 3; // no fair step is possible
 
-/** A fair run that stays in `stay` from the first node of `starts` that begins one; null if none does. */
-export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run | null {
-  const { kind, part } = components(graph, stay);
+/** A fair run that stays in `stay` from the first node of `starts` that begins one; null if none does.
+ * With `again`, it comes to these nodes again and again. */
+export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array, again: Uint8Array | null = null): Run | null {
+  const { kind, part } = components(graph, stay, again);
   let start = 0;
   while (start < graph.size && !(kind[start] && starts[start])) start++;
   if (start === graph.size) return null;
@@ -68,9 +69,10 @@ export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run
   const home = end(run, start);
   const loop = run.length;
   const inside = (node: number): boolean => part[node] === part[home];
-  let here = home;
+  if (again) run.push(...route(graph, home, (node) => again[node] === 1, inside)!);
+  let here = end(run, start);
   const { group, strong } = graph;
-  let open = groupsAt(graph, home); // groups that are not satisfied since the loop began
+  let open = groupsAt(graph, here); // groups that are not satisfied since the loop began
   for (const k of strong.keys()) if (strong[k]) open.add(k);
   while (open.size) {
     const [wanted] = open;
@@ -92,12 +94,12 @@ export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run
 }
 
 /** The kind of each node of `stay`, 0 where no fair run begins, and its component. */
-function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: Int32Array } {
+function components(graph: Graph, stay: Uint8Array, again: Uint8Array | null): { kind: Uint8Array; part: Int32Array } {
   const live = stay.slice();
-  let found = pass(graph, live);
+  let found = pass(graph, live, again);
   while (found.left.length) {
     for (const node of found.left) live[node] = 0;
-    found = pass(graph, live);
+    found = pass(graph, live, again);
   }
   const { kind } = found;
   for (let more = live.some((here, node) => here !== stay[node]); more;) {
@@ -114,7 +116,7 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
 }
 
 /** The kinds and components of the nodes of `stay`; `left` has nodes to leave out since a strong group is possible. */
-function pass(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: Int32Array; left: number[] } {
+function pass(graph: Graph, stay: Uint8Array, again: Uint8Array | null): { kind: Uint8Array; part: Int32Array; left: number[] } {
   const { size, first, after } = graph;
   const kind = new Uint8Array(size);
   const part = new Int32Array(size).fill(-1);
@@ -139,7 +141,7 @@ function pass(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: Int32Ar
       part[members.at(-1)!] = parts;
     } while (members.at(-1) !== root);
     parts++;
-    judge(graph, stay, members, kind, part, left);
+    judge(graph, stay, again, members, kind, part, left);
   };
   for (let root = 0; root < size; root++) {
     if (!stay[root] || order[root]) continue;
@@ -163,7 +165,8 @@ function pass(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: Int32Ar
 
 /** Writes the kinds of a component's nodes; the kinds of the components that it leads to are known. */
 function judge(
-  graph: Graph, stay: Uint8Array, members: number[], kind: Uint8Array, part: Int32Array, left: number[],
+  graph: Graph, stay: Uint8Array, again: Uint8Array | null, members: number[], kind: Uint8Array, part: Int32Array,
+  left: number[],
 ): void {
   const possible = new Map<number, number>(); // group -> the number of nodes where it is possible
   const inner = new Set<number>(); // groups with a step from one node of the component to another
@@ -176,7 +179,7 @@ function judge(
       if (part[to] === part[node]) inner.add(graph.group[graph.by.at(edge)]!);
       else if (stay[to] && kind[to]) leads = true;
     }
-    const rests = here.size === 0;
+    const rests = here.size === 0 && again?.[node] !== 0;
     if (rests) kind[node] = RESTS;
     leads ||= rests;
   }
@@ -184,7 +187,7 @@ function judge(
   for (const node of unmet.size && members.length > 1 ? members : []) {
     if ([...groupsAt(graph, node)].some((group) => unmet.has(group))) left.push(node);
   }
-  const loops = members.length > 1 && !unmet.size &&
+  const loops = members.length > 1 && !unmet.size && (!again || members.some((node) => again[node])) &&
     [...possible].every(([group, nodes]) => nodes < members.length || inner.has(group));
   if (!loops && !leads) return;
   for (const node of members) if (kind[node] !== RESTS) kind[node] = loops ? LOOPS : LEADS;

@@ -1,6 +1,7 @@
 // A walk beside the properties: what holds in each state, and since when something does not.
 
 import type { Data, Faults, Instance, Light, ModelApi, PropertyData, State, SystemData } from "./types";
+import { LIVE } from "./types";
 import { fairGroups, Model } from "./engine";
 import { faultsText } from "./links";
 
@@ -72,10 +73,12 @@ export function unfair(model: ModelApi, states: State[], steps: Instance[], loop
   return "";
 }
 
-/** The properties "leads to" with a premise in such a run that its goal never follows. */
+/** The properties of liveness that such a run breaks. */
 export function unanswered(model: ModelApi, states: State[], loop: number): string[] {
-  return model.properties.filter((p) => p.form === "leads to" && model.bindings(p).some((binding) => {
+  return model.properties.filter((p) => LIVE.has(p.form) && model.bindings(p).some((binding) => {
     const [premise, goal] = p.exprs.map((node) => states.map((state) => model.value(node, state, binding) !== 0));
+    if (p.form === "stable") return goal!.slice(loop).includes(false);
+    if (p.form === "eventually") return !goal!.includes(true);
     const answered = goal!.lastIndexOf(true);
     return answered < loop && premise!.lastIndexOf(true) > answered;
   })).map((p) => p.name);

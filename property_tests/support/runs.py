@@ -81,14 +81,19 @@ def assert_is_a_fair_lasso(system: System, run: Counterexample | Lasso) -> None:
 
 
 def refutes(system: System, run: Counterexample, claim: Property) -> bool:
-    """For some member, the premise holds before the loop ends, and the goal never from there on."""
+    """For some member the run is without what the property of liveness claims."""
     interpreter = Interpreter(system)
     premise, goal = claim.exprs
     states, loop = run.path.states, run.loop or 0
     for indices in product(*(range(p.sort.size) for p in claim.params)):
         binding = dict(zip(claim.params, indices, strict=True))
+        reached = [interpreter.holds(goal, s, binding) for s in states]
+        if claim.form is not Form.LEADS_TO:
+            if not (all(reached[loop:]) if claim.form is Form.STABLE else any(reached)):
+                return True
+            continue
         waits = [k for k, s in enumerate(states) if interpreter.holds(premise, s, binding)]
-        if any(not any(interpreter.holds(goal, s, binding) for s in states[min(k, loop) :]) for k in waits):
+        if any(not any(reached[min(k, loop) :]) for k in waits):
             return True
     return False
 
@@ -105,7 +110,7 @@ def facts(report: Report) -> dict[str, Any]:
         "lengths": {
             v.property.name: len(v.run.path.steps)
             for v in report.verdicts
-            if v.run is not None and v.property.form is not Form.LEADS_TO
+            if v.run is not None and not v.property.form.live
         },
         "found": sorted(seen.found),
         "never fired": report.never_fired,
@@ -117,7 +122,7 @@ def assert_runs_show_what_they_claim(report: Report) -> None:
     for verdict in report.verdicts:
         if verdict.run is None:
             continue
-        if verdict.property.form is Form.LEADS_TO:
+        if verdict.property.form.live:
             assert_is_a_fair_lasso(report.system, verdict.run)
             assert refutes(report.system, verdict.run, verdict.property)
             continue

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...language.expressions import Expr
+from ...language.properties import Form
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
@@ -100,21 +101,28 @@ class ReferenceEngine:
             steps.append(origin[1])
         return Path(tuple(reversed(states)), tuple(reversed(steps)))
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
         with memory_bounded(self.limits):
-            return self._lasso(premise, goal, binding)
+            return self._lasso(premise, goal, binding, form)
 
-    def _lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        return any(self.interpreter.holds(expr, state, binding) for state in self.graph)
+
+    def _lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form) -> Lasso | None:
         holds = self.interpreter.holds
         avoid = {s for s in self.graph if not holds(goal, s, binding)}
+        again = None
+        if form is Form.STABLE:
+            avoid, again = set(self.graph), avoid
         groups = fair_groups(self.kernel.instances)
-        parts = fair_parts(self.graph, avoid, groups)
+        parts = fair_parts(self.graph, avoid, groups, again)
         region = fair_region(self.graph, avoid, parts)
-        start = next((s for s in self.graph if s in region and holds(premise, s, binding)), None)
+        starts = (s for s in self.graph if form is not Form.EVENTUALLY or self.parent[s] is None)
+        start = next((s for s in starts if s in region and holds(premise, s, binding)), None)
         if start is None:
             return None
         stem = self._path(start)
-        states, steps, loop = fair_walk(self.graph, region, parts, groups, start)
+        states, steps, loop = fair_walk(self.graph, region, parts, groups, start, again)
         path = Path(stem.states + tuple(states), stem.steps + tuple(steps))
         return Lasso(path, len(stem.steps) + loop)
 

@@ -112,8 +112,13 @@ def size(d: Declaration, members: int) -> tuple[int, int]:
     return len(edges), sum(map(len, edges.values()))
 
 
-def response_holds(d: Declaration, members: int) -> bool:
-    """Whether, for each member and in each weakly fair run, each state with the premise leads to one with the goal.
+LIVE = ("response", "arrival", "settling")  # the properties of liveness of a random system
+
+
+def lively_holds(d: Declaration, members: int, name: str = "response") -> bool:
+    """Whether, for each member and in each fair run, the property of this name holds.
+
+    Each state with the premise leads to one with the goal; or the goal holds once; or from some point on for ever.
 
     A run without it ends in a set of states without the goal that all reach one another, or in one such state. It is
     fair if in the set a step of each group is taken, or none is possible: in one of its states, or if strong in all.
@@ -125,15 +130,21 @@ def response_holds(d: Declaration, members: int) -> bool:
             return bool(meaning(plan, dict(zip(keys, state, strict=True)), (node,), members))
 
         without = {state for state in edges if not holds(d.goal, state)}
+        if name == "settling":
+            if _a_fair_run_stays(d, {*edges}, edges, without):
+                return False
+            continue
         ahead = {state: [(step, to) for step, to in edges[state] if to in without] for state in without}
-        reached = _reached([state for state in without if holds(d.premise, state)], ahead)
+        initial = {*product(*keys.values())}
+        begins = [s for s in without if (s in initial if name == "arrival" else holds(d.premise, s))]
+        reached = _reached(begins, ahead)
         if _a_fair_run_stays(d, reached, edges):
             return False
     return True
 
 
-def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges) -> bool:
-    """Whether a fair run can stay in these states for ever."""
+def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges, again: set[Values] | None = None) -> bool:
+    """Whether a fair run can stay in these states for ever, and come to those of `again` again and again."""
     ahead = {state: [(step, to) for step, to in edges[state] if to in within] for state in within}
     back: Edges = {state: [] for state in within}
     for state in within:
@@ -150,8 +161,9 @@ def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges) -> bool
             continue  # a group is possible in each of the states, and no step of it stays there
         avoided = {g for groups in possible.values() for g in groups if g[0] == "strong"} - taken
         if not avoided:
-            return True
-        if _a_fair_run_stays(d, {state for state in together if not avoided & possible[state]}, edges):
+            if again is None or together & again:
+                return True
+        elif _a_fair_run_stays(d, {state for state in together if not avoided & possible[state]}, edges, again):
             return True
     return False
 

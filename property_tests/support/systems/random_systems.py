@@ -340,7 +340,11 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
 
     def response(self: System, s: Any, node: Any) -> Any:
         """Random conditions on one member."""
-        return build(d.premise, s, (node,)), build(d.goal, s, (node,))
+        return lifted(build(d.premise, s, (node,))), build(d.goal, s, (node,))
+
+    def goal(self: System, s: Any, node: Any) -> Any:
+        """A random condition on one member."""
+        return build(d.goal, s, (node,))
 
     body: dict[str, Any] = {"node": index(members)}
     body |= {v.name: v.declare() for v in d.variables}
@@ -350,6 +354,8 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
         "witness": sometimes()(witness),
         "change": step(witness="witness")(change),
         "response": leads_to(each="node")(response),
+        "arrival": eventually(each="node")(goal),
+        "settling": stable(each="node")(goal),
         "rest": terminal(lambda self, s: lifted(build(d.rest, s, ()))),
     }
     faults = [f"fault{k}" for k, s in enumerate(d.steps) if s.kind == "fault"]

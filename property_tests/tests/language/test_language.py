@@ -113,6 +113,11 @@ OTHERS = {
     "sometimes()\ndef counts(self, s): 'Counts.'; return s.seen.count()": "counts returned #{ … is not a condition",
     "sometimes()\ndef leaks(self, s):\n    'Leaks.'\n    for j in s.node: last = s.seen[j]\n    return last":
         "leaks: a condition contains a loop index; bind it with all_() or any_()",
+    "leads_to()\ndef again(self, s): 'Again.'; return True, s.level == 0":
+        "again: with the premise True, the goal must hold again and again: return (~goal, goal) for that, or use "
+        "eventually() for a goal that holds once",
+    "stable()\ndef two(self, s): 'Two.'; return s.level == 0, s.level == 1":
+        "two: return (premise, goal) from leads_to",
     "leads_to()\ndef half(self, s): 'Half.'; return s.level == 0": "half: return (premise, goal)",
     "always(witness='nobody')\ndef safe(self, s): 'Safe.'; return s.level < 3":
         "safe: its witness 'nobody' is not a `sometimes` of the system",

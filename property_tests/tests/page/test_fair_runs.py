@@ -54,7 +54,7 @@ def area_of(run: Run) -> str:
 
 
 def lively(checked: System) -> list[str]:
-    return [p.name for p in checked.properties if p.form is Form.LEADS_TO]
+    return [p.name for p in checked.properties if p.form.live]
 
 
 def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], str]:
@@ -95,7 +95,7 @@ def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
             assert_is_a_fair_lasso(pair.system, run)
         except AssertionError as error:
             return f"no fair lasso: {error}"
-        broken = {p.name for p in pair.system.properties if p.form is Form.LEADS_TO and refutes(pair.system, run, p)}
+        broken = {p.name for p in pair.system.properties if p.form.live and refutes(pair.system, run, p)}
         if verdict.property.name not in broken:
             return "the goal follows each premise"
         if answer["unfair"] or set(answer["unanswered"]) != broken:
@@ -191,6 +191,16 @@ def each_gets_it(self, s, client): 'Each client gets the lock.'; return ~s.held[
 def each_waves(self, s, client): 'Each client waves.'; return ~s.waves[client], s.waves[client]
 @leads_to(each="client")
 def each_nods(self, s, client): 'Each client nods.'; return ~s.nods[client], s.nods[client]
+@stable()
+def nobody_waits_for_ever(self, s): 'From some point on nobody waits at an open door.'; return s.served | ~s.ajar
+@stable()
+def it_stays_shut(self, s): 'From some point on the door is shut.'; return ~s.ajar
+@eventually(each="client")
+def each_has_it(self, s, client): 'Each client has the lock once.'; return s.held[client]
+@eventually()
+def the_first_is_still(self, s): 'At first client 0 does not wave.'; return ~s.waves[0]
+@eventually()
+def one_is_served(self, s): 'One is served.'; return s.served
 @leads_to()
 def it_serves(self, s): 'One at the open door is served.'; return s.ajar & ~s.served, s.served
 """,
@@ -206,6 +216,9 @@ MISTAKES = {
         "nodes < members.length || inner.has(group)",
         "nodes < members.length",
     ),
+    "a loop need not come again": ("fair.ts", "(!again || members.some((node) => again[node]))", "true"),
+    "a loop does not come again": ("fair.ts", "if (again) run.push", "if (!again) run.push"),
+    "any state begins": ("seek.ts", "starts.fill(0);", ""),
     "strong is weak": ("engine.ts", 'strength === "strong"', "false"),
     "weak is strong": ("engine.ts", 'strength === "strong"', "true"),
     "no group": ("engine.ts", "name ? `${transition.fair} ${indices[per]}` : label", "label"),
