@@ -153,7 +153,7 @@ class _Export:
                 {"machine": type(a.source).__name__, "from": a.source.name, "to": a.dest.name, "of": a.of}
                 for a in t.arcs
             ],
-            "fair": t.fair, "fault": t.fault, "doc": t.doc, "cite": t.cite, "at": _at(t.at),
+            "fair": str(t.fair or ""), "fault": t.fault, "doc": t.doc, "cite": t.cite, "at": _at(t.at),
         }  # fmt: skip
 
     def _machine(self, m: Machine) -> Json:

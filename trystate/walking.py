@@ -434,8 +434,8 @@ class Walk:
             yield self._judge(prop, stop, place, earlier)
 
     def _judge(self, prop: Property, stop: Stop, place: int, earlier: Light | None) -> Light:
-        if prop.form is Form.LEADS_TO:
-            return self._leads_to(prop, stop.state, place, earlier)
+        if prop.form.live:
+            return self._live(prop, stop.state, place, earlier)
         if prop.form is Form.SOMETIMES:
             if earlier is not None and earlier.standing is Standing.HOLDS:
                 return earlier
@@ -458,13 +458,14 @@ class Walk:
         before = self.stops[place - 1].state
         return condition is None or self.interpreter.holds(condition, before, stop.instance.binding)
 
-    def _leads_to(self, prop: Property, state: State, place: int, earlier: Light | None) -> Light:
+    def _live(self, prop: Property, state: State, place: int, earlier: Light | None) -> Light:
         premise, goal = prop.exprs
         asked = {*earlier.members} if earlier is not None else set()
+        over = prop.form is Form.EVENTUALLY and earlier is not None  # its premise holds in the first state alone
         members = []
         for indices in product(*(range(v.sort.size) for v in prop.params)):
             binding = dict(zip(prop.params, indices, strict=True))
-            begins = indices in asked or self.interpreter.holds(premise, state, binding)
+            begins = indices in asked or (not over and self.interpreter.holds(premise, state, binding))
             if begins and not self.interpreter.holds(goal, state, binding):
                 members.append(indices)
         if not members:
@@ -509,7 +510,7 @@ def told(light: Light, place: int) -> str:
         place: the number of steps up to the state that is shown
     """
     where = "" if light.since is None else "here" if light.since == place else f"after step {light.since}"
-    if light.property.form is Form.LEADS_TO and light.members:
+    if light.property.form.live and light.members:
         members: Sequence[str] = [", ".join(map(str, indices)) for indices in light.members if indices]
         whom = f", for {' and '.join(members)}" if members else ""
         rest = ": the system may rest here for ever" if light.standing is Standing.VIOLATED else ""

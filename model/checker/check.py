@@ -2,7 +2,8 @@
 
 *Theory of operation.* `check` builds a kernel, makes the watches, chooses an engine (`estimate`) and calls `explore`
 once. This call decides all properties except liveness, and finds the steps and claimed moves that never happen. Then
-the engine searches for a lasso for each `leads_to`, once for each member. Everything runs on the caller's thread.
+the engine searches for a lasso for each property of liveness, once for each member. Everything runs on the caller's
+thread.
 
 Failures:
 
@@ -21,7 +22,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError, LimitReached, UsageError
 from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, parts, placeholder
@@ -31,6 +32,7 @@ from ..language.systems import System
 from ..language.transitions import Arc, Kind, Transition
 from .engine import Engine, OnProgress, memory_ended, quiet
 from .estimate import Choice, Options, choose
+from .interpret import Interpreter
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
 from .verdicts import Counterexample, Report, Status, Verdict
 
@@ -91,7 +93,7 @@ def check(
     choice, exploration = _explored(kernel, asked, options)
     _settle(exploration)
     _refuse_broken(kernel, exploration)
-    verdicts = [_verdict(choice.searcher, exploration, p, symmetry) for p in asked]
+    verdicts = [_verdict(kernel, choice.searcher, exploration, p, symmetry) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     reason = choice.reason + (f"; resumed from {exploration.resumed:,} states" if exploration.resumed else "")
@@ -293,9 +295,9 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     return list(dict.fromkeys(out))
 
 
-def _verdict(engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
-    if p.form is Form.LEADS_TO:
-        return _leads_to(engine, seen, p, symmetry)
+def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+    if p.form.live:
+        return _live(kernel, engine, seen, p, symmetry)
     key = WatchKey(DECIDING[p.form], p.name)
     path = seen.found.get(key)
     if path is not None:
@@ -306,18 +308,34 @@ def _verdict(engine: Engine | None, seen: Exploration, p: Property, symmetry: bo
     return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
 
 
-def _leads_to(engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _live(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
     if engine is None or not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
     if symmetry:
         return Verdict(p, Status.NOT_DECIDED, reason="liveness is never decided under symmetry: run without it")
     premise, goal = p.exprs
+    try:
+        for binding in _bindings(p):
+            found = engine.lasso(premise, goal, binding, p.form)
+            if found is not None:
+                return Verdict(p, Status.VIOLATED, Counterexample.of(found))
+        return Verdict(p, Status.HOLDS, reason=_vacuous(kernel, engine, p))
+    except LimitReached as limit:
+        return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
+
+
+def _bindings(p: Property) -> Iterator[dict[Expr, int]]:
     for indices in product(*(range(v.sort.size) for v in p.params)):
-        binding: dict[Any, int] = dict(zip(p.params, indices, strict=True))
-        try:
-            found = engine.lasso(premise, goal, binding)
-        except LimitReached as limit:
-            return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
-        if found is not None:
-            return Verdict(p, Status.VIOLATED, Counterexample.of(found))
-    return Verdict(p, Status.HOLDS)
+        yield dict(zip(p.params, indices, strict=True))
+
+
+def _vacuous(kernel: Kernel, engine: Engine, p: Property) -> str:
+    """Why a property of liveness holds although no run has to do anything for it; empty if some run has."""
+    premise, goal = p.exprs
+    if p.form is Form.LEADS_TO and not any(engine.occurs(premise, binding) for binding in _bindings(p)):
+        return "its premise is never true"
+    if p.form is Form.EVENTUALLY:
+        holds = Interpreter(kernel.system).holds
+        if all(holds(goal, state, binding) for state in kernel.initial_states() for binding in _bindings(p)):
+            return "it is true in each initial state"
+    return ""

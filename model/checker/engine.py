@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ..errors import LimitReached
 from ..language.expressions import Expr
+from ..language.properties import Form
 from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch
 
 
@@ -48,12 +49,18 @@ class Engine(Protocol):
         limit too: the search stops and keeps what it has found.
         """
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """After a complete `explore`: a weakly fair run through `premise` on which `goal` stays false from there on.
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
+        """After a complete `explore`: a fair run through `premise` on which `goal` stays false from there on.
+
+        For `Form.EVENTUALLY` the premise holds in the initial state. For `Form.STABLE` the goal is false again and
+        again.
 
         Raises:
             LimitReached: the limit of memory or of seconds.
         """
+
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        """After a complete `explore`: whether the condition holds in some state."""
 
 
 def memory_ended(limits: Limits) -> str:

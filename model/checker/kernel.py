@@ -9,7 +9,7 @@ proportional to the number of members of a system.
 An engine answers only two kinds of question. A *watch* requests the nearest reachable state in which a condition holds.
 If the watch names an instance, this step must also be taken from the state. Invariants, reachable states, step
 properties, claimed moves, effects out of range, deadlocks and steps that never happen are all watches. A *lasso*
-requests a weakly fair infinite run on which a goal stays false.
+requests a fair infinite run on which a goal stays false.
 
 A step that changes nothing is not a step.
 """
@@ -17,7 +17,7 @@ A step that changes nothing is not a step.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
@@ -51,7 +51,38 @@ class Instance:
 
     @property
     def fair(self) -> bool:
-        return self.transition.fair and self.transition.kind is not Kind.FAULT
+        return bool(self.transition.fair) and self.transition.kind is not Kind.FAULT
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """The key of its `Group`: the step and its members, or the declared group, and the member that has it."""
+        declared = self.transition.fair
+        if declared is None or not declared.group:
+            return self.transition.name, self.indices
+        members = (k for p, k in self.binding.items() if p.sort.name == declared.per)
+        return str(declared), next(members, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Instances that are fair together, by their numbers: most groups have one.
+
+    In a fair run, again and again no instance of the group is possible, or one is taken. If the group is `strong` and
+    one is possible again and again, one is taken again and again.
+    """
+
+    numbers: tuple[int, ...]
+    strong: bool
+
+
+def fair_groups(instances: Iterable[Instance]) -> list[Group]:
+    """The groups of the fair instances, in the order of their first instance."""
+    members: dict[object, list[Instance]] = {}
+    for i in instances:
+        if i.fair:
+            members.setdefault(i.group, []).append(i)
+    return [Group(tuple(i.number for i in of), bool(of[0].transition.fair and of[0].transition.fair.strong))
+            for of in members.values()]  # fmt: skip
 
 
 class WatchKind(enum.StrEnum):

@@ -36,7 +36,10 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A property's status; the run is its counterexample, or the witness of a `sometimes`."""
+    """A property's status; the run is its counterexample, or the witness of a `sometimes`.
+
+    `reason` is why it is not decided, or why a property of liveness that holds asks nothing of any run.
+    """
 
     property: Property
     status: Status
@@ -113,5 +116,5 @@ class Report:
         if verdict.status is Status.NOT_DECIDED:
             return f"not decided: {verdict.reason}"
         if why is None:
-            return str(verdict.status.value)
+            return ": ".join(filter(None, (verdict.status.value, verdict.reason)))
         return f"violated, expected: {why}" if verdict.status is Status.VIOLATED else f"holds, but expected: {why}"

@@ -2,9 +2,9 @@
 
 *Theory of operation.* A decorator records a function as a `Claim`. When a system is built, `trace_property` runs the
 function once on symbolic states and keeps the trees: a condition (`always`, `sometimes`), a premise and a goal
-(`leads_to`, under weak fairness), or for each transition a condition over the state before it (`step`: the
-transition's effects replace the reads of the state after). Engines never see a property: `checker/check.py` turns the
-trees into watches and lassos.
+(`leads_to`; the premise of `eventually` and `stable` is true), or for each transition a condition over the state before
+it (`step`: the transition's effects replace the reads of the state after). Engines never see a property:
+`checker/check.py` turns the trees into watches and lassos.
 
 Failures, each refused with the line of the function: it assigns a field, it returns something other than conditions,
 or a condition contains the index of a loop.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
-from .expressions import Expr, Role
+from .expressions import TRUE, Expr, Role
 from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
@@ -33,10 +33,19 @@ class Form(enum.Enum):
     SOMETIMES = "sometimes"
     STEP = "step"
     LEADS_TO = "leads to"
+    EVENTUALLY = "eventually"
+    STABLE = "stable"
     DEADLOCK = "no deadlock"
 
+    @property
+    def live(self) -> bool:
+        """Whether fair runs decide it: no finite run violates it."""
+        return self in (Form.LEADS_TO, Form.EVENTUALLY, Form.STABLE)
 
-STATES = {Form.STEP: 2, Form.LEADS_TO: 1}  # the states that a body gets before its members; other forms have none
+
+STATES = {Form.STEP: 2} | {
+    form: 1 for form in Form if form.live
+}  # the states that a body gets before its members; other forms have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +169,34 @@ def leads_to(
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
 ) -> Decorator:
-    """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
+    """In each fair run, a state where the premise holds is followed by one where the goal holds, or is such a state.
 
-    The body returns `(premise, goal)`. With `each`, it is checked for each member separately.
+    The body returns `(premise, goal)`. With `each`, it is checked for each member separately. For a goal that holds
+    again and again, return `(~goal, goal)`.
     """
     return _claim(Form.LEADS_TO, each=each, needs=needs, editions=editions, cite=cite)
+
+
+def eventually(
+    *,
+    each: str | tuple[str, ...] = (),
+    needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
+    cite: str = "",
+) -> Decorator:
+    """In each fair run, the condition holds at least once. With `each`, for each member separately."""
+    return _claim(Form.EVENTUALLY, each=each, needs=needs, editions=editions, cite=cite)
+
+
+def stable(
+    *,
+    each: str | tuple[str, ...] = (),
+    needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
+    cite: str = "",
+) -> Decorator:
+    """In each fair run, the condition holds from some point on for ever. With `each`, for each member separately."""
+    return _claim(Form.STABLE, each=each, needs=needs, editions=editions, cite=cite)
 
 
 def trace_property(system: System, name: str, claim: Claim) -> Property:
@@ -194,10 +226,12 @@ def _conditions(system: System, name: str, claim: Claim, given: tuple[Any, ...])
         result = bodies.call(name, claim.body, system, *given)
         exprs = result if isinstance(result, tuple) else (result,)
         if len(exprs) != (2 if claim.form is Form.LEADS_TO else 1):
-            source.refuse(
-                f"{name}: return (premise, goal) from leads_to, one condition from always and sometimes", at=at
-            )
-        return tuple(_condition(name, at, e) for e in exprs)
+            source.refuse(f"{name}: return (premise, goal) from leads_to, one condition from the others", at=at)
+        if claim.form is Form.LEADS_TO and exprs[0] is True:
+            remedy = "return (~goal, goal) for that, or use eventually() for a goal that holds once"
+            source.refuse(f"{name}: with the premise True, the goal must hold again and again: {remedy}", at=at)
+        premises = (TRUE,) if claim.form in (Form.EVENTUALLY, Form.STABLE) else ()
+        return premises + tuple(_condition(name, at, e) for e in exprs)
 
     return bodies.settled(claim.body, run, lambda exprs: ((e, at) for e in exprs))
 

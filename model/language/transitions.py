@@ -14,6 +14,7 @@ that leaves its field's range in some states is found only by the search.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,41 @@ class Kind(enum.Enum):
     PROTOCOL = "protocol"
     ENVIRONMENT = "environment"
     FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """When a step must happen: weak, if it stays possible; strong, if it is possible again and again.
+
+    A step is fair for each of its members alone. If it has a `group`, all steps of the group are fair together: one of
+    them must happen. If the group is `per` an index, this holds for each member of the index.
+    """
+
+    strong: bool = False
+    group: str = ""
+    per: str = ""
+
+    def __str__(self) -> str:
+        group = self.group and f":{self.group}" + (f"[{self.per}]" if self.per else "")
+        return ("strong" if self.strong else "weak") + group
+
+
+_FAIR = re.compile(r"(weak|strong)(?::(\w+)(?:\[(\w+)\])?)?", re.ASCII)
+
+
+def _fairness(name: str, given: Any, at: str) -> Fairness | None:
+    """The fairness that `fair=` declares: a bool, weak or strong, with a group if it has one."""
+    if isinstance(given, bool):
+        return Fairness() if given else None
+    found = _FAIR.fullmatch(given) if isinstance(given, str) else None
+    if found is None:
+        remedy = (
+            "give False, True (weak) or 'strong'; 'weak:NAME' or 'strong:NAME' for a group of steps, and "
+            "'weak:NAME[INDEX]' or 'strong:NAME[INDEX]' for a group of each member"
+        )
+        source.refuse(f"{name}: fair is {given!r}: {remedy}", at=at)
+    strength, group, per = found.groups(default="")
+    return Fairness(strength == "strong", group, per)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +108,7 @@ class Rule:
     kind: Kind
     each: tuple[str, ...]
     arcs: tuple[Arc, ...]
-    fair: bool
+    fair: Fairness | None
     fault: str
     bound: int
     editions: tuple[enum.Enum, ...]
@@ -101,25 +137,23 @@ def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:
 
 
 def _decorator(
-    kind: Kind, each: Any, moves: Any, *, fair: bool, cite: str, editions: Any, fault: str = "", bound: int = 0
+    kind: Kind, each: Any, moves: Any, *, fair: bool | str, cite: str, editions: Any, fault: str = "", bound: int = 0
 ) -> Callable[[Callable[..., None]], Rule]:
     arcs = _flat(moves)
 
     def decorate(body: Callable[..., None]) -> Rule:
         bodies.check_plain(body, "what the step is")
-        if not isinstance(fair, bool):
-            remedy = "give True, for weak fairness, or False; strong fairness cannot be declared"
-            source.refuse(f"{body.__name__}: fair is {fair!r}: {remedy}", at=source.line_of(body.__code__))
+        wanted = _fairness(body.__name__, fair, source.line_of(body.__code__))
         dims = (each,) if isinstance(each, str) else tuple(each) or bodies.members(body, 1)
         return Rule(
-            body, kind, each=dims, arcs=arcs, fair=fair, fault=fault, bound=bound, editions=tuple(editions), cite=cite
+            body, kind, each=dims, arcs=arcs, fair=wanted, fault=fault, bound=bound, editions=tuple(editions), cite=cite
         )
 
     return decorate
 
 
 def transition(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = True, cite: str = "", editions: Any = ()
+    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool | str = True, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step of the protocol.
 
@@ -127,7 +161,9 @@ def transition(
         each: the indices that the step ranges over; the body gets one member of each. It may be left out where the
             parameters of the body have the names of these indices.
         moves: the claimed moves of machines, from `arc` and `may`; checked on every explored step.
-        fair: if the step stays enabled from some point on, it happens.
+        fair: True (weak): if the step stays possible from some point on, it happens. "strong": if it is possible again
+            and again, it happens again and again. "weak:NAME" and "strong:NAME": one step of this group happens;
+            "weak:NAME[INDEX]" and "strong:NAME[INDEX]": for each member of the index, one of the member's steps.
         cite: the source: a section of the specification, a line of the implementation.
         editions: the editions that have the step; empty: all.
     """
@@ -135,12 +171,13 @@ def transition(
 
 
 def environment(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
+    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool | str = False, cite: str = "", editions: Any = (),
     switch: str = "", bound: int = 1,
 ) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
     """Declare a step that no part of the protocol decides, such as time passing.
 
-    With `switch`, it happens only if that name is switched on, like a fault, and at most `bound` times.
+    `fair` is as in `transition`. With `switch`, the step happens only if that name is switched on, like a fault, and at
+    most `bound` times.
     """
     limit = bound if switch else 0
     return _decorator(Kind.ENVIRONMENT, each, moves, fair=fair, cite=cite, editions=editions, fault=switch, bound=limit)
@@ -164,7 +201,7 @@ class Transition:
     effects: dict[str, Expr]
     writes: tuple[Write, ...]
     arcs: tuple[Arc, ...]
-    fair: bool
+    fair: Fairness | None
     fault: str
     doc: str
     cite: str
@@ -202,6 +239,8 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
             setattr(state, left, getattr(state, left) - 1)
         return trace_of(state)
 
+    if rule.fair and rule.fair.per and rule.fair.per not in (p.sort.name for p in params):
+        source.refuse(f"{name}: fair is '{rule.fair}', and {rule.fair.per} is not an index of the step", at=at)
     done = bodies.settled(rule.body, run, lambda trace: _trees(trace, at))
     effects = {f: body for f, body in done.bodies.items() if body is not system.slots[f].identity()}
     for write in done.writes.values():

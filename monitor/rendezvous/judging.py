@@ -349,7 +349,7 @@ class Judge:
         for k in (*range(len(self.follower.roster.peers)), None):
             here = stepper.at(state) if k is None else stepper.at(state, k)
             for name, transition in stepper.transitions.items():
-                happens = transition.kind is not Kind.FAULT if k is None else transition.fair
+                happens = transition.kind is not Kind.FAULT if k is None else bool(transition.fair)
                 if not happens or bool(transition.params) is (k is None):
                     continue
                 if k is not None and name in BEATING and not (crashed[k] and name == "heartbeat_ages"):

@@ -172,7 +172,9 @@ export class Model implements ModelApi, Asked {
         if (!before || !by || condition === undefined) return "holds";
         return this.value(condition, before, this.binding(by)) ? "holds" : "violated";
       }
-      case "leads to": {
+      case "leads to":
+      case "eventually":
+      case "stable": {
         const open = this.bindings(property).some((b) => this.value(premise!, state, b) && !this.value(goal!, state, b));
         return open ? "waiting" : "holds";
       }
@@ -242,8 +244,24 @@ export class Model implements ModelApi, Asked {
   }
 }
 
-/** Whether a step must be taken if it is possible for ever. */
-export const isFair = ({ transition }: Instance): boolean => transition.fair && transition.kind !== "fault";
+/** The group in which each instance is fair, by its number, or -1; and whether each group is strong. */
+export function fairGroups(instances: Instance[]): { group: number[]; strong: boolean[] } {
+  const keys: string[] = [];
+  const strong: boolean[] = [];
+  const group = instances.map(({ transition, indices, label }) => {
+    const isFair = transition.fair && transition.kind !== "fault";
+    if (!isFair) return -1;
+    const [strength, name] = transition.fair.split(":");
+    const per = transition.params.findIndex(([, index]) => name?.endsWith(`[${index}]`));
+    const key = name ? `${transition.fair} ${indices[per]}` : label;
+    if (!keys.includes(key)) {
+      keys.push(key);
+      strong.push(strength === "strong");
+    }
+    return keys.indexOf(key);
+  });
+  return { group, strong };
+}
 
 const members = (size: number): number[] => Array.from({ length: size }, (_, k) => k);
 

@@ -1,12 +1,13 @@
-// Weakly fair runs that never leave some nodes of a graph: these runs break a property of the form "leads to".
+// Fair runs that never leave some nodes of a graph: these runs break a property of liveness.
 //
-// Theory of operation. A run is weakly fair if each fair step is taken again and again, or is impossible again and
-// again. A run that stays within some nodes for ever rests where no fair step is possible, or goes round in a
-// component: nodes that all reach each other. A component has a fair run if each fair step is impossible in one of its
-// nodes, or leads from one of its nodes to another; a part of a component has no fair run that the whole lacks.
-// Tarjan's algorithm (1972) closes a component after all components that it leads to, so one pass decides for each node
-// whether a fair run begins there. These are the nodes of the greatest fixpoint of Emerson and Lei (1986), which the
-// checker uses.
+// Theory of operation. Steps are fair in groups, most of them alone. A run is fair if a step of each weak group is taken
+// again and again, or all are impossible again and again; and if a step of each strong group is taken again and again,
+// or from some point on all are impossible. A run that stays within some nodes for ever rests where no fair step is
+// possible, or goes round in a component: nodes that all reach each other. A component has a fair run if a step of each
+// group leads from one of its nodes to another, or all are impossible: in one of its nodes, if strong in all. A part of
+// a component has no fair run that the whole lacks, unless the part leaves out the nodes where a strong group is
+// possible. Tarjan's algorithm (1972) closes a component after all components that it leads to, so one pass decides for
+// each node whether a fair run begins there. With strong groups there is a pass for each round of nodes left out.
 
 /** A list of numbers that grows, of four bytes each. */
 export class Numbers {
@@ -37,7 +38,8 @@ export interface Graph {
   first: Numbers; // state -> its first edge; one more than states
   after: Numbers; // edge -> state
   by: Numbers; // edge -> number of the step
-  fair: boolean[]; // number of a step -> whether it must be taken if it is possible for ever
+  group: number[]; // number of a step -> the group in which it is fair, or -1
+  strong: boolean[]; // of each group
 }
 
 /** Numbers of steps from `start`; the steps after the first `loop` repeat for ever; without such steps the run rests. */
@@ -51,9 +53,10 @@ const LEADS = 1; // leads to a node of the kinds below
 const LOOPS = 2; // in a component with a fair run
 const RESTS = 3; // no fair step is possible
 
-/** A fair run that stays in `stay` from the first node of `starts` that begins one; null if none does. */
-export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run | null {
-  const { kind, part } = components(graph, stay);
+/** A fair run that stays in `stay` from the first node of `starts` that begins one; null if none does.
+ * With `again`, it comes to these nodes again and again. */
+export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array, again: Uint8Array | null = null): Run | null {
+  const { kind, part } = components(graph, stay, again);
   let start = 0;
   while (start < graph.size && !(kind[start] && starts[start])) start++;
   if (start === graph.size) return null;
@@ -66,20 +69,24 @@ export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run
   const home = end(run, start);
   const loop = run.length;
   const inside = (node: number): boolean => part[node] === part[home];
-  let here = home;
-  let open = fairSteps(graph, home); // fair steps that were neither taken nor impossible since the loop began
+  if (again) run.push(...route(graph, home, (node) => again[node] === 1, inside)!);
+  let here = end(run, start);
+  const { group, strong } = graph;
+  let open = groupsAt(graph, here); // groups that are not satisfied since the loop began
+  for (const k of strong.keys()) if (strong[k]) open.add(k);
   while (open.size) {
     const [wanted] = open;
-    let way = route(graph, here, (node) => {
-      const edge = edgeOf(graph, node, wanted!);
-      return edge < 0 || inside(graph.after.at(edge));
-    }, inside)!;
-    if (!way.length) way = [edgeOf(graph, here, wanted!)];
-    for (const edge of way) {
+    const staying = (node: number): number => edgeOf(graph, node, wanted!, inside);
+    const satisfied = (node: number): boolean =>
+      staying(node) >= 0 || (!strong[wanted!] && edgeOf(graph, node, wanted!, () => true) < 0);
+    let way = route(graph, here, satisfied, inside);
+    if (!way) open.delete(wanted!); // a strong group that is impossible in the component
+    else if (!way.length) way = [staying(here)];
+    for (const edge of way ?? []) {
       here = graph.after.at(edge);
-      open.delete(graph.by.at(edge));
-      const possible = fairSteps(graph, here);
-      open = new Set([...open].filter((step) => possible.has(step)));
+      open.delete(group[graph.by.at(edge)]!);
+      const possible = groupsAt(graph, here);
+      open = new Set([...open].filter((k) => strong[k] || possible.has(k)));
       run.push(edge);
     }
   }
@@ -87,7 +94,29 @@ export function fairRun(graph: Graph, stay: Uint8Array, starts: Uint8Array): Run
 }
 
 /** The kind of each node of `stay`, 0 where no fair run begins, and its component. */
-function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: Int32Array } {
+function components(graph: Graph, stay: Uint8Array, again: Uint8Array | null): { kind: Uint8Array; part: Int32Array } {
+  const live = stay.slice();
+  let found = pass(graph, live, again);
+  while (found.left.length) {
+    for (const node of found.left) live[node] = 0;
+    found = pass(graph, live, again);
+  }
+  const { kind } = found;
+  for (let more = live.some((here, node) => here !== stay[node]); more;) {
+    more = false;
+    for (let node = graph.size - 1; node >= 0; node--) {
+      if (!stay[node] || kind[node]) continue;
+      for (let edge = graph.first.at(node); edge < graph.first.at(node + 1) && !kind[node]; edge++) {
+        if (kind[graph.after.at(edge)]) kind[node] = LEADS;
+      }
+      more ||= kind[node]! > 0;
+    }
+  }
+  return found;
+}
+
+/** The kinds and components of the nodes of `stay`; `left` has nodes to leave out since a strong group is possible. */
+function pass(graph: Graph, stay: Uint8Array, again: Uint8Array | null): { kind: Uint8Array; part: Int32Array; left: number[] } {
   const { size, first, after } = graph;
   const kind = new Uint8Array(size);
   const part = new Int32Array(size).fill(-1);
@@ -96,6 +125,7 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
   const next = new Int32Array(size); // the edge to follow next
   const path = new Numbers();
   const open = new Numbers(); // visited nodes that are in no component yet
+  const left: number[] = [];
   let met = 0;
   let parts = 0;
   const enter = (node: number): void => {
@@ -111,7 +141,7 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
       part[members.at(-1)!] = parts;
     } while (members.at(-1) !== root);
     parts++;
-    judge(graph, stay, members, kind, part);
+    judge(graph, stay, again, members, kind, part, left);
   };
   for (let root = 0; root < size; root++) {
     if (!stay[root] || order[root]) continue;
@@ -130,46 +160,55 @@ function components(graph: Graph, stay: Uint8Array): { kind: Uint8Array; part: I
       else low[path.at(path.length - 1)] = Math.min(low[path.at(path.length - 1)]!, low[node]!);
     }
   }
-  return { kind, part };
+  return { kind, part, left };
 }
 
 /** Writes the kinds of a component's nodes; the kinds of the components that it leads to are known. */
-function judge(graph: Graph, stay: Uint8Array, members: number[], kind: Uint8Array, part: Int32Array): void {
-  const possible = new Map<number, number>(); // fair step -> the number of nodes where it is possible
-  const inner = new Set<number>(); // steps from one node of the component to another
+function judge(
+  graph: Graph, stay: Uint8Array, again: Uint8Array | null, members: number[], kind: Uint8Array, part: Int32Array,
+  left: number[],
+): void {
+  const possible = new Map<number, number>(); // group -> the number of nodes where it is possible
+  const inner = new Set<number>(); // groups with a step from one node of the component to another
   let leads = false;
   for (const node of members) {
-    let rests = true;
+    const here = groupsAt(graph, node);
+    for (const group of here) possible.set(group, (possible.get(group) ?? 0) + 1);
     for (let edge = graph.first.at(node); edge < graph.first.at(node + 1); edge++) {
-      const step = graph.by.at(edge);
       const to = graph.after.at(edge);
-      if (graph.fair[step]) {
-        rests = false;
-        possible.set(step, (possible.get(step) ?? 0) + 1);
-      }
-      if (part[to] === part[node]) inner.add(step);
+      if (part[to] === part[node]) inner.add(graph.group[graph.by.at(edge)]!);
       else if (stay[to] && kind[to]) leads = true;
     }
+    const rests = here.size === 0 && again?.[node] !== 0;
     if (rests) kind[node] = RESTS;
     leads ||= rests;
   }
-  const loops = members.length > 1 && [...possible].every(([step, nodes]) => nodes < members.length || inner.has(step));
+  const unmet = new Set([...possible.keys()].filter((group) => graph.strong[group] && !inner.has(group)));
+  for (const node of unmet.size && members.length > 1 ? members : []) {
+    if ([...groupsAt(graph, node)].some((group) => unmet.has(group))) left.push(node);
+  }
+  const loops = members.length > 1 && !unmet.size && (!again || members.some((node) => again[node])) &&
+    [...possible].every(([group, nodes]) => nodes < members.length || inner.has(group));
   if (!loops && !leads) return;
   for (const node of members) if (kind[node] !== RESTS) kind[node] = loops ? LOOPS : LEADS;
 }
 
-function fairSteps(graph: Graph, node: number): Set<number> {
+/** The groups with a step that is possible in a node. */
+function groupsAt(graph: Graph, node: number): Set<number> {
   const found = new Set<number>();
   for (let edge = graph.first.at(node); edge < graph.first.at(node + 1); edge++) {
-    if (graph.fair[graph.by.at(edge)]) found.add(graph.by.at(edge));
+    const group = graph.group[graph.by.at(edge)]!;
+    if (group >= 0) found.add(group);
   }
   return found;
 }
 
-/** The edge of a step from a node, or -1. */
-function edgeOf(graph: Graph, node: number, step: number): number {
+/** An edge of a step of the group from a node to a node of `within`, or -1. */
+function edgeOf(graph: Graph, node: number, group: number, within: (node: number) => boolean): number {
   const end = graph.first.at(node + 1);
-  for (let edge = graph.first.at(node); edge < end; edge++) if (graph.by.at(edge) === step) return edge;
+  for (let edge = graph.first.at(node); edge < end; edge++) {
+    if (graph.group[graph.by.at(edge)] === group && within(graph.after.at(edge))) return edge;
+  }
   return -1;
 }
 

@@ -15,7 +15,7 @@ const COLUMNS_MAX = 16;
 const ASKED_MAX = 4_000; // characters of a message in an address
 const GROUPS: [title: string, forms: string[]][] = [
   ["Always, in every state and step", ["always", "step", "no deadlock"]],
-  ["Eventually, if everything that can happen for ever does happen", ["leads to"]],
+  ["Eventually, if everything that can happen for ever does happen", ["leads to", "eventually", "stable"]],
 ];
 
 interface Column {

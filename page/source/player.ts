@@ -1,5 +1,6 @@
 // The player of a walk: lanes, a slider that is their miniature, and next to them the properties and the decisions.
 
+import { LIVE } from "./types";
 import type { Data, Instance, ModelApi, State, SystemData, TraceData } from "./types";
 import type { Draw, View } from "./context";
 import { beside } from "./beside";
@@ -49,8 +50,8 @@ function replayed(data: Data, trace: TraceData): Replayed {
   const system = data.systems[trace.system]!;
   const model = modelOf(data, system, trace.faults, trace.max_faults);
   const run = model.replay(trace);
-  const leads = model.properties.find((p) => p.name === trace.property)?.form === "leads to";
-  const judged = judge(model, run.states, run.steps, leads ? [trace.property] : [], trace.breaks ?? trace.loop);
+  const leads = model.properties.find((p) => p.name === trace.property)?.form;
+  const judged = judge(model, run.states, run.steps, leads && LIVE.has(leads) ? [trace.property] : [], trace.breaks ?? trace.loop);
   const last = run.states.length - 1;
   const violated = judged.first.get(trace.property) ?? (trace.kind === "counterexample" ? last : null);
   return { data, trace, system, model, ...run, judged, last, violated };
@@ -137,7 +138,7 @@ function trackOf(
   return lanes(model, states, steps, {
     hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
     breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
-      h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
+      h("span", {}, saying(property), property && LIVE.has(property.form) ? " From here on it is never answered." : "")) : null,
   }, pick);
 }
 

@@ -1,10 +1,11 @@
-// The shortest way to a state, breadth first; or to a fair run on which a premise is never answered.
+// The shortest way to a state, breadth first; or to a fair run that breaks a property of liveness.
 //
 // States are kept as strings, a character for each cell: a browser keeps a million of them in some hundred megabytes.
-// For a property of the form "leads to" the steps between them are kept too, and searched for a fair run (fair.ts).
+// For a property of one of the `LIVE` forms the steps between them are kept too, and searched for a fair run (fair.ts).
 
 import type { Data, Faults, Found, Goal, Limits, Progress, PropertyData, State, SystemData } from "./types";
-import { isFair, Model } from "./engine";
+import { LIVE } from "./types";
+import { fairGroups, Model } from "./engine";
 import { fairRun, type Graph, Numbers } from "./fair";
 
 export interface Asked {
@@ -33,7 +34,7 @@ function goalOf(model: Model, goal: Goal): { met: Met; claim: PropertyData | nul
   }
   const property = model.properties.find((p) => p.name === goal.property);
   if (!property) throw new Error(`there is no property ${goal.property} with these faults`);
-  if (property.form === "leads to") return { met: () => false, claim: property };
+  if (LIVE.has(property.form)) return { met: () => false, claim: property };
   const wanted = property.form === "sometimes" ? "reached" : "violated";
   if (property.form !== "step") return { met: (state) => model.light(property, state) === wanted, claim: null };
   const met: Met = (state, before, number) =>
@@ -130,7 +131,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   if (!claim) return done("none");
   edges.first.push(found.edges);
   places.clear();
-  const graph: Graph = { ...edges, size: states.length, fair: model.instances.map(isFair) };
+  const graph: Graph = { ...edges, size: states.length, ...fairGroups(model.instances) };
   for (const binding of model.bindings(claim)) {
     if (seconds() > limits.seconds) return beyond(limits.seconds, "s");
     const run = unanswered(model, claim, binding, graph, reached, walk);
@@ -139,7 +140,7 @@ export function seek(asked: Asked, progress: (p: Progress) => void = () => {}): 
   return done("none");
 }
 
-/** A fair run from the end of the walk on which the premise is never answered for one binding. */
+/** A fair run from the end of the walk that breaks the property for one binding. */
 function unanswered(
   model: Model, claim: PropertyData, binding: Record<string, number>, graph: Graph, reached: Reached, walk: State[],
 ): Pick<Found, "steps" | "loop"> | null {
@@ -154,7 +155,11 @@ function unanswered(
   for (let at = walk.length - 1; at >= 0 && !model.value(goal, walk[at]!, binding); at--) {
     if (model.value(premise, walk[at]!, binding)) starts[0] = 1;
   }
-  const run = fairRun(graph, open, starts);
+  if (claim.form === "eventually") {
+    starts.fill(0);
+    starts[0] = walk.every((state) => !model.value(goal, state, binding)) ? 1 : 0;
+  }
+  const run = claim.form === "stable" ? fairRun(graph, new Uint8Array(graph.size).fill(1), starts, open) : fairRun(graph, open, starts);
   if (!run) return null;
   const stem = reached.way(run.start);
   return { steps: [...stem, ...run.steps.map((number) => model.instances[number]!.label)], loop: stem.length + run.loop };

@@ -75,7 +75,7 @@ export interface TransitionData {
   effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
   assigns: string[]; // its effects in words
   arcs: ArcData[];
-  fair: boolean;
+  fair: string; // "weak", "strong", "weak:group", "strong:group[index]", or ""
   fault: string; // the switch that it needs, or ""
   doc: string;
   cite: string;
@@ -92,7 +92,10 @@ export interface MachineData {
   chart: number | null; // charts; null if no Graphviz was installed to lay it out
 }
 
-export type Form = "always" | "sometimes" | "step" | "leads to" | "no deadlock";
+export type Form = "always" | "sometimes" | "step" | "leads to" | "eventually" | "stable" | "no deadlock";
+
+/** The forms that fair runs without end decide. */
+export const LIVE: ReadonlySet<Form> = new Set<Form>(["leads to", "eventually", "stable"]);
 
 export interface PropertyData {
   name: string;
@@ -100,7 +103,7 @@ export interface PropertyData {
   doc: string;
   cite: string;
   params: [name: string, index: string][];
-  exprs: number[]; // nodes: the condition; or premise and goal of "leads to"; none for "step" and "no deadlock"
+  exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step" and "no deadlock"
   conditions: Record<string, number>; // for "step": transition -> node over the state before and its parameters
   witness: string; // the `sometimes` that shows that it is not vacuous, or ""
   needs: string[]; // it is checked only if all of these faults are on
@@ -304,7 +307,7 @@ export interface Refusal {
 }
 
 /** Of a property in a state: holds; violated here (for "step": by the step that led here); a `sometimes` that is here
- * reached, or not; a "leads to" whose premise holds somewhere while its goal is still open. */
+ * reached, or not; one of the `LIVE` forms whose premise holds somewhere while its goal is still open. */
 export type Light = "holds" | "violated" | "reached" | "not here" | "waiting";
 
 export interface Successor {
@@ -368,7 +371,7 @@ export interface ModelApi {
 // ---- search (search.ts: `find(data, system, faults, max, walk, goal, limits, progress)` runs in a Worker)
 
 /** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds.
- * A "leads to" is violated by a weakly fair run without end, on which a premise holds and its goal never follows. */
+ * One of the `LIVE` forms is violated by a fair run without end. */
 export type Goal = { property: string } | { expression: string };
 
 export interface Limits {

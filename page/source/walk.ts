@@ -1,7 +1,8 @@
 // A walk beside the properties: what holds in each state, and since when something does not.
 
 import type { Data, Faults, Instance, Light, ModelApi, PropertyData, State, SystemData } from "./types";
-import { isFair, Model } from "./engine";
+import { LIVE } from "./types";
+import { fairGroups, Model } from "./engine";
 import { faultsText } from "./links";
 
 const MODELS_MAX = 6; // compiled systems that are kept: a step back in the browser then costs nothing
@@ -55,19 +56,29 @@ export function judge(
   return { lights, first };
 }
 
-/** Why a walk whose steps after the first `loop` repeat for ever is no weakly fair run; "" where it is one. */
+/** Why a walk whose steps after the first `loop` repeat for ever is no fair run; "" where it is one. */
 export function unfair(model: ModelApi, states: State[], steps: Instance[], loop: number): string {
   const around = states.slice(loop);
   if (String(around[0]) !== String(around.at(-1))) return "the steps that repeat do not lead back to where they begin";
-  const taken = new Set(steps.slice(loop));
-  const left = model.instances.find((i) => isFair(i) && !taken.has(i) && around.every((state) => model.step(i, state)));
-  return left ? `${left.label} is possible all the time and never taken` : "";
+  const { group, strong } = fairGroups(model.instances);
+  const taken = new Set(steps.slice(loop).map((i) => group[i.number]!));
+  for (const k of strong.keys()) {
+    if (taken.has(k)) continue;
+    const members = model.instances.filter((i) => group[i.number] === k);
+    const possible = (state: State): boolean => members.some((i) => model.step(i, state));
+    const often = strong[k] ? "again and again" : "all the time";
+    const left = strong[k] ? around.some(possible) : around.every(possible);
+    if (left) return `${members.map((i) => i.label).join(" or ")} is possible ${often} and never taken`;
+  }
+  return "";
 }
 
-/** The properties "leads to" with a premise in such a run that its goal never follows. */
+/** The properties of liveness that such a run breaks. */
 export function unanswered(model: ModelApi, states: State[], loop: number): string[] {
-  return model.properties.filter((p) => p.form === "leads to" && model.bindings(p).some((binding) => {
+  return model.properties.filter((p) => LIVE.has(p.form) && model.bindings(p).some((binding) => {
     const [premise, goal] = p.exprs.map((node) => states.map((state) => model.value(node, state, binding) !== 0));
+    if (p.form === "stable") return goal!.slice(loop).includes(false);
+    if (p.form === "eventually") return !goal!.includes(true);
     const answered = goal!.lastIndexOf(true);
     return answered < loop && premise!.lastIndexOf(true) > answered;
   })).map((p) => p.name);

@@ -124,7 +124,7 @@ class Pair:
                 yield "holds" if self.interpreter.holds(p.exprs[0], state) else "violated"
             elif p.form is Form.SOMETIMES:
                 yield "reached" if self.interpreter.holds(p.exprs[0], state) else "not here"
-            elif p.form is Form.LEADS_TO:
+            elif p.form.live:
                 premise, goal = p.exprs
                 bindings: list[dict[Any, int]] = [{}]
                 for v in p.params:

@@ -13,7 +13,7 @@ from typing import Any
 
 from trystate.model.checker.check import ENGINES
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Lasso, Limits, Path
+from trystate.model.checker.kernel import Instance, Lasso, Limits, Path
 from trystate.model.checker.verdicts import Counterexample, Report
 from trystate.model.checker.walks import Walk, walked
 from trystate.model.language import Form, Property, State, System
@@ -55,28 +55,45 @@ def allowed(system: System, state: State) -> set[str]:
 
 
 def assert_is_a_fair_lasso(system: System, run: Counterexample | Lasso) -> None:
-    """The run is closed, and in its loop every fair step is taken, or is disabled at some point."""
+    """The run is closed, and in its loop a step of each group is taken, or none is enabled.
+
+    None is enabled at some point if the group is weak, and at all points if it is strong. The groups are read from
+    `fair=` here, and not from the kernel.
+    """
     interpreter = Interpreter(system)
     path, loop = run.path, run.loop
     assert loop is not None
     assert_is_a_run(system, path)
     assert path.states[-1] == path.states[loop]
     around = path.states[loop:]
+    groups: dict[str, list[Instance]] = {}
     for instance in interpreter.kernel.instances:
-        taken = instance.number in path.steps[loop:]
-        rests = any(interpreter.step(instance, state) is None for state in around)
-        assert taken or rests or not instance.fair, f"{instance.label} is enabled for ever and never taken"
+        if instance.fair:
+            declared = str(instance.transition.fair)
+            strength, _, group = declared.partition(":")
+            member = [k for p, k in instance.binding.items() if group.endswith(f"[{p.sort.name}]")][:1]
+            groups.setdefault(f"{declared} {member}" if group else f"{strength} {instance.label}", []).append(instance)
+    for name, group_ in groups.items():
+        taken = {instance.number for instance in group_} & {*path.steps[loop:]}
+        enabled = [any(interpreter.step(instance, state) for instance in group_) for state in around]
+        possible = any(enabled) if name.startswith("strong") else all(enabled)
+        assert taken or not possible, f"{name}: it is enabled again and again, and never taken"
 
 
 def refutes(system: System, run: Counterexample, claim: Property) -> bool:
-    """For some member, the premise holds before the loop ends, and the goal never from there on."""
+    """For some member the run is without what the property of liveness claims."""
     interpreter = Interpreter(system)
     premise, goal = claim.exprs
     states, loop = run.path.states, run.loop or 0
     for indices in product(*(range(p.sort.size) for p in claim.params)):
         binding = dict(zip(claim.params, indices, strict=True))
+        reached = [interpreter.holds(goal, s, binding) for s in states]
+        if claim.form is not Form.LEADS_TO:
+            if not (all(reached[loop:]) if claim.form is Form.STABLE else any(reached)):
+                return True
+            continue
         waits = [k for k, s in enumerate(states) if interpreter.holds(premise, s, binding)]
-        if any(not any(interpreter.holds(goal, s, binding) for s in states[min(k, loop) :]) for k in waits):
+        if any(not any(reached[min(k, loop) :]) for k in waits):
             return True
     return False
 
@@ -93,7 +110,7 @@ def facts(report: Report) -> dict[str, Any]:
         "lengths": {
             v.property.name: len(v.run.path.steps)
             for v in report.verdicts
-            if v.run is not None and v.property.form is not Form.LEADS_TO
+            if v.run is not None and not v.property.form.live
         },
         "found": sorted(seen.found),
         "never fired": report.never_fired,
@@ -105,7 +122,7 @@ def assert_runs_show_what_they_claim(report: Report) -> None:
     for verdict in report.verdicts:
         if verdict.run is None:
             continue
-        if verdict.property.form is Form.LEADS_TO:
+        if verdict.property.form.live:
             assert_is_a_fair_lasso(report.system, verdict.run)
             assert refutes(report.system, verdict.run, verdict.property)
             continue

@@ -12,7 +12,7 @@ from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, System
+from trystate.model.language import System
 from trystate.model.prover.formulas import load
 from trystate.model.prover.induction import Answer
 from trystate.search.machine import decide
@@ -66,7 +66,7 @@ def export(args: argparse.Namespace) -> int:
         text, configuration = tla(system, names, module)
         _write(args.out, text)
         _write(args.out and args.out.with_suffix(".cfg"), configuration)
-    left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
+    left = [p.name for p in system.properties if p.form.live]
     if names is None and left:
         print(f"not exported, because they are liveness properties: {', '.join(left)}", file=sys.stderr)
     return Exit.OK

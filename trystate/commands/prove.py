@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from trystate.model.errors import UsageError, unknown
-from trystate.model.language import Form, System
+from trystate.model.language import System
 from trystate.model.prover import second
 from trystate.model.prover.counting import LAWS
 from trystate.model.prover.formulas import load
@@ -148,7 +148,7 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
                 yield f"{status.value}{what} ({len(some)})"
                 for name in some:
                     yield f"  {name}" + (" (follows from the others)" if name in proof.follows else "")
-    if live := [p.name for p in system.properties if p.form is Form.LEADS_TO]:
+    if live := [p.name for p in system.properties if p.form.live]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
     yield from _open(proof)

@@ -78,7 +78,7 @@ class PropertyResult:
             case Judgement.NEW:
                 return f"violated: {self.told}"
             case _:
-                return str(self.judgement.value)
+                return ": ".join(filter(None, (self.judgement.value, self.reason)))
 
     @property
     def told(self) -> str:

@@ -28,6 +28,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...language.expressions import Expr
+from ...language.properties import Form
 from ..engine import OnProgress, ShowingClock, memory_bounded, memory_ended, quiet
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .codes import CodedSuccessors, renewed
@@ -306,10 +307,8 @@ class ExplicitEngine:
 
     # ---- queries after the search
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """A weakly fair run through `premise` on which `goal` stays false from there on.
-
-        No run reaches such a premise in fewer steps. Call it after a complete `explore`.
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
+        """A fair run that `Engine.lasso` describes. No run reaches such a premise in fewer steps.
 
         Raises:
             UsageError: the exploration is not complete, or was reduced by symmetry.
@@ -318,7 +317,11 @@ class ExplicitEngine:
         reduced = "liveness is not decided under symmetry: explore without it"
         self._refuse_part(reduced, "liveness is decided on all states")
         with memory_bounded(self.limits):
-            return self._liveness.lasso(premise, goal, binding)
+            return self._liveness.lasso(premise, goal, binding, form)
+
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        """Whether the condition holds in some state. Call it after a complete `explore`, without symmetry."""
+        return self._liveness.occurs(expr, binding)
 
     def explored(self) -> Explored:
         """Every state and step. Call it after a complete `explore`.

@@ -1,12 +1,13 @@
-"""The explored graph as arrays, and weakly fair runs in it.
+"""The explored graph as arrays, and fair runs in it.
 
 Nodes are numbered in the order of the sorted states. Edges are stored twice, by origin and by target, as compressed
-rows. The fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
+rows. The fair region is the greatest fixpoint of Emerson and Lei (1986), and with strong fairness of Kesten, Pnueli and
+Raviv (1998), computed on masks over the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...language.systems import State
+from ..kernel import Group, fair_groups
 from .packing import CHUNK, Keys, Layout, Mask, Rows
 from .vectorise import Step
 
@@ -31,7 +33,8 @@ class Graph:
         self, layout: Layout, steps: Sequence[Step], states: Keys, tick: Callable[[int, int], None]
     ) -> None:  # fmt: skip
         self.size = len(states)
-        self.fair = [step.instance.number for step in steps if step.instance.fair and step.activated]
+        self.groups = fair_groups(step.instance for step in steps if step.activated)
+        self.group_of = {number: k for k, group in enumerate(self.groups) for number in group.numbers}
         pieces: dict[int, tuple[list[Nodes], list[Nodes]]] = {s.instance.number: ([], []) for s in steps}
         edges = 0
         for start in range(0, self.size, CHUNK):
@@ -81,23 +84,28 @@ class Graph:
     def resting(self) -> Mask:
         """The nodes where no fair step is enabled."""
         out = np.ones(self.size, np.bool_)
-        for number in self.fair:
+        for number in self.group_of:
             if number in self.origins:
                 out[self.origins[number]] = False
         return out
 
-    def taken(self, number: int, within: Mask) -> tuple[Nodes, Nodes] | None:
-        """The edges of a step from nodes of `within`, as origins and targets; None if the step has no such edge."""
-        if number not in self.origins:
-            return None
-        chosen = within[self.origins[number]]
-        return (self.origins[number][chosen], self.targets[number][chosen]) if chosen.any() else None
+    def taken(self, group: Group, within: Mask) -> tuple[Nodes, Nodes]:
+        """The edges of a group's steps from nodes of `within`, as origins and targets."""
+        known = [number for number in group.numbers if number in self.origins]
+        if len(known) == 1:
+            origins, targets = self.origins[known[0]], self.targets[known[0]]
+        else:
+            none = [np.empty(0, np.int32)]
+            origins, targets = (np.concatenate([*none, *(of[n] for n in known)]) for of in (self.origins, self.targets))
+        chosen = within[origins]
+        return origins[chosen], targets[chosen]
 
-    def satisfied(self, number: int, region: Mask) -> Mask:
-        """The nodes of the region where a fair step is disabled or stays in the region."""
-        out = region.copy()
-        if number in self.origins:
-            out[self.origins[number][~region[self.targets[number]]]] = False
+    def satisfied(self, group: Group, region: Mask) -> Mask:
+        """The nodes of the region where a step of the group stays in the region, or a weak group is disabled."""
+        origins, targets = self.taken(group, region)
+        out = np.zeros(self.size, np.bool_) if group.strong else region.copy()
+        out[origins] = False
+        out[origins[region[targets]]] = True
         return out
 
     def reaching(self, goal: Mask, within: Mask) -> Mask:
@@ -181,25 +189,48 @@ def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
     return np.repeat(skipped, counts) + np.arange(counts.sum()), counts
 
 
-def fair_region(graph: Graph, avoid: Mask) -> Mask:
-    """The nodes of `avoid` from which a weakly fair run stays in it for ever.
+def fair_region(graph: Graph, avoid: Mask, again: Mask | None = None) -> tuple[Mask, Mask]:
+    """The nodes of `avoid` from which a fair run stays in it for ever, and its core, in which a run can move for ever.
 
     A run may stop where no fair step is enabled. As in the reference engine, a run is fair if, within the region, each
-    fair step is disabled or taken again and again.
+    weak group is disabled or taken again and again, and each strong group is taken again and again, or disabled from
+    some point on. With `again`, the run also comes to nodes of `again` again and again.
     """
     # A run that can reach a resting node is fair, since no fair step is enabled there. Acyclic graphs need no more.
-    to_rest = graph.reaching(avoid & graph.resting, avoid)
-    region = _endless(graph, avoid & ~to_rest)
-    steps = [step for step in (graph.taken(number, region) for number in graph.fair) if step is not None]
+    to_rest = graph.reaching(avoid & _resting(graph, again), avoid)
+    core = _endless(graph, avoid & ~to_rest)
+    steps = [(group, *graph.taken(group, core)) for group in graph.groups]
+    steps = [(group, origins, targets) for group, origins, targets in steps if len(origins)]
     size = -1
-    while size != (size := int(region.sum())):
-        for origins, targets in steps:
-            leaving = origins[region[origins] & ~region[targets]]
+    while size != (size := int(core.sum())):
+        if again is not None:
+            core = graph.reaching(core & again, core)
+        for group, origins, targets in steps:
+            if group.strong or len(group.numbers) > 1:
+                core = _restricted(graph, core, group, origins, targets)
+                continue
+            leaving = origins[core[origins] & ~core[targets]]
             if len(leaving):
-                good = region.copy()
+                good = core.copy()
                 good[leaving] = False
-                region = graph.reaching(good, region)
-    return region | to_rest
+                core = graph.reaching(good, core)
+    if again is None and not any(group.strong for group, *_ in steps):
+        return core | to_rest, core
+    return graph.reaching(core | to_rest, avoid), core
+
+
+def _resting(graph: Graph, again: Mask | None) -> Mask:
+    return graph.resting if again is None else graph.resting & again
+
+
+def _restricted(graph: Graph, core: Mask, group: Group, origins: Nodes, targets: Nodes) -> Mask:
+    """The nodes of the core that are left, since a run in it must satisfy this group."""
+    enabled, staying = np.zeros(graph.size, np.bool_), np.zeros(graph.size, np.bool_)
+    inside = core[origins]
+    enabled[origins[inside]] = True
+    staying[origins[inside & core[targets]]] = True
+    disabled = core & ~enabled
+    return disabled | graph.reaching(staying, core) if group.strong else graph.reaching(disabled | staying, core)
 
 
 def _endless(graph: Graph, region: Mask) -> Mask:
@@ -219,42 +250,55 @@ def _endless(graph: Graph, region: Mask) -> Mask:
     return region
 
 
-def fair_run(graph: Graph, region: Mask, start: int) -> tuple[Route, int]:
+def fair_run(graph: Graph, region: Mask, core: Mask, start: int, again: Mask | None = None) -> tuple[Route, int]:
     """A run in the region from `start`, and the number of steps after which it repeats for ever.
 
-    In the loop every fair step is taken or disabled at least once. A loop of no steps means that the run stops.
+    In the loop every weak group is taken or disabled at least once, and every strong group that is enabled is taken.
+    A loop of no steps means that the run stops.
     """
-    to_rest = graph.route(start, region & graph.resting, region)
+    to_rest = graph.route(start, region & _resting(graph, again), region)
     if to_rest is not None:
         return to_rest, len(to_rest)
-    run: Route = []
-    here = start
+    run = graph.route(start, core, region)
+    assert run is not None, "the fair region promises that a run in it reaches its core"
+    here = run[-1][1] if run else start
     while True:
         anchor, began = here, len(run)
-        here = _round(graph, region, here, run)
+        here = _round(graph, core, here, run, again)
         home = np.zeros(graph.size, np.bool_)
         home[anchor] = True
-        back = graph.route(here, home, region)
+        back = graph.route(here, home, core)
         if back is not None:
             return run + back, began
 
 
-def _round(graph: Graph, region: Mask, here: int, run: Route) -> int:
-    """Extend the run until each fair step has been disabled or taken once; returns its last node."""
-    pending = set(graph.fair) & _enabled(graph, here)
+def _round(graph: Graph, core: Mask, here: int, run: Route, again: Mask | None) -> int:
+    """Extend the run to `again`, and until each group has been satisfied once; returns its last node."""
+    if again is not None:
+        run += graph.route(here, core & again, core) or []
+        here = run[-1][1] if run else here
+    strong = {k for k, group in enumerate(graph.groups) if group.strong}
+    pending = strong | _enabled(graph, here)
     while pending:
-        number = min(pending)
-        route = graph.route(here, graph.satisfied(number, region), region)
-        assert route is not None, "the fair region promises that every fair step can be satisfied within it"
-        if not route:
-            after, numbers = graph.out(here)
-            route = [(number, int(after[numbers == number][0]))]
-        for step, here in route:
+        wanted = min(pending)
+        route = graph.route(here, graph.satisfied(graph.groups[wanted], core), core)
+        if route is None:
+            assert wanted in strong, "the fair region promises that every weak group can be satisfied within its core"
+            pending.discard(wanted)  # it is not enabled from here on
+        elif not route:
+            route = [next((n, node) for n, node in _out(graph, here) if graph.group_of.get(n) == wanted and core[node])]
+        for step, here in route or ():
             run.append((step, here))
-            pending.discard(step)
-            pending &= _enabled(graph, here)
+            pending.discard(graph.group_of.get(step, -1))
+            pending &= strong | _enabled(graph, here)
     return here
 
 
+def _out(graph: Graph, node: int) -> Iterator[tuple[int, int]]:
+    after, numbers = graph.out(node)
+    return zip(numbers.tolist(), after.tolist(), strict=True)
+
+
 def _enabled(graph: Graph, node: int) -> set[int]:
-    return set(graph.out(node)[1].tolist())
+    """The groups that are enabled in a node."""
+    return {graph.group_of[number] for number in graph.out(node)[1].tolist() if number in graph.group_of}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import LimitReached
 from ...language.expressions import FALSE, TRUE, Expr
+from ...language.properties import Form
 from ..engine import ShowingClock
 from ..kernel import Binding, Lasso, Limits, Path
 from .graph import Explored, Graph, fair_region, fair_run
@@ -35,14 +36,19 @@ class Liveness:
     limits: Limits
     stop_reason: Callable[[], str] = str
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        region = fair_region(self._graph, ~self._where(goal, binding))
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form) -> Lasso | None:
+        avoid, again = ~self._where(goal, binding), None
+        if form is Form.STABLE:
+            avoid, again = np.ones_like(avoid), avoid
+        region, core = fair_region(self._graph, avoid, again)
         starts = np.flatnonzero(region & self._where(premise, binding))
+        if form is Form.EVENTUALLY:
+            starts = starts[self._depths[starts] == 0]
         if not len(starts):
             return None
         start = int(starts[self._depths[starts].argmin()])
         stem = self.trails.path(int(self._depths[start]), self.layout.words_of(self._states, start))
-        run, began = fair_run(self._graph, region, start)
+        run, began = fair_run(self._graph, region, core, start, again)
         states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
         path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
         return Lasso(path, len(stem.steps) + began)
@@ -88,11 +94,15 @@ class Liveness:
 
     def _where(self, expr: Expr, binding: Binding) -> Mask:
         """The states in which a condition holds."""
+        return np.concatenate([np.empty(0, np.bool_), *self._chunks(expr, binding)])
+
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        return any(chunk.any() for chunk in self._chunks(expr, binding))
+
+    def _chunks(self, expr: Expr, binding: Binding) -> Iterator[Mask]:
+        """Chunk by chunk, the states in which a condition holds."""
         ground = self.trails.kernel.ground(expr, binding)
-        out = np.full(len(self._states), ground is TRUE)
-        if ground is TRUE or ground is FALSE:
-            return out
-        holds = conditions(self.layout, [ground])
-        for start in range(0, len(out), CHUNK):
-            (out[start : start + CHUNK],) = holds(*self.layout.columns(self._states[start : start + CHUNK]))
-        return out
+        holds = None if ground is TRUE or ground is FALSE else conditions(self.layout, [ground])
+        for start in range(0, len(self._states), CHUNK):
+            chunk = self._states[start : start + CHUNK]
+            yield np.full(len(chunk), ground is TRUE) if holds is None else holds(*self.layout.columns(chunk))[0]

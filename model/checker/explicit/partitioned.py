@@ -30,6 +30,7 @@ import numpy as np
 
 from ...errors import LimitReached, UsageError
 from ...language.expressions import Expr
+from ...language.properties import Form
 from ..engine import OnProgress, memory_ended, quiet
 from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch, WatchKey, WatchKind
 from .engine import ExplicitEngine
@@ -363,7 +364,7 @@ class PartitionedEngine(ExplicitEngine):
     def _liveness(self) -> Liveness:
         return replace(super()._liveness, stop_reason=self._ranks.stop_reason)
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
         """Like `lasso` of one process, on the first rank; None on the others, which have no more to do.
 
         Raises:
@@ -373,7 +374,11 @@ class PartitionedEngine(ExplicitEngine):
         """
         if self.complete and self.symmetry is None and not self._gathered:
             self._gather()
-        return super().lasso(premise, goal, binding) if self._ranks.rank == 0 else None
+        return super().lasso(premise, goal, binding, form) if self._ranks.rank == 0 else None
+
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        """Like `occurs` of one process, on the first rank, after `lasso`; the others decide no liveness."""
+        return self._ranks.rank > 0 or super().occurs(expr, binding)
 
     def _gather(self) -> None:
         """Send the states of all ranks to the first, once.

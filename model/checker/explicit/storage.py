@@ -199,7 +199,8 @@ def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterabl
     slots = [(s.name, trees.sort(s.sort), [*map(trees.sort, s.dims)], s.initial) for s in system.slots.values()]
     steps = [
         (
-            t.name, t.kind.name, t.fair, t.fault, [(p.name, trees.sort(p.sort)) for p in t.params], trees.text(t.guard),
+            t.name, t.kind.name, str(t.fair), t.fault,
+            [(p.name, trees.sort(p.sort)) for p in t.params], trees.text(t.guard),
             sorted((name, trees.text(body)) for name, body in t.effects.items()),
             [(type(a.source).__name__, a.source.name, a.dest.name, a.of) for a in t.arcs],
         ) for t in system.transitions

@@ -86,7 +86,7 @@ class _Model(Printer):
 
     def _head(self) -> Iterator[str]:
         system = self.kernel.system
-        left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
+        left = [p.name for p in system.properties if p.form.live]
         yield f"/* {system.label}"
         yield "   spin -a -o2 FILE && gcc -O1 -DSAFETY -DNOREDUCE -DBFS -o pan pan.c && ./pan -c0"
         if self._several:

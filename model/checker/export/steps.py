@@ -18,7 +18,7 @@ from functools import partial
 
 from ...errors import UsageError
 from ...language.expressions import FALSE, TRUE, Expr, and_, equal, fixed, not_, or_, parts, substitute
-from ...language.properties import Form, Property
+from ...language.properties import Property
 from ...language.sorts import Sort
 from ...language.systems import System
 from ..check import DEADLOCK_FREEDOM
@@ -77,13 +77,13 @@ def safety(system: System, names: Collection[str] | None) -> list[Property]:
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
-        if known[name].form is Form.LEADS_TO:
+        if known[name].form.live:
             raise UsageError(
                 f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in other "
                 "tools for processes; `trystate verify` decides it"
             )
     wanted = known if names is None else dict.fromkeys(names)
-    return [known[name] for name in wanted if known[name].form is not Form.LEADS_TO]
+    return [known[name] for name in wanted if not known[name].form.live]
 
 
 class Names:

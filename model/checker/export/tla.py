@@ -88,7 +88,7 @@ class _Module(Printer):
         title = f" MODULE {module} "
         yield title.center(78, "-")
         yield f"\\* {self.kernel.system.label}"
-        left = [p.name for p in self.kernel.system.properties if p.form is Form.LEADS_TO]
+        left = [p.name for p in self.kernel.system.properties if p.form.live]
         if left:
             yield f"\\* Properties of liveness are not exported: {', '.join(left)}."
         yield "EXTENDS Integers"

@@ -12,13 +12,14 @@ Failures: a limit or a failed allocation ends the search (`stopped` has the reas
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...language.expressions import Expr
+from ...language.properties import Form
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
-from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
+from ..kernel import Binding, Exploration, Group, Kernel, Lasso, Limits, Path, Watch, WatchKey, fair_groups
 
 # Upper bounds, measured with tracemalloc; each needs in addition a tuple of the state's cells.
 STATE_BYTES = 200  # an entry in two dicts, the parent and the list of steps
@@ -100,20 +101,28 @@ class ReferenceEngine:
             steps.append(origin[1])
         return Path(tuple(reversed(states)), tuple(reversed(steps)))
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
         with memory_bounded(self.limits):
-            return self._lasso(premise, goal, binding)
+            return self._lasso(premise, goal, binding, form)
 
-    def _lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        return any(self.interpreter.holds(expr, state, binding) for state in self.graph)
+
+    def _lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form) -> Lasso | None:
         holds = self.interpreter.holds
         avoid = {s for s in self.graph if not holds(goal, s, binding)}
-        fair = [i.number for i in self.kernel.instances if i.fair]
-        stay = fair_region(self.graph, avoid, fair)
-        start = next((s for s in self.graph if s in stay and holds(premise, s, binding)), None)
+        again = None
+        if form is Form.STABLE:
+            avoid, again = set(self.graph), avoid
+        groups = fair_groups(self.kernel.instances)
+        parts = fair_parts(self.graph, avoid, groups, again)
+        region = fair_region(self.graph, avoid, parts)
+        starts = (s for s in self.graph if form is not Form.EVENTUALLY or self.parent[s] is None)
+        start = next((s for s in starts if s in region and holds(premise, s, binding)), None)
         if start is None:
             return None
         stem = self._path(start)
-        states, steps, loop = fair_walk(self.graph, stay, fair, start)
+        states, steps, loop = fair_walk(self.graph, region, parts, groups, start, again)
         path = Path(stem.states + tuple(states), stem.steps + tuple(steps))
         return Lasso(path, len(stem.steps) + loop)
 
@@ -148,30 +157,65 @@ class _Watching:
         self.open = [w for w in still if w.key not in self.found]
 
 
-def fair_region(graph: Graph, avoid: set[State], fair: Sequence[int]) -> set[State]:
-    """The states of `avoid` from which a weakly fair run stays in it for ever (Emerson and Lei, 1986).
+def fair_parts(
+    graph: Graph, avoid: set[State], groups: Sequence[Group], again: set[State] | None = None
+) -> list[set[State]]:
+    """Sets of states of `avoid` that reach one another, in each of which a fair run can stay and visit all of them.
 
-    A run may stop in a state where no fair step is enabled, so every state counts as stepping to itself.
+    Each other fair run that stays in `avoid` visits, from some point on, only states of one of these sets. A run may
+    stop, so a single state is a set. With `again`, each set has one of these states.
     """
-    region = set(avoid)
-    while True:
-        size = len(region)
-        back: dict[State, list[State]] = {}
-        for state in region:
-            for _, after in graph[state]:
-                if after in region:
-                    back.setdefault(after, []).append(state)
-        for number in fair:
-            seeds = [s for s in region if _satisfied(graph, region, s, number)]
-            region = _closure(seeds, lambda s, back=back: back.get(s, ()), region)  # type: ignore[misc]
-        if len(region) == size:
-            return region
+    found, open_ = [], [avoid]
+    while open_:
+        for part in _components(graph, open_.pop()):
+            possible = {s: {number for number, _ in graph[s]} for s in part}
+            taken = {number for s in part for number, after in graph[s] if after in part}
+            unmet = [g for g in groups if taken.isdisjoint(g.numbers)]
+            left = {s for s in part if all(possible[s].isdisjoint(g.numbers) for g in unmet if g.strong)}
+            weak = [g for g in unmet if not g.strong]
+            if left != part:
+                open_.append(left)  # a fair run that stays in the part avoids the states that enable the strong group
+            elif all(any(possible[s].isdisjoint(g.numbers) for s in part) for g in weak):
+                found.append(part)
+    return [part for part in found if again is None or not part.isdisjoint(again)]
 
 
-def _satisfied(graph: Graph, region: set[State], state: State, number: int) -> bool:
-    """Whether the fair step is disabled in this state or can be taken without leaving the region."""
-    after = next((y for k, y in graph[state] if k == number), None)
-    return after is None or after in region
+def fair_region(graph: Graph, avoid: set[State], parts: Iterable[set[State]]) -> set[State]:
+    """The states of `avoid` from which a path in it leads to one of its parts."""
+    back: dict[State, list[State]] = {}
+    for state in avoid:
+        for _, after in graph[state]:
+            if after in avoid:
+                back.setdefault(after, []).append(state)
+    return _closure({s for part in parts for s in part}, lambda s: back.get(s, ()), avoid)
+
+
+def _components(graph: Graph, within: set[State]) -> Iterator[set[State]]:
+    """The strongly connected components of the states (Tarjan, 1972)."""
+    order: dict[State, int] = {}
+    low: dict[State, int] = {}
+    open_: dict[State, None] = {}  # states in no component yet, in the order of their visits
+    for root in within:
+        path = [] if root in order else [(root, iter(graph[root]))]
+        while path:
+            state, steps = path[-1]
+            if state not in order:
+                order[state] = low[state] = len(order)
+                open_[state] = None
+            after = next((y for _, y in steps if y in within and (y not in order or y in open_)), None)
+            if after is None:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[state])
+                if low[state] == order[state]:
+                    part: set[State] = set()
+                    while state not in part:
+                        part.add(open_.popitem()[0])
+                    yield part
+            elif after in order:
+                low[state] = min(low[state], order[after])
+            else:
+                path.append((after, iter(graph[after])))
 
 
 def _closure(seeds: Iterable[State], before: Callable[[State], Iterable[State]], within: set[State]) -> set[State]:
@@ -186,37 +230,38 @@ def _closure(seeds: Iterable[State], before: Callable[[State], Iterable[State]],
 
 
 def fair_walk(
-    graph: Graph, region: set[State], fair: Sequence[int], start: State
-) -> tuple[list[State], list[int], int]:
-    """A walk in the region from `start` that closes a loop in which every fair step is taken or disabled once.
+    graph: Graph, region: set[State], parts: Sequence[set[State]], groups: Sequence[Group], start: State,
+    again: set[State] | None = None,
+) -> tuple[list[State], list[int], int]:  # fmt: skip
+    """A walk in the region from `start` that closes a loop in one of the parts, in which it is fair.
 
     Returns the states after `start`, the steps, and the number of steps before the loop begins.
     """
-    states: list[State] = []
-    steps: list[int] = []
-    here = start
-    while True:
-        began = len(steps)
-        anchor = here
-        for number in fair:
-            here = _visit(graph, region, here, number, states, steps)
-        back = _route(graph, region, here, lambda s, a=anchor: s == a)  # type: ignore[misc]
-        if back is not None:
-            states += [s for _, s in back]
-            steps += [k for k, _ in back]
-            return states, steps, began
+    part_of = {s: part for part in parts for s in part}
+    walk = _route(graph, region, start, part_of.__contains__)
+    assert walk is not None, "each state of the fair region leads to one of its parts"
+    began, home = len(walk), walk[-1][1] if walk else start
+    part = part_of[home]
 
+    def go(goal: Callable[[State], bool]) -> bool:
+        route = _route(graph, part, walk[-1][1] if walk else start, goal)
+        walk.extend(route or [])
+        return route is not None
 
-def _visit(graph: Graph, region: set[State], here: State, number: int, states: list[State], steps: list[int]) -> State:
-    """Walk to a state where the fair step is disabled, or take the step."""
-    route = _route(graph, region, here, lambda s: _satisfied(graph, region, s, number))
-    assert route is not None, "the fair region promises that every fair step can be satisfied within it"
-    here = route[-1][1] if route else here
-    taken = [(k, y) for k, y in graph[here] if k == number]
-    route = route + taken
-    states += [s for _, s in route]
-    steps += [k for k, _ in route]
-    return states[-1] if route else here
+    def satisfied(state: State, group: Group) -> bool:
+        after = [y for k, y in graph[state] if k in group.numbers]
+        return any(y in part for y in after) or not (after or group.strong)
+
+    if again is not None:
+        go(again.__contains__)
+    for group in groups:
+        if go(lambda s, group=group: satisfied(s, group)):  # type: ignore[misc]
+            steps = graph[walk[-1][1] if walk else start]
+            walk += [(k, y) for k, y in steps if k in group.numbers and y in part][:1]
+        else:
+            assert group.strong, "each weak group can be satisfied in a fair part"
+    go(lambda s: s == home)
+    return [s for _, s in walk], [k for k, _ in walk], began
 
 
 def _route(

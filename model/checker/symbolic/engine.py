@@ -22,6 +22,7 @@ from contextlib import contextmanager
 
 from ...errors import LimitReached
 from ...language.expressions import Expr, and_
+from ...language.properties import Form
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, quiet
 from ..interpret import Interpreter
@@ -98,11 +99,15 @@ class SymbolicEngine:
         seconds += self.clock.seconds
         return Exploration(self.name, self.distinct, edges, depth, seconds, per_state, found, stopped, unanswered)
 
-    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding, form: Form = Form.LEADS_TO) -> Lasso | None:
         """Like `Engine.lasso`; each lasso has the full limit of seconds."""
         self.clock.restart(self.limits)
         with self._bounded():
-            return self._lasso(self._holds(premise, binding), self._holds(goal, binding))
+            return self._lasso(self._holds(premise, binding), self._holds(goal, binding), form)
+
+    def occurs(self, expr: Expr, binding: Binding) -> bool:
+        with self._bounded():
+            return (self.seen[-1] & self._holds(expr, binding)) != self.diagrams.false
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
@@ -245,17 +250,21 @@ class SymbolicEngine:
                 return self.encoding.decode(origin), step.instance.number
         raise AssertionError(f"{self.kernel.system.decode(state)} was reached, but from nowhere")
 
-    def _lasso(self, premise: Function, goal: Function) -> Lasso | None:
-        avoid = self.seen[-1] & ~goal
+    def _lasso(self, premise: Function, goal: Function, form: Form) -> Lasso | None:
+        avoid, again = self.seen[-1] & ~goal, None
+        if form is Form.STABLE:
+            avoid, again = self.seen[-1], avoid
+        elif form is Form.EVENTUALLY:
+            premise = premise & self.seen[0]
         if (avoid & premise) == self.diagrams.false:
             return None
-        region = Region(self.steps, avoid, self.diagrams, self.clock.check)
+        region = Region(self.steps, avoid, self.diagrams, self.clock.check, again)
         starts = region.states & premise
         if starts == self.diagrams.false:
             return None
         depth = self._depth(starts)
         stem = self._path(self._pick(starts & self.seen[depth]), depth)
-        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1])
+        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1], again)
         loop = walk.close_loop()
         path = Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
         return Lasso(path, len(stem.steps) + loop)

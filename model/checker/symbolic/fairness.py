@@ -1,17 +1,16 @@
-"""Weakly fair runs on decision diagrams: the region in which a run can stay for ever, and a loop in it.
+"""Fair runs on decision diagrams: the region in which a run can stay for ever, and a loop in it.
 
-The semantics is the same as in `reference.engine.fair_region`: a run may stop, so every state steps to itself, and a
-fair step is satisfied where it is disabled, would change nothing, or can be taken without leaving the region.
+A run may stop, so every state steps to itself. A weak group of steps is satisfied where it is disabled, would change
+nothing, or can be taken without leaving the region. A strong group is satisfied where it can be taken without leaving.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 from ...language.systems import State
 from ..interpret import Interpreter
-from ..kernel import Instance
+from ..kernel import Group, fair_groups
 from .diagrams import Diagrams, Function
 from .steps import Step
 from .trees import Encoding
@@ -20,95 +19,121 @@ Check = Callable[[], None]  # called before each image: raises when a limit has 
 
 
 class Region:
-    """The states of `avoid` from which a weakly fair run stays in it for ever (Emerson and Lei, 1986)."""
+    """The states of `avoid` from which a fair run stays in it for ever (Kesten, Pnueli and Raviv, 1998).
 
-    def __init__(self, steps: Sequence[Step], avoid: Function, diagrams: Diagrams, check: Check) -> None:
+    With weak fairness alone it is the fixpoint of Emerson and Lei (1986). Each such run stays in `core` from some point
+    on. With `again`, the run also comes to states of `again` again and again.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], avoid: Function, diagrams: Diagrams, check: Check, again: Function | None = None
+    ) -> None:
         self.steps = [s for s in steps if (s.taken & avoid) != diagrams.false]
-        self.fair = [s for s in self.steps if s.instance.fair]
+        self.groups = fair_groups(s.instance for s in self.steps)
+        self._steps_of = {g: [s for s in self.steps if s.instance.number in g.numbers] for g in self.groups}
         self.diagrams = diagrams
         self.check = check
-        self.states = avoid
+        self.core = avoid
         while True:
-            before = self.states
-            for step in self.fair:
-                self.states = self._backward(self.satisfied(step))
-            if self.states == before:
+            before = self.core
+            if again is not None:
+                self.core = self._backward(self.core & again, self.core)
+            for group in self.groups:
+                reaching = self._backward(self.satisfied(group), self.core)
+                self.core = reaching | self.core & ~self._enabled(group) if group.strong else reaching
+            if self.core == before:
                 break
+        weak = again is None and not any(group.strong for group in self.groups)
+        self.states = self.core if weak else self._backward(self.core, avoid)
 
-    def satisfied(self, step: Step) -> Function:
-        """The states where the fair step is disabled or can be taken without leaving the region."""
+    def satisfied(self, group: Group) -> Function:
+        """The states of the core where a step of the group does not leave the core, or the weak group is disabled."""
         self.check()
-        return self.states & (~step.taken | step.preimage(self.states))
+        staying = self.diagrams.union(step.preimage(self.core) for step in self._steps_of[group])
+        return self.core & (staying if group.strong else staying | ~self._enabled(group))
 
-    def before(self, states: Function) -> Function:
-        """The states of the region that step into `states`."""
+    def _enabled(self, group: Group) -> Function:
+        return self.diagrams.union(step.taken for step in self._steps_of[group])
+
+    def before(self, states: Function, within: Function) -> Function:
+        """The states of `within` that step into `states`."""
         out = self.diagrams.false
         for step in self.steps:
             self.check()
-            out = out | step.preimage(states) & self.states
+            out = out | step.preimage(states) & within
         return out
 
-    def _backward(self, seeds: Function) -> Function:
-        """The states of the region that reach `seeds` in it; the order of steps does not matter here."""
+    def _backward(self, seeds: Function, within: Function) -> Function:
+        """The states of `within` that reach `seeds` in it; the order of steps does not matter here."""
         seen, size = seeds, self.diagrams.false
-        while seen != size and seen != self.states:
+        while seen != size and seen != within:
             size = seen
             for step in self.steps:
                 self.check()
-                seen = seen | step.preimage(seen) & self.states
+                seen = seen | step.preimage(seen) & within
         return seen
 
 
 class Walk:
     """A walk on single states in the region, guided by the distances to its next target."""
 
-    def __init__(self, region: Region, encoding: Encoding, interpreter: Interpreter, start: State) -> None:
+    def __init__(
+        self, region: Region, encoding: Encoding, interpreter: Interpreter, start: State, again: Function | None = None
+    ) -> None:
         self.region = region
         self.encoding = encoding
         self.interpreter = interpreter
         self.start = start
+        self.again = again
         self.states: list[State] = []
         self.steps: list[int] = []
-        self._rings: dict[int, list[Function]] = {}
+        self._rings: dict[Group, list[Function]] = {}
 
     @property
     def here(self) -> State:
         return self.states[-1] if self.states else self.start
 
     def close_loop(self) -> int:
-        """Walk until every fair step was satisfied since some state and the walk is back at that state.
+        """Walk until every group was satisfied since some state and the walk is back at that state.
 
         Returns the number of steps before the loop begins. Each failed attempt has finally left a strongly connected
         component, so one attempt is the last.
         """
+        region = self.region
+        self._descend([region.core], region.states)
         while True:
             began, anchor = len(self.steps), self.here
-            for step in self.fair:
-                self._satisfy(step)
-            if self.here == anchor or self._descend([self.region.diagrams.cube(self.encoding.assign(anchor))]):
+            if self.again is not None:
+                self._descend([region.core & self.again], region.core)
+            for group in region.groups:
+                self._satisfy(group)
+            home = [region.diagrams.cube(self.encoding.assign(anchor))]
+            if self.here == anchor or self._descend(home, region.core):
                 return began
 
-    @cached_property
-    def fair(self) -> list[Instance]:
-        return [s.instance for s in self.region.fair]
-
-    def _satisfy(self, instance: Instance) -> None:
-        after = self.interpreter.step(instance, self.here)
-        if after is None:
+    def _satisfy(self, group: Group) -> None:
+        if not (group.strong or self._taken(group)):
             return
-        if not self._within(after, self.region.states):
-            step = next(s for s in self.region.fair if s.instance is instance)
-            rings = self._rings.setdefault(instance.number, [self.region.satisfied(step)])
-            arrived = self._descend(rings)
-            assert arrived, "the fair region promises that every fair step can be satisfied within it"
-            after = self.interpreter.step(instance, self.here)
-        if after is not None:
-            self._go(instance.number, after)
+        staying = [(n, after) for n, after in self._taken(group) if self._within(after, self.region.core)]
+        if not staying:
+            rings = self._rings.setdefault(group, [self.region.satisfied(group)])
+            arrived = self._descend(rings, self.region.core)
+            assert arrived or group.strong, "the fair region promises that each weak group can be satisfied in its core"
+            taken = self._taken(group) if arrived else []
+            staying = [(n, after) for n, after in taken if self._within(after, self.region.core)]
+        if staying:
+            self._go(*staying[0])
 
-    def _descend(self, rings: list[Function]) -> bool:
+    def _taken(self, group: Group) -> list[tuple[int, State]]:
+        """The steps of the group from here, with the states that they lead to."""
+        instances = self.interpreter.kernel.instances
+        steps = ((number, self.interpreter.step(instances[number], self.here)) for number in group.numbers)
+        return [(number, after) for number, after in steps if after is not None]
+
+    def _descend(self, rings: list[Function], within: Function) -> bool:
         """Walk a shortest path into `rings[0]`; each further ring adds the states that are one step away."""
         while not self._within(self.here, rings[-1]):
-            wider = rings[-1] | self.region.before(rings[-1])
+            wider = rings[-1] | self.region.before(rings[-1], within)
             if wider == rings[-1]:
                 return False
             rings.append(wider)

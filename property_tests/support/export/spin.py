@@ -113,7 +113,7 @@ def differences(report: Report, seen: Seen) -> list[str]:
         found.append(f"states: {report.exploration.distinct}, Spin {seen.states - (choices > 0)}")
     for verdict in report.verdicts:
         prop, run = verdict.property, verdict.run
-        if prop.form is Form.LEADS_TO:
+        if prop.form.live:
             continue
         assert verdict.status is not Status.NOT_DECIDED
         # A step property is evaluated before its step is done; Spin counts the step when it is done.

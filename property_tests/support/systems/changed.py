@@ -65,6 +65,6 @@ def changed(system: type[Any], name: str, **members: Any) -> type[Any]:
         rule = getattr(system, key, None)
         if not isinstance(rule, Rule) or value is None or isinstance(value, Rule):
             return value
-        return replace(rule, fair=False) if value == "unfair" else instead(rule, value)
+        return replace(rule, fair=None) if value == "unfair" else instead(rule, value)
 
     return type(name, (system,), {key: member(key, value) for key, value in members.items()})

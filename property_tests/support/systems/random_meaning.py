@@ -112,11 +112,16 @@ def size(d: Declaration, members: int) -> tuple[int, int]:
     return len(edges), sum(map(len, edges.values()))
 
 
-def response_holds(d: Declaration, members: int) -> bool:
-    """Whether, for each member and in each weakly fair run, each state with the premise leads to one with the goal.
+LIVE = ("response", "arrival", "settling")  # the properties of liveness of a random system
+
+
+def lively_holds(d: Declaration, members: int, name: str = "response") -> bool:
+    """Whether, for each member and in each fair run, the property of this name holds.
+
+    Each state with the premise leads to one with the goal; or the goal holds once; or from some point on for ever.
 
     A run without it ends in a set of states without the goal that all reach one another, or in one such state. It is
-    weakly fair if each fair step is taken in the set, or is not possible in one of its states.
+    fair if in the set a step of each group is taken, or none is possible: in one of its states, or if strong in all.
     """
     edges, keys = graph(d, members), _keys(d, members)
     for node in range(members):
@@ -125,27 +130,52 @@ def response_holds(d: Declaration, members: int) -> bool:
             return bool(meaning(plan, dict(zip(keys, state, strict=True)), (node,), members))
 
         without = {state for state in edges if not holds(d.goal, state)}
-        ahead = {state: [(step, to) for step, to in edges[state] if to in without] for state in without}
-        reached = _reached([state for state in without if holds(d.premise, state)], ahead)
-        back: Edges = {state: [] for state in reached}
-        for state in reached:
-            for step, to in ahead[state]:
-                back[to].append((step, state))
-        left = set(reached)
-        while left:
-            state = next(iter(left))
-            together = _reached([state], ahead) & _reached([state], back)
-            left -= together
-            if _is_fair(d, together, ahead, edges):
+        if name == "settling":
+            if _a_fair_run_stays(d, {*edges}, edges, without):
                 return False
+            continue
+        ahead = {state: [(step, to) for step, to in edges[state] if to in without] for state in without}
+        initial = {*product(*keys.values())}
+        begins = [s for s in without if (s in initial if name == "arrival" else holds(d.premise, s))]
+        reached = _reached(begins, ahead)
+        if _a_fair_run_stays(d, reached, edges):
+            return False
     return True
 
 
-def _is_fair(d: Declaration, together: set[Values], ahead: Edges, edges: Edges) -> bool:
-    """Whether a run may stay for ever in these states, which reach one another."""
-    taken = {step for state in together for step, to in ahead[state] if to in together}
-    always = set.intersection(*({step for step, _ in edges[state]} for state in together))
-    return not any(d.steps[k].fair and d.steps[k].kind != "fault" for k, _ in always - taken)
+def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges, again: set[Values] | None = None) -> bool:
+    """Whether a fair run can stay in these states for ever, and come to those of `again` again and again."""
+    ahead = {state: [(step, to) for step, to in edges[state] if to in within] for state in within}
+    back: Edges = {state: [] for state in within}
+    for state in within:
+        for step, to in ahead[state]:
+            back[to].append((step, state))
+    left = set(within)
+    while left:
+        state = next(iter(left))
+        together = _reached([state], ahead) & _reached([state], back)
+        left -= together
+        taken = {g for state in together for step, to in ahead[state] if to in together for g in _groups(d, step)}
+        possible = {state: {g for step, _ in edges[state] for g in _groups(d, step)} for state in together}
+        if set.intersection(*possible.values()) - taken:
+            continue  # a group is possible in each of the states, and no step of it stays there
+        avoided = {g for groups in possible.values() for g in groups if g[0] == "strong"} - taken
+        if not avoided:
+            if again is None or together & again:
+                return True
+        elif _a_fair_run_stays(d, {state for state in together if not avoided & possible[state]}, edges, again):
+            return True
+    return False
+
+
+def _groups(d: Declaration, step: tuple[int, Scope]) -> set[tuple[Any, ...]]:
+    """The group in which a step is fair, as its strength and a name; none if it is not fair."""
+    number, members = step
+    declared = d.steps[number]
+    if not declared.fair or declared.kind == "fault":
+        return set()
+    strength, _, group = ("weak" if declared.fair is True else declared.fair).partition(":")
+    return {(strength, group, members[:1] if group.endswith("]") else ())} if group else {(strength, number, members)}
 
 
 def _reached(begin: list[Values], edges: Edges) -> set[Values]:

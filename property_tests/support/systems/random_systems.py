@@ -30,6 +30,8 @@ class Hue(enum.Enum):
 
 
 HUES = tuple(Hue)
+FAIR = (True, True, "strong", "weak:together", "strong:together")
+PER_MEMBER = ("weak:own[node]", "strong:own[node]")
 Plan = tuple[Any, ...]
 ALWAYS: Plan = ("==", ("const", 0), ("const", 0))
 COMPARE = ("==", "!=", "<", "<=", ">", ">=")
@@ -65,7 +67,7 @@ class Step:
 
     kind: str
     params: int
-    fair: bool
+    fair: bool | str
     guard: Plan
     effects: tuple[Plan, ...]
 
@@ -236,7 +238,8 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
         kind = draw(st.sampled_from(("transition", "transition", "transition", "environment", "fault")))
         effects = plans.effects(params)
         guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
-        steps.append(Step(kind, params, draw(st.booleans()), guard, effects))
+        fair = draw(st.sampled_from((False, *FAIR, *(PER_MEMBER if params else ()))))
+        steps.append(Step(kind, params, fair, guard, effects))
     depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
     return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes))
 
@@ -337,7 +340,11 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
 
     def response(self: System, s: Any, node: Any) -> Any:
         """Random conditions on one member."""
-        return build(d.premise, s, (node,)), build(d.goal, s, (node,))
+        return lifted(build(d.premise, s, (node,))), build(d.goal, s, (node,))
+
+    def goal(self: System, s: Any, node: Any) -> Any:
+        """A random condition on one member."""
+        return build(d.goal, s, (node,))
 
     body: dict[str, Any] = {"node": index(members)}
     body |= {v.name: v.declare() for v in d.variables}
@@ -347,6 +354,8 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
         "witness": sometimes()(witness),
         "change": step(witness="witness")(change),
         "response": leads_to(each="node")(response),
+        "arrival": eventually(each="node")(goal),
+        "settling": stable(each="node")(goal),
         "rest": terminal(lambda self, s: lifted(build(d.rest, s, ()))),
     }
     faults = [f"fault{k}" for k, s in enumerate(d.steps) if s.kind == "fault"]

@@ -22,7 +22,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, WatchKey, WatchKind
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
-from trystate.model.language import Expr, Form, System, integer
+from trystate.model.language import Expr, System, integer
 from trystate.property_tests.support.mutants import rewritten, survives, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import (
@@ -181,7 +181,7 @@ def assert_lassos_agree(system: System) -> None:
     plain, _ = explore(system, ReferenceEngine)
     explicit, _ = explore(system, ExplicitEngine)
     for p in system.properties:
-        if p.form is not Form.LEADS_TO:
+        if not p.form.live:
             continue
         for k in range(p.params[0].sort.size if p.params else 1):
             binding = dict.fromkeys(p.params, k)

@@ -11,7 +11,7 @@ from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.export import tla as exporter
 from trystate.model.checker.export.tla import tla
-from trystate.model.language import Form, System
+from trystate.model.language import System
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
@@ -30,7 +30,7 @@ def jar() -> Path:
 def disagreements(of: System, folder: Path, jar: Path) -> list[str]:
     """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
     report = check(of)
-    asked = [v for v in report.verdicts if v.property.form is not Form.LEADS_TO]
+    asked = [v for v in report.verdicts if not v.property.form.live]
     holding = [v.property.name for v in asked if v.run is None]
     found = []
     seen = explore(tla(of, holding, "Exported"), folder, jar)

@@ -87,8 +87,10 @@ OTHERS = {
        "alone" for kind in (*RUN, "terminal")},
     **{f"{kind}\ndef late(self, s): 'Late.'; yield s.level == 0": "late is a generator" for kind in (*RUN, "terminal")},
     **{f"{kind}(fair={fair!r})\ndef body(self, s): 'A step.'":
-       f"body: fair is {fair!r}: give True, for weak fairness, or False; strong fairness cannot be declared"
-       for kind in ("transition", "environment") for fair in ("strong", 1, None)},
+       f"body: fair is {fair!r}: give False, True (weak) or 'strong'; 'weak:NAME' or 'strong:NAME' for a group"
+       for kind in ("transition", "environment") for fair in ("Strong", "weak:", "strong:a b", "both:a", 1, None)},
+    "transition(fair='weak:all[cat]', each='node')\ndef body(self, s, node): 'A step.'; s.seen[node] = True":
+        "body: fair is 'weak:all[cat]', and cat is not an index of the step",
     "sometimes()\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
     "terminal\ndef drawn(self, s): 'A draw.'; return s.level == random.randrange(3)": "drawn gives",
     "machine(Mood)\ndef humour(self, s): 'A draw.'; return random.choice(list(Mood))": "humour gives",
@@ -111,6 +113,11 @@ OTHERS = {
     "sometimes()\ndef counts(self, s): 'Counts.'; return s.seen.count()": "counts returned #{ … is not a condition",
     "sometimes()\ndef leaks(self, s):\n    'Leaks.'\n    for j in s.node: last = s.seen[j]\n    return last":
         "leaks: a condition contains a loop index; bind it with all_() or any_()",
+    "leads_to()\ndef again(self, s): 'Again.'; return True, s.level == 0":
+        "again: with the premise True, the goal must hold again and again: return (~goal, goal) for that, or use "
+        "eventually() for a goal that holds once",
+    "stable()\ndef two(self, s): 'Two.'; return s.level == 0, s.level == 1":
+        "two: return (premise, goal) from leads_to",
     "leads_to()\ndef half(self, s): 'Half.'; return s.level == 0": "half: return (premise, goal)",
     "always(witness='nobody')\ndef safe(self, s): 'Safe.'; return s.level < 3":
         "safe: its witness 'nobody' is not a `sometimes` of the system",

@@ -13,7 +13,7 @@ from trystate import registry
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.checker.verdicts import Status
-from trystate.model.language import Form, System
+from trystate.model.language import System
 from trystate.model.language.text import show
 from trystate.monitor import record
 from trystate.monitor.rendezvous.runs import Runs
@@ -223,7 +223,7 @@ def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> N
         if report.exploration.distinct > SEARCHED_MAX:
             continue
         for verdict in report.verdicts:
-            if verdict.property.form is not Form.LEADS_TO:
+            if not verdict.property.form.live:
                 questions.append(pair.question(seek={"property": verdict.property.name}, limit=SEARCHED_MAX))
                 runs.append((verdict, report.exploration))
     assert runs

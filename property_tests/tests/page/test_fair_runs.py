@@ -54,7 +54,7 @@ def area_of(run: Run) -> str:
 
 
 def lively(checked: System) -> list[str]:
-    return [p.name for p in checked.properties if p.form is Form.LEADS_TO]
+    return [p.name for p in checked.properties if p.form.live]
 
 
 def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], str]:
@@ -95,7 +95,7 @@ def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
             assert_is_a_fair_lasso(pair.system, run)
         except AssertionError as error:
             return f"no fair lasso: {error}"
-        broken = {p.name for p in pair.system.properties if p.form is Form.LEADS_TO and refutes(pair.system, run, p)}
+        broken = {p.name for p in pair.system.properties if p.form.live and refutes(pair.system, run, p)}
         if verdict.property.name not in broken:
             return "the goal follows each premise"
         if answer["unfair"] or set(answer["unanswered"]) != broken:
@@ -168,29 +168,77 @@ def test_a_premise_of_the_walk_before_the_search_waits_for_its_goal(engine: Path
     assert [answer["outcome"] for answer in found] == ["found", "none", "none"]
 
 
+# Clients take a lock in turn, and wave in a group; a door may open, and then one is served.
+Turns = declared(
+    """
+client = index(2)
+held, waves, nods, ajar, served = flag(per="client"), flag(per="client"), flag(per="client"), flag(), flag()
+@transition(each="client", fair="strong")
+def take(self, s, client): 'Takes the lock.'; s.when(~s.held.any()); s.held[client] = True
+@transition(each="client")
+def give(self, s, client): 'Gives it back.'; s.when(s.held[client]); s.held[client] = False
+@transition(each="client", fair="weak:waving")
+def wave(self, s, client): 'Waves.'; s.waves[client] = ~s.waves[client]
+@transition(each="client", fair="weak:nodding[client]")
+def nod(self, s, client): 'Nods.'; s.nods[client] = ~s.nods[client]
+@environment()
+def swing(self, s): 'The door opens or closes.'; s.ajar = ~s.ajar
+@transition(fair="strong")
+def serve(self, s): 'Serves at the open door.'; s.when(s.ajar, ~s.served); s.served = True
+@leads_to(each="client")
+def each_gets_it(self, s, client): 'Each client gets the lock.'; return ~s.held[client], s.held[client]
+@leads_to(each="client")
+def each_waves(self, s, client): 'Each client waves.'; return ~s.waves[client], s.waves[client]
+@leads_to(each="client")
+def each_nods(self, s, client): 'Each client nods.'; return ~s.nods[client], s.nods[client]
+@stable()
+def nobody_waits_for_ever(self, s): 'From some point on nobody waits at an open door.'; return s.served | ~s.ajar
+@stable()
+def it_stays_shut(self, s): 'From some point on the door is shut.'; return ~s.ajar
+@eventually(each="client")
+def each_has_it(self, s, client): 'Each client has the lock once.'; return s.held[client]
+@eventually()
+def the_first_is_still(self, s): 'At first client 0 does not wave.'; return ~s.waves[0]
+@eventually()
+def one_is_served(self, s): 'One is served.'; return s.served
+@leads_to()
+def it_serves(self, s): 'One at the open door is served.'; return s.ajar & ~s.served, s.served
+""",
+    System, name="Turns",
+)  # fmt: skip
+
 # A file of the sources, a part of a line, and the same part with a mistake.
 MISTAKES = {
-    "every component is fair": ("fair.ts", "nodes < members.length || inner.has(step)", "true"),
-    "a fair step must be taken": ("fair.ts", "nodes < members.length || inner.has(step)", "inner.has(step)"),
+    "every component is fair": ("fair.ts", "nodes < members.length || inner.has(group)", "true"),
+    "a fair step must be taken": ("fair.ts", "nodes < members.length || inner.has(group)", "inner.has(group)"),
     "a fair step must be impossible": (
         "fair.ts",
-        "nodes < members.length || inner.has(step)",
+        "nodes < members.length || inner.has(group)",
         "nodes < members.length",
     ),
+    "a loop need not come again": ("fair.ts", "(!again || members.some((node) => again[node]))", "true"),
+    "a loop does not come again": ("fair.ts", "if (again) run.push", "if (!again) run.push"),
+    "any state begins": ("seek.ts", "starts.fill(0);", ""),
+    "strong is weak": ("engine.ts", 'strength === "strong"', "false"),
+    "weak is strong": ("engine.ts", 'strength === "strong"', "true"),
+    "no group": ("engine.ts", "name ? `${transition.fair} ${indices[per]}` : label", "label"),
+    "one group": ("engine.ts", "name ? `${transition.fair} ${indices[per]}` : label", "name ?? label"),
+    "nothing is left out": ("fair.ts", ".some((group) => unmet.has(group))) left.push(node)", ".some(() => false)) ;"),
+    "no way to a smaller component": ("fair.ts", "kind[node] = LEADS;\n", "break;\n"),
     "no step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "false"),
     "every step is fair": ("engine.ts", 'transition.fair && transition.kind !== "fault"', "true"),
-    "nothing rests": ("fair.ts", "let rests = true", "let rests = false"),
+    "nothing rests": ("fair.ts", "here.size === 0", "false"),
     "a loop does not close": ("fair.ts", ", ...route(graph, here, (node) => node === home, inside)!]", "]"),
     "a goal may follow": ("seek.ts", "model.value(goal, state, binding) ? 0 : 1", "1"),
     "a premise need not hold": ("seek.ts", "model.value(premise, state, binding) ? 1 : 0", "1"),
     "the explorer needs no premise": ("walk.ts", "premise!.lastIndexOf(true) > answered", "true"),
-    "the explorer sees no step taken": ("walk.ts", "!taken.has(i) && ", ""),
+    "the explorer sees no step taken": ("walk.ts", "if (taken.has(k)) continue;", ""),
     "one member is asked": ("engine.ts", "this.compiler.size(index))).map((indices)", "1)).map((indices)"),
 }
 
 
 def test_a_search_without_a_mistake_decides_the_gate(engine: Path) -> None:
-    chosen = claims([(Gate(), "gate")])
+    chosen = claims([(Gate(), "gate"), (Turns(), "turns")])
     assert mistakes(engine, chosen) == {}
     assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
 
@@ -203,7 +251,7 @@ def test_a_mistake_in_the_search_is_seen(name: str, tmp_path: Path) -> None:
     text = (tmp_path / "source" / file).read_text("utf-8")
     assert text.count(line) == 1
     (tmp_path / "source" / file).write_text(text.replace(line, mistake), "utf-8")
-    chosen = claims([(Gate(), "gate")])
+    chosen = claims([(Gate(), "gate"), (Turns(), "turns")])
     assert mistakes(bundled(tmp_path / "engine.mjs", tmp_path / "source"), chosen) != {}
 
 
