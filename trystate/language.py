@@ -26,6 +26,6 @@ __all__ = [
     "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System", "Terminal",
     "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant", "count",
     "environment", "eventually", "fault", "flag", "implies", "index", "integer", "ite", "leads_to", "machine", "may",
-    "named", "not_", "or_", "ord_", "row", "sequence", "served", "sometimes", "stable", "step", "terminal",
+    "named", "not_", "or_", "ord_", "refines", "row", "sequence", "served", "sometimes", "stable", "step", "terminal",
     "transition",
 ]  # fmt: skip

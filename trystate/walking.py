@@ -136,6 +136,7 @@ class Walk:
         self.system = system
         self.interpreter = Interpreter(system)
         self.instances = {instance.label: instance for instance in self.interpreter.kernel.instances}
+        self._simulations: dict[str, Any] = {}  # the name of a refinement -> its judge
         self.run: Counterexample | None = None
         self.initial, self.place = 0, 0
         self.stops: list[Stop] = []
@@ -452,6 +453,13 @@ class Walk:
             steps = self.interpreter.successors(stop.state)
             goes_on = any(i.transition.kind is not Kind.FAULT for i, _ in steps)
             return goes_on or self.interpreter.holds(self.system.terminal, stop.state)
+        if prop.form is Form.REFINES:
+            from trystate.model.checker.refinement import Simulation  # needs numpy
+
+            if prop.name not in self._simulations:
+                self._simulations[prop.name] = Simulation(self.system, prop)
+            kept: bool = self._simulations[prop.name].keeps(self.stops[place - 1].state if place else None, stop.state)
+            return kept
         if stop.instance is None:  # a property of steps
             return True
         condition = (prop.conditions or {}).get(stop.instance.transition.name)

@@ -24,8 +24,8 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ..errors import DeclarationError, LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, parts, placeholder
+from ..errors import LimitReached, UsageError
+from ..language.expressions import FALSE, TRUE, Expr, const, differing, fields_read, not_, or_, placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
@@ -35,9 +35,9 @@ from .estimate import Choice, Options, choose
 from .interpret import Interpreter
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
 from .verdicts import Counterexample, Report, Status, Verdict
+from .whole import ranges, refuse_broken
 
 if TYPE_CHECKING:
-    from .explicit.engine import ExplicitEngine
     from .explicit.ranks import Ranks
     from .explicit.storage import Storage
     from .explicit.workers import Workers
@@ -92,8 +92,8 @@ def check(
     kernel = Kernel(system)
     choice, exploration = _explored(kernel, asked, options)
     _settle(exploration)
-    _refuse_broken(kernel, exploration)
-    verdicts = [_verdict(kernel, choice.searcher, exploration, p, symmetry) for p in asked]
+    refuse_broken(kernel, exploration)
+    verdicts = [_verdict(kernel, choice.searcher, exploration, p, options) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     reason = choice.reason + (f"; resumed from {exploration.resumed:,} states" if exploration.resumed else "")
@@ -167,34 +167,10 @@ def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Ite
     read = {name: fields_read(machine.control) for name, machine in system.machines.items()}
     for i in kernel.instances:
         yield Watch(WatchKey(WatchKind.FIRED, i.transition.name, i.number), TRUE, {}, i, path=False)
-        yield from _ranges(kernel, i)
+        yield from ranges(kernel, i)
         for name, machine in system.machines.items():
             if not read[name].isdisjoint(i.transition.effects):
                 yield from _claims(kernel, machine, i)
-
-
-def _ranges(kernel: Kernel, i: Instance) -> Iterator[Watch]:
-    """The watches for the lines of a step that may leave a value out of its field's range."""
-    for line, bad in kernel.out_of_range(i):
-        yield Watch(WatchKey(WatchKind.RANGE, line, i.number), bad, {}, i)
-
-
-def explore_whole(system: System, limits: Limits | None = None) -> tuple[ExplicitEngine, Exploration]:
-    """Explore every state and step of a system; returns the engine, whose `explored()` is the graph, and the counts.
-
-    Raises:
-        LimitReached: the system is too large; the text names the limit that ended the search.
-        DeclarationError: a reachable step leaves a field's range; the text names the line and the step.
-    """
-    from .explicit.engine import ExplicitEngine
-
-    kernel = Kernel(system)
-    engine = ExplicitEngine(kernel, limits or Limits())
-    seen = engine.explore([watch for i in kernel.instances for watch in _ranges(kernel, i)])
-    _refuse_broken(kernel, seen)
-    if not seen.complete:
-        raise LimitReached(f"{system.label}: {seen.stopped}")
-    return engine, seen
 
 
 def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
@@ -253,34 +229,11 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
         yield const(k, sort), "self" if k in own else "others"
 
 
-def fields_read(expr: Expr) -> frozenset[str]:
-    """The names of the fields that a tree reads."""
-    return frozenset(part.name for part in parts(expr) if part.op == "read")
-
-
 def _settle(exploration: Exploration) -> None:
     """Mark the search as stopped if a watch of a range, claim or step has no answer; a property alone stays open."""
     for key, reason in exploration.unanswered.items():
         if key.kind not in DECIDING.values() and key not in exploration.found:
             exploration.stopped = exploration.stopped or reason
-
-
-def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
-    """Raise an error for the nearest reachable step that contradicts its declaration: it is not a verdict."""
-    for key, path in sorted(exploration.found.items(), key=lambda item: len(item[1].steps)):
-        if key.kind not in (WatchKind.RANGE, WatchKind.UNCLAIMED) or key.instance is None:
-            continue
-        instance = kernel.instances[key.instance]
-        before, after = (kernel.system.decode(s) for s in path.states[-2:])
-        changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
-        if key.kind is WatchKind.RANGE:
-            raise DeclarationError(
-                f"{key.subject}: {instance.label} leaves the field's range after {len(path.steps)} steps"
-            )
-        raise DeclarationError(
-            f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
-            f"claim ({changed}); add the arc to moves=, or fix the effect"
-        )
 
 
 def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]]:
@@ -295,9 +248,11 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     return list(dict.fromkeys(out))
 
 
-def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, options: Options) -> Verdict:
     if p.form.live:
-        return _live(kernel, engine, seen, p, symmetry)
+        return _live(kernel, engine, seen, p, options.symmetry)
+    if p.coarse is not None:
+        return _refined(kernel.system, seen, p, options.limits)
     key = WatchKey(DECIDING[p.form], p.name)
     path = seen.found.get(key)
     if path is not None:
@@ -306,6 +261,20 @@ def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Proper
     if not seen.complete or key in seen.unanswered:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped or seen.unanswered[key])
     return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
+
+
+def _refined(system: System, seen: Exploration, p: Property, limits: Limits) -> Verdict:
+    from .refinement import refines  # needs numpy
+
+    if not seen.complete:
+        return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
+    assert p.coarse is not None
+    try:
+        found = refines(system, p.coarse, p.mapping or {}, limits)
+    except LimitReached as limit:
+        return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
+    run = Counterexample(found.run) if found.run is not None else None
+    return Verdict(p, Status.VIOLATED if found.broken else Status.HOLDS, run, "; ".join(found.broken[:1]))
 
 
 def _live(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:

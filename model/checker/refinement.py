@@ -24,27 +24,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import UsageError
-from ..language.expressions import Expr, const, lift
+from ..language.expressions import Expr, const, fields_read, lift
+from ..language.properties import Property
 from ..language.systems import State, System
-from .check import explore_whole, fields_read
 from .interpret import Interpreter
-from .kernel import Limits
+from .kernel import Limits, Path
+from .whole import explore_whole
+
+if TYPE_CHECKING:
+    from .explicit.engine import ExplicitEngine
+    from .explicit.graph import Explored
 
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The result of a check of refinement. `broken` describes the finer steps that no coarser step matches."""
+    """The result of a check of refinement. `broken` describes the finer steps that no coarser step matches.
+
+    `run` is a shortest run of the finer system that ends with one of these steps, or None.
+    """
 
     fine_states: int
     fine_steps: int
     coarse_states: int
     visible_steps: int
     broken: tuple[str, ...]
+    run: Path | None = None
 
 
 def refines(
@@ -76,11 +85,22 @@ def refines(
         for row in moved[first]:
             pairs.setdefault((int(before[row]), int(after[row])), (number, int(origins[row])))
     steps = _Steps(coarse)
+    unmatched: dict[int, int] = {}  # finer state -> a step from it
     for (a, b), (number, origin) in pairs.items():
         if not steps.lead(images.states[a], images.states[b], several):
             label = engine.kernel.instances[number].label
-            broken.append(_describe(coarse, label, images.states[a], images.states[b]) + f" (finer state {origin})")
-    return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken))
+            broken.append(_describe(coarse, label, images.states[a], images.states[b]))
+            unmatched.setdefault(origin, number)
+    run = _run(engine, explored, unmatched) if unmatched else None
+    return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken), run)
+
+
+def _run(engine: ExplicitEngine, explored: Explored, unmatched: Mapping[int, int]) -> Path:
+    """A shortest run to a state of `unmatched`, and the step from it."""
+    stem = engine.nearest([*unmatched])
+    number = unmatched[explored.number(stem.states[-1])]
+    after = Interpreter(engine.kernel.system).apply(engine.kernel.instances[number], stem.states[-1])
+    return Path((*stem.states, after), (*stem.steps, number))
 
 
 def _value(fine: System, coarse: System, name: str, given: Any) -> Expr:
@@ -118,6 +138,22 @@ def _outside(coarse: System, images: Sequence[State]) -> Iterator[str]:
             if not low <= image[k] <= high:
                 yield f"{cell.name} is {image[k]} in an image: it goes from {low} to {high}"
                 break
+
+
+class Simulation:
+    """Judges single states and steps of a run by a declared refinement."""
+
+    def __init__(self, fine: System, p: Property) -> None:
+        assert p.coarse is not None and p.mapping is not None
+        self._images, self._steps, self._coarse = _Images(fine, p.coarse, p.mapping), _Steps(p.coarse), p.coarse
+
+    def keeps(self, before: State | None, after: State) -> bool:
+        """Whether a step is a step of the coarser system, or a state without a step before it is an initial state."""
+        image = self._images.map(after)
+        if before is None:
+            return image in self._coarse.initial_states
+        there = self._images.map(before)
+        return image == there or self._steps.lead(there, image, several=False)
 
 
 class _Images:

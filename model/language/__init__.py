@@ -4,7 +4,7 @@ from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not
 from .fields import Cell, Slot, choice, constant, flag, index, integer
 from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine, machine_of
-from .properties import Form, Property, always, eventually, leads_to, sometimes, stable, step
+from .properties import Form, Property, always, eventually, leads_to, refines, sometimes, stable, step
 from .quantifiers import all_, any_, count
 from .sequences import sequence
 from .sorts import Sort
@@ -18,5 +18,5 @@ __all__ = [
     "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
     "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "eventually", "fault", "flag",
     "implies", "index", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "or_",
-    "ord_", "reset", "row", "sequence", "served", "sometimes", "stable", "step", "terminal", "transition",
+    "ord_", "refines", "reset", "row", "sequence", "served", "sometimes", "stable", "step", "terminal", "transition",
 ]  # fmt: skip

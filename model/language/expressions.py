@@ -468,6 +468,11 @@ def parts(tree: Expr) -> Iterator[Expr]:
             todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
 
 
+def fields_read(expr: Expr) -> frozenset[str]:
+    """The names of the fields that a tree reads."""
+    return frozenset(part.name for part in parts(expr) if part.op == "read")
+
+
 def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
     """The indices, in order, at which `tree` may differ from `same`; both are trees over the variables `places`.
 

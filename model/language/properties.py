@@ -4,22 +4,23 @@
 function once on symbolic states and keeps the trees: a condition (`always`, `sometimes`), a premise and a goal
 (`leads_to`; the premise of `eventually` and `stable` is true), or for each transition a condition over the state before
 it (`step`: the transition's effects replace the reads of the state after). Engines never see a property:
-`checker/check.py` turns the trees into watches and lassos.
+`checker/check.py` turns the trees into watches and lassos. A `refines` assigns the fields of a state of a coarser
+system: its trees are the mapping of `checker/refinement.py`.
 
 Failures, each refused with the line of the function: it assigns a field, it returns something other than conditions,
-or a condition contains the index of a loop.
+or a condition contains the index of a loop; a `refines` leaves out a field that the steps of the coarser system change.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import TRUE, Expr, Role
-from .state import SymbolicState, parameters
+from .state import SymbolicState, parameters, trace_of
 
 if TYPE_CHECKING:
     from .systems import System
@@ -35,6 +36,7 @@ class Form(enum.Enum):
     LEADS_TO = "leads to"
     EVENTUALLY = "eventually"
     STABLE = "stable"
+    REFINES = "refines"
     DEADLOCK = "no deadlock"
 
     @property
@@ -61,6 +63,8 @@ class Claim:
     needs: tuple[str, ...]
     editions: tuple[enum.Enum, ...]
     cite: str
+    coarse: type[System] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def concerns(self, t: Transition) -> bool:
         """Whether a step property applies to this transition."""
@@ -81,7 +85,8 @@ class Property:
     """A traced property. `exprs` is (condition,), or (premise, goal) for leads-to.
 
     A step property has a condition for each of its transitions, `conditions[transition]`: over the state before, with
-    the transition's effects instead of reads of the state after.
+    the transition's effects instead of reads of the state after. A refinement has the coarser system, and a tree over
+    the finer state for each field of the coarser state.
     """
 
     name: str
@@ -93,6 +98,8 @@ class Property:
     params: tuple[Expr, ...] = ()
     exprs: tuple[Expr, ...] = ()
     conditions: dict[str, Expr] | None = None
+    coarse: System | None = None
+    mapping: Mapping[str, Expr] | None = None
 
 
 def _claim(
@@ -199,6 +206,29 @@ def stable(
     return _claim(Form.STABLE, each=each, needs=needs, editions=editions, cite=cite)
 
 
+def refines(
+    coarse: type[System],
+    *,
+    needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
+    cite: str = "",
+    **sizes: int,
+) -> Decorator:
+    """Each step is a step of a coarser system, or changes nothing there: `def as_lock(self, s, lock)`.
+
+    The body assigns the fields of the coarser state `lock`, from the finer state `s`.
+
+    Args:
+        coarse: the class of the coarser system. It is built with the sizes and faults that it shares with this system.
+        needs: the property is checked only with these faults.
+        editions: the editions that it is checked in; empty: all.
+        cite: the source of the claim.
+        sizes: other sizes of the coarser system.
+    """
+    decorate = _claim(Form.REFINES, needs=needs, editions=editions, cite=cite)
+    return lambda body: replace(decorate(body), coarse=coarse, sizes=sizes)
+
+
 def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
@@ -216,7 +246,42 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
                 given = (state, after, *(t.params if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)
         return replace(traced, conditions=conditions)
+    if claim.coarse is not None:
+        coarse = _coarser(system, claim.coarse, claim.sizes)
+        return replace(traced, coarse=coarse, mapping=_mapping(system, coarse, name, claim.body, state))
     return replace(traced, exprs=_conditions(system, name, claim, (state, *params)))
+
+
+def _coarser(system: System, cls: type[System], sizes: Mapping[str, int]) -> System:
+    """The coarser system, with the sizes and the faults that it shares with this one."""
+    known = cls.all_declarations()
+    faults = {rule.fault for rule in known.values() if isinstance(getattr(rule, "fault", None), str)}
+    shared = {name: size for name, size in system.sizes.items() if name in known}
+    given = {name: bound for name, bound in system.faults.items() if name in faults}
+    together = system.max_faults if given else None
+    return cls(faults=[*given] if together else given, max_faults=together, **{**shared, **sizes})
+
+
+def _mapping(
+    system: System, coarse: System, name: str, body: Callable[..., Any], state: SymbolicState
+) -> dict[str, Expr]:
+    at = source.line_of(body.__code__)
+
+    def run() -> dict[str, Expr]:
+        image = SymbolicState(coarse)
+        if bodies.call(name, body, system, state, image) is not None:
+            source.refuse(f"{name} returns a value: assign the fields of the state of {coarse.name}", at=at)
+        trace = trace_of(image)
+        if trace.guard:
+            source.refuse(f"{name} has a guard: each state has an image, so leave when() out", at=at)
+        counters = {coarse.fault_counter(fault) for fault in coarse.faults}
+        return {counter: coarse.slots[counter].identity() for counter in counters} | trace.bodies
+
+    mapping = bodies.settled(body, run, lambda trees: ((tree, at) for tree in trees.values()))
+    changed = {field for t in coarse.transitions for field in t.effects}
+    if missing := sorted(changed - mapping.keys()):
+        source.refuse(f"{name} assigns no {' and no '.join(missing)}, which steps of {coarse.name} change", at=at)
+    return mapping
 
 
 def _conditions(system: System, name: str, claim: Claim, given: tuple[Any, ...]) -> tuple[Expr, ...]:

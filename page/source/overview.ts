@@ -14,7 +14,7 @@ import { sizes } from "./walk";
 const COLUMNS_MAX = 16;
 const ASKED_MAX = 4_000; // characters of a message in an address
 const GROUPS: [title: string, forms: string[]][] = [
-  ["Always, in every state and step", ["always", "step", "no deadlock"]],
+  ["Always, in every state and step", ["always", "step", "refines", "no deadlock"]],
   ["Eventually, if everything that can happen for ever does happen", ["leads to", "eventually", "stable"]],
 ];
 

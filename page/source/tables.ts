@@ -51,7 +51,7 @@ export function lights(model: ModelApi, judged: Judged, at: number, main: string
 }
 
 function light(property: PropertyData, seen: Seen, first: number | undefined, big: boolean): HTMLElement {
-  const mark = { holds: "ok", violated: "bad", was: "was", reached: "ok", "not here": "no", waiting: "open" }[seen];
+  const mark = { holds: "ok", violated: "bad", was: "was", reached: "ok", "not here": "no", waiting: "open", "not judged": "no" }[seen];
   const since = seen === "was" ? ` Violated at step ${first}.` : seen === "waiting" ? " Waiting for its answer." : "";
   return h(`li.${mark}${big ? ".main" : ""}`, {},
     h(`span.lt.${mark}`, { role: "img", "aria-label": SAID[seen] }),

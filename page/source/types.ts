@@ -92,7 +92,7 @@ export interface MachineData {
   chart: number | null; // charts; null if no Graphviz was installed to lay it out
 }
 
-export type Form = "always" | "sometimes" | "step" | "leads to" | "eventually" | "stable" | "no deadlock";
+export type Form = "always" | "sometimes" | "step" | "leads to" | "eventually" | "stable" | "refines" | "no deadlock";
 
 /** The forms that fair runs without end decide. */
 export const LIVE: ReadonlySet<Form> = new Set<Form>(["leads to", "eventually", "stable"]);
@@ -103,7 +103,7 @@ export interface PropertyData {
   doc: string;
   cite: string;
   params: [name: string, index: string][];
-  exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step" and "no deadlock"
+  exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step", "refines" and "no deadlock"
   conditions: Record<string, number>; // for "step": transition -> node over the state before and its parameters
   witness: string; // the `sometimes` that shows that it is not vacuous, or ""
   needs: string[]; // it is checked only if all of these faults are on
@@ -308,7 +308,7 @@ export interface Refusal {
 
 /** Of a property in a state: holds; violated here (for "step": by the step that led here); a `sometimes` that is here
  * reached, or not; one of the `LIVE` forms whose premise holds somewhere while its goal is still open. */
-export type Light = "holds" | "violated" | "reached" | "not here" | "waiting";
+export type Light = "holds" | "violated" | "reached" | "not here" | "waiting" | "not judged";
 
 export interface Successor {
   instance: Instance;

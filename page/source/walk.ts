@@ -93,7 +93,7 @@ export function breaks(model: ModelApi, before: State, by: Instance, after: Stat
 }
 
 export const SAID: Record<Seen, string> = {
-  holds: "holds", violated: "violated", was: "was violated", reached: "reached", "not here": "not reached here",
+  holds: "holds", violated: "violated", was: "was violated", reached: "reached", "not here": "not reached here", "not judged": "not judged here",
   waiting: "waiting for its answer",
 };
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from trystate.model.checker.check import explore_whole
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance, Limits
+from trystate.model.checker.whole import explore_whole
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from trystate.model.errors import UsageError, unknown
-from trystate.model.language import System
+from trystate.model.language import Form, System
 from trystate.model.prover import second
 from trystate.model.prover.counting import LAWS
 from trystate.model.prover.formulas import load
@@ -151,6 +151,9 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
     if live := [p.name for p in system.properties if p.form.live]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
+    if maps := [p.name for p in system.properties if p.form is Form.REFINES]:
+        yield f"not proved: a refinement is searched ({len(maps)})"
+        yield from (f"  {name}" for name in maps)
     yield from _open(proof)
     if refuted:
         laws = ", and the laws of counting, which docs/proofs.md proves:" if proof.laws else ""

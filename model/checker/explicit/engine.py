@@ -323,6 +323,10 @@ class ExplicitEngine:
         """Whether the condition holds in some state. Call it after a complete `explore`, without symmetry."""
         return self._liveness.occurs(expr, binding)
 
+    def nearest(self, numbers: Sequence[int]) -> Path:
+        """A shortest run to one of these states of `explored`."""
+        return self._liveness.nearest(numbers)
+
     def explored(self) -> Explored:
         """Every state and step. Call it after a complete `explore`.
 

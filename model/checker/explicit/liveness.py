@@ -53,6 +53,12 @@ class Liveness:
         path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
         return Lasso(path, len(stem.steps) + began)
 
+    def nearest(self, numbers: Sequence[int]) -> Path:
+        """A shortest run to one of these states."""
+        at = np.array(numbers)
+        number = int(at[self._depths[at].argmin()])
+        return self.trails.path(int(self._depths[number]), self.layout.words_of(self._states, number))
+
     def explored(self) -> Explored:
         """Every state and step."""
         initial, _ = self.layout.find(self.levels[0][:], self._states)

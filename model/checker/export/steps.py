@@ -18,7 +18,7 @@ from functools import partial
 
 from ...errors import UsageError
 from ...language.expressions import FALSE, TRUE, Expr, and_, equal, fixed, not_, or_, parts, substitute
-from ...language.properties import Property
+from ...language.properties import Form, Property
 from ...language.sorts import Sort
 from ...language.systems import System
 from ..check import DEADLOCK_FREEDOM
@@ -68,22 +68,24 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
 
 
 def safety(system: System, names: Collection[str] | None) -> list[Property]:
-    """The properties to export: the properties with these names, or without names all except liveness.
+    """The properties to export: the properties with these names, or without names all except liveness and refinements.
 
     Raises:
-        UsageError: the system has no such property, or it is a liveness property.
+        UsageError: the system has no such property, or it is not exported.
     """
     known = {p.name: p for p in (*system.properties, DEADLOCK_FREEDOM)}
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
+        if known[name].form is Form.REFINES:
+            raise UsageError(f"{name} is a refinement, which is not exported: `trystate verify` decides it")
         if known[name].form.live:
             raise UsageError(
                 f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in other "
                 "tools for processes; `trystate verify` decides it"
             )
     wanted = known if names is None else dict.fromkeys(names)
-    return [known[name] for name in wanted if not known[name].form.live]
+    return [known[name] for name in wanted if not (known[name].form.live or known[name].form is Form.REFINES)]
 
 
 class Names:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from trystate.model.checker.check import check
+from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.refinement import Refinement, refines
+from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError, LimitReached, UsageError
-from trystate.model.language import SymbolicState, System, as_int, named
+from trystate.model.language import SymbolicState, System, as_int, fault, flag, index, named, transition
+from trystate.model.language.properties import refines as declared_refinement
 from trystate.model.language.state import trace_of
 from trystate.property_tests.support.systems.declarations import FILE, declared
+from trystate.walking import Standing, Walk
 
 # Stairs are climbed one by one, up to the fourth, or by halves.
 CLIMB = "{0} = integer(0, {1})\n@transition()\ndef climb(self, s): 'Up.'; s.when(s.{0} < {2}); s.{0} += 1"
@@ -26,8 +34,8 @@ def refined(fine: System, several: bool = False, limits: Limits | None = None) -
 
 
 def broken(fine: System, several: bool) -> list[str]:
-    """The steps that have no counterpart, without the numbers of their states."""
-    return [text.partition(" (finer state")[0] for text in refined(fine, several).broken]
+    """The steps that have no counterpart."""
+    return [*refined(fine, several).broken]
 
 
 def test_a_finer_step_is_a_coarser_one_or_none() -> None:
@@ -126,3 +134,116 @@ def test_a_finer_system_that_leaves_its_range_is_refused_with_the_line() -> None
     with pytest.raises(DeclarationError) as refused:
         refines(Unguarded(), Further(), {"n": s.n})
     assert str(refused.value) == f"{FILE}:3: count leaves the field's range after 4 steps"
+
+
+class Guard(System):
+    """A lock of two clients."""
+
+    client = index(2)
+    held = flag(per="client")
+
+    @transition()
+    def take(self, s: SymbolicState, client: Any) -> None:
+        """A client takes the free lock."""
+        s.when(~s.held.any())
+        s.held[client] = True
+
+    @transition()
+    def free(self, s: SymbolicState, client: Any) -> None:
+        """A client gives the lock back."""
+        s.when(s.held[client])
+        s.held[client] = False
+
+    @fault("loss")
+    def lose(self, s: SymbolicState) -> None:
+        """The lock is free although a client holds it."""
+        s.when(s.held.any())
+        for c in s.client:
+            s.held[c] = False
+
+
+class Entrance(System):
+    """Clients first wish to enter; one enters at a time."""
+
+    client = index(2)
+    wishes, inside = flag(per="client"), flag(per="client")
+
+    @transition()
+    def wish(self, s: SymbolicState, client: Any) -> None:
+        """A client wishes to enter."""
+        s.when(~s.wishes[client])
+        s.wishes[client] = True
+
+    @transition()
+    def enter(self, s: SymbolicState, client: Any) -> None:
+        """A client enters."""
+        s.when(s.wishes[client], ~s.inside.any())
+        s.inside[client] = True
+
+    @transition()
+    def leave(self, s: SymbolicState, client: Any) -> None:
+        """A client leaves."""
+        s.when(s.inside[client])
+        s.inside[client] = s.wishes[client] = False
+
+    @fault("loss")
+    def lose(self, s: SymbolicState, client: Any) -> None:
+        """A client inside is lost."""
+        s.when(s.inside[client])
+        s.inside[client] = False
+
+    @declared_refinement(Guard)
+    def as_guard(self, s: SymbolicState, guard: SymbolicState) -> None:
+        """A client inside holds the lock."""
+        for c in s.client:
+            guard.held[c] = s.inside[c]
+
+
+HASTY = """
+@transition()
+def enter(self, s, client):
+    'A client enters without looking.'
+    s.when(s.wishes[client], ~s.inside[client])
+    s.inside[client] = True
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"client": 3}, {"faults": ["loss"]}, {"faults": ["loss"], "max_faults": 2}])
+def test_a_declared_refinement_shares_sizes_and_faults(options: Any) -> None:
+    fine = Entrance(**options)
+    coarse = fine.claim("as_guard").coarse
+    assert coarse is not None and coarse.sizes == fine.sizes and coarse.faults == fine.faults
+    assert check(fine).verdict("as_guard").status is Status.HOLDS
+
+
+def test_a_shortest_run_shows_a_step_without_a_counterpart() -> None:
+    hasty = declared(HASTY, Entrance)()
+    verdict = check(hasty).verdict("as_guard")
+    assert verdict.status is Status.VIOLATED and verdict.run is not None
+    assert verdict.reason == "enter(0) has no counterpart: held[0]: no -> yes"
+    assert len(verdict.run.path.steps) == 4
+    walk = Walk(hasty)
+    for label in ("wish(0)", "wish(1)", "enter(1)", "enter(0)"):
+        assert walk.lights()[0].standing is Standing.HOLDS
+        walk.take(label)
+    assert walk.lights()[0].standing is Standing.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("guard.when(s.inside.any())", "as_guard has a guard: each state has an image, so leave when"),
+        ("guard", "as_guard assigns no held, which steps of Guard change"),
+        ("return s.inside.any()", "as_guard returns a value: assign the fields of the state of Guard"),
+        ("s.inside[0] = True", "inside is assigned in the property as_guard: only transitions change the state"),
+    ],
+)
+def test_a_wrong_mapping_is_refused(body: str, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        declared(f"@refines(Guard)\ndef as_guard(self, s, guard): 'A lock.'; {body}", Entrance, Guard=Guard)()
+
+
+def test_a_refinement_is_not_exported() -> None:
+    assert "as_guard" not in promela(Entrance(), None) and "as_guard" not in tla(Entrance(), None)[0]
+    with pytest.raises(UsageError, match="as_guard is a refinement, which is not exported"):
+        promela(Entrance(), ["as_guard"])
