@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import RUNS, Standing
 from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.messages import ANYWAY, DRAIN, Intent
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 
 from .worlds import Broken

@@ -34,13 +34,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import RUNS, Standing
 from trystate.impl.rendezvous.errors import RendezvousClosedError
 from trystate.impl.rendezvous.rooms import member as members
 from trystate.impl.rendezvous.rooms.member import Joined, Member
 from trystate.impl.rendezvous.rooms.messages import DRAIN, FULL, HEAD, JOIN, Intent
 from trystate.impl.rendezvous.rooms.room import LISTING, Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 
 from ..simulator.moments import Time
