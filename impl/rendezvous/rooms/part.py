@@ -45,8 +45,7 @@ from ..engine import HURRY_SECONDS, Standing
 from ..errors import Interrupted, RendezvousError, RendezvousStateError, RendezvousTimeoutError
 from ..events import Recorder
 from ..jobs import others_that_wait
-from ..observer import Lease
-from ..state import Node, Participant, Settings, State
+from ..state import Participant, Settings, State
 from ..state_holder import elapsed
 from ..store_backend import CONNECT_SECONDS, unreachable
 from ..waiting import AGAIN_SECONDS, CHANGE_SECONDS, SEATLESS, Teller, Waits, lasting, served
@@ -69,7 +68,7 @@ class RoomPart:
     ) -> None:  # fmt: skip
         """`place`: the sentence for an endpoint that other machines cannot reach. `owner`: the job that serves it."""
         self._store, self._run_id, self._recorder, self._place, self._owner = store, run_id, recorder, place, owner
-        self._member = Member(me, settings)
+        self.core = Member(me, settings)
         self.joined: Summary | None = None  # the complete round of the last join
         self.waits: Waits | None = None  # the sentences of the last join
         self.listed = False  # True from the start of a join; after a failed one it is unknown, and `leave` reads it
@@ -84,34 +83,9 @@ class RoomPart:
         os.set_blocking(self._wake, False)
 
     @property
-    def node(self) -> Node:
-        return self._member.me.node
-
-    @property
-    def lease(self) -> Lease:
-        return self._member.lease
-
-    @property
-    def makes_room(self) -> bool:
-        """Whether the round is replaced for a waiting node; set while workers run."""
-        return self._member.makes_room
-
-    @makes_room.setter
-    def makes_room(self, wanted: bool) -> None:
-        self._member.makes_room = wanted
-
-    @property
-    def settings(self) -> Settings:
-        return self._member.settings
-
-    @settings.setter
-    def settings(self, settings: Settings) -> None:
-        self._member.settings = settings
-
-    @property
     def seen(self) -> Summary | None:
         """The summary that the node has received last."""
-        return self._member.seen
+        return self.core.seen
 
     # ---- joining, and the heartbeats
 
@@ -122,8 +96,8 @@ class RoomPart:
         """
         self.stop()
         self.listed = True
-        waits = self.waits = Waits(self.settings, self.clock() + seconds, place=self._place, others=self._others)
-        member, ticket, result = self._member, 0, None
+        waits = self.waits = Waits(self.core.settings, self.clock() + seconds, place=self._place, others=self._others)
+        member, ticket, result = self.core, 0, None
         with self._condition:
             self._go()
         while result is None:
@@ -152,7 +126,7 @@ class RoomPart:
             waits.look(member.seen, now, str)
             raise member.error or Interrupted("this node has left while it joined")
         with self._condition:
-            self.joined, self._known, self._beating = member.joined.summary, Standing.CURRENT, True
+            self.joined, self._known, self._beating = member.joined, Standing.CURRENT, True
             return self.joined
 
     def _others(self) -> str:
@@ -163,7 +137,7 @@ class RoomPart:
     def _why(self) -> str:
         """The answer to the last WHY; the next one is sent after a pause, which doubles up to AGAIN_SECONDS."""
         with self._condition:
-            now, member = self.clock(), self._member
+            now, member = self.clock(), self.core
             if (result := member.results.pop(self._asks, None)) is not None:
                 self._text = result.data.decode("utf-8", "replace")
             elif not self._text and member.seen is not None:
@@ -179,7 +153,7 @@ class RoomPart:
         with self._condition:
             if not self._beating:
                 return Standing.CURRENT
-            standing, seen = self._member.standing(self.clock()), self._member.seen
+            standing, seen = self.core.standing(self.clock()), self.core.seen
             known, self._known = self._known, standing
         if standing is not known:
             self._recorder.standing(standing, seen)
@@ -187,7 +161,7 @@ class RoomPart:
 
     def wait(self, seconds: float, known: Standing) -> None:
         """Return when the standing differs from `known`, or after `seconds`; reads the clock 4 times per interval."""
-        ends, look = self.clock() + seconds, self.settings.keep_alive_interval / 4
+        ends, look = self.clock() + seconds, self.core.settings.keep_alive_interval / 4
         while self.standing() is known and (left := ends - self.clock()) > 0:
             with self._condition:
                 self._condition.wait(min(left, look))
@@ -200,31 +174,31 @@ class RoomPart:
         """End the heartbeats."""
         with self._condition:
             self._beating = False
-            self._member.rest()
+            self.core.rest()
 
     # ---- operations
 
     def look(self, seconds: float) -> Summary | None:
         """Read the state."""
         state = self._state(seconds)
-        return summary(state, self.node.token) if state is not None else None
+        return summary(state, self.core.token) if state is not None else None
 
     def _state(self, seconds: float) -> State | None:
-        data = self._do(self._member.look, seconds).data
+        data = self._do(self.core.look, seconds).data
         return decode(data) if data else None
 
     def report(self, seconds: float) -> bool:
         """Report that the workers have succeeded; whether the report is then in the state."""
-        seen = self._do(self._member.done, seconds, "done").seen
+        seen = self._do(self.core.done, seconds, "done").seen
         return seen is not None and seen.is_done
 
     def step_out(self, failed: bool, lapsed: bool) -> None:
         """Replace the node's round before its health is checked; never fails."""
-        self._end_round(lambda: self._member.step_out(failed, self.clock(), lapsed))
+        self._end_round(lambda: self.core.step_out(failed, self.clock(), lapsed))
 
     def give_notice(self) -> None:
         """Replace the round before a leaving member stops its workers; never fails."""
-        self._end_round(self._member.give_notice)
+        self._end_round(self.core.give_notice)
 
     def _end_round(self, ask: Callable[[], int]) -> None:
         if self.joined is not None and self.listed:
@@ -233,12 +207,12 @@ class RoomPart:
 
     def close(self, reason: str, verdict: str, seconds: float, *, anyway: bool) -> bool:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
-        return self._do(lambda: self._member.close(reason, verdict, anyway), seconds, "closed").applied
+        return self._do(lambda: self.core.close(reason, verdict, anyway), seconds, "closed").applied
 
     def leave(self, seconds: float) -> None:
         """Take this node off the lists, if it may be listed."""
         if self.listed:
-            self._do(self._member.leave, seconds, "left")
+            self._do(self.core.leave, seconds, "left")
             self.listed = False
 
     def until_alone(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
@@ -246,7 +220,7 @@ class RoomPart:
 
         A node that has left logs the others.
         """
-        teller, token, ends = Teller(), self.node.token, self.clock() + seconds
+        teller, token, ends = Teller(), self.core.token, self.clock() + seconds
         while (now := self.clock()) < ends and not hurry():
             state = self._state(OUTAGE_SECONDS_MAX)
             if state is None or all(p.node.token == token for p in state.listed()):
@@ -259,7 +233,7 @@ class RoomPart:
         """Begin an operation of the member and return its result; log the event if it has changed the state."""
         ends = self.clock() + seconds
         with self._condition:
-            results, ticket = self._member.results, ask()
+            results, ticket = self.core.results, ask()
             self._go()
             while ticket not in results:
                 now, lost = self.clock(), self._lost
@@ -307,7 +281,7 @@ class RoomPart:
                         known = isinstance(error, RendezvousError | TrystateError | OSError)
                         away = unreachable(error, self._store, self._run_id, self._owner)
                         log.warning("%s; trying again", away, exc_info=not known)
-                self._member.disconnected()
+                self.core.disconnected()
                 self._condition.notify_all()
                 if not self._ended:
                     self._condition.wait(pause * random.uniform(0.5, 1.0))
@@ -316,7 +290,7 @@ class RoomPart:
     def _connected(self) -> None:
         with self._condition:
             self._online, self._lost = True, None
-            self._member.connected(self.clock())
+            self.core.connected(self.clock())
             self._condition.notify_all()
 
     def _serve(self, opened: RoomConnection) -> None:
@@ -326,7 +300,7 @@ class RoomPart:
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._ended:
                 with self._condition:
-                    now, member = self.clock(), self._member
+                    now, member = self.clock(), self.core
                     data = member.take(now)
                     pause = 0.0 if data is not None else max(0.0, member.wakes(now) - now)
                 if data is not None:
@@ -353,7 +327,7 @@ class RoomPart:
 
     def _said(self, before: Summary | None) -> None:
         """Log what the messages have changed for this node."""
-        seen = self._member.seen
+        seen = self.core.seen
         self.standing()
         if (
             seen is not None
