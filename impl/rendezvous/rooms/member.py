@@ -155,9 +155,8 @@ class Member:
         """The whole state, encoded; empty if there is none."""
         return self._want(Intent(messages.LOOK, self.token))
 
-    def why(self) -> int:
-        """The sentence about what this node waits for."""
-        left = self.joined is None and not self.joining
+    def why(self, left: bool = False) -> int:
+        """The sentence about what this node waits for; `left`: it has left, and serves the store for others."""
         return self._want(Intent(messages.WHY, self.token, flags=messages.LEFT * left))
 
     def _of(self) -> tuple[str, int] | None:

@@ -12,9 +12,11 @@ answered; a request that is repeated happens once (member.py).
 
 Failures:
 
-- The store is away. The thread connects again and again. Operations give up after OUTAGE_SECONDS_MAX, a join after its
-  own limit, heartbeats never.
+- The store is away: connecting, sending or receiving has failed. The thread connects again and again. Operations give
+  up after OUTAGE_SECONDS_MAX, a join after its own limit, heartbeats never.
 - The server does not answer. The member gives the connection up when its patience ends.
+- Any other exception is a mistake in this program. The thread ends, each operation raises the exception, and the node's
+  lease ends.
 - Another thread interrupts. A join ends with Interrupted; what has begun is finished by `leave` and `end`.
 - The process forks. The child has no thread; its handler does nothing (handler.py).
 """
@@ -45,14 +47,16 @@ from ..engine import HURRY_SECONDS, Standing
 from ..errors import Interrupted, RendezvousError, RendezvousStateError, RendezvousTimeoutError
 from ..events import Recorder
 from ..jobs import others_that_wait
-from ..state import Participant, Settings, State
+from ..state import Participant, Settings
 from ..state_holder import elapsed
 from ..store_backend import CONNECT_SECONDS, unreachable
-from ..waiting import AGAIN_SECONDS, CHANGE_SECONDS, SEATLESS, Teller, Waits, lasting, served
+from ..waiting import AGAIN_SECONDS, CHANGE_SECONDS, SEATLESS, Teller, Waits, lasting
 from .member import Member, Result
 from .messages import Summary
 
 LISTED = {Membership.WAITING: "waiting", Membership.REDUNDANT: "spare"}  # events of a node without a seat
+
+ENDED = "this node's part in the rendezvous was ended while it was under way"
 
 log = logging.getLogger("trystate.rendezvous")
 
@@ -77,6 +81,7 @@ class RoomPart:
         self._online = self._beating = self._interrupted = self._ended = False
         self._known = Standing.CURRENT
         self._lost: tuple[float, Exception] | None = None  # since when the store is away, and why
+        self._mistake: Exception | None = None  # the exception that has ended the thread
         self._text, self._asks = "", -1  # the answer to the last WHY, and the ticket of the next
         self._asked, self._pause = -math.inf, CHANGE_SECONDS
         self._woken, self._wake = os.pipe()
@@ -102,6 +107,7 @@ class RoomPart:
             self._go()
         while result is None:
             with self._condition:
+                self._check()
                 now = self.clock()
                 if not ticket and self._online:  # the time limit begins when the store has answered
                     member.me = replace(member.me, port=port)
@@ -115,7 +121,7 @@ class RoomPart:
                 if ticket and (self._interrupted or away):
                     member.leave()
             if self._interrupted:
-                raise Interrupted("this node's part in the rendezvous was ended while it was under way")
+                raise Interrupted(ENDED)
             if lost is not None:
                 waits.away(lost[0], now)
                 if away:
@@ -180,12 +186,8 @@ class RoomPart:
 
     def look(self, seconds: float) -> Summary | None:
         """Read the state."""
-        state = self._state(seconds)
-        return summary(state, self.core.token) if state is not None else None
-
-    def _state(self, seconds: float) -> State | None:
         data = self._do(self.core.look, seconds).data
-        return decode(data) if data else None
+        return summary(decode(data), self.core.token) if data else None
 
     def report(self, seconds: float) -> bool:
         """Report that the workers have succeeded; whether the report is then in the state."""
@@ -210,7 +212,8 @@ class RoomPart:
         return self._do(lambda: self.core.close(reason, verdict, anyway), seconds, "closed").applied
 
     def leave(self, seconds: float) -> None:
-        """Take this node off the lists, if it may be listed."""
+        """Take this node off the lists, if it may be listed; its heartbeats end."""
+        self.stop()
         if self.listed:
             self._do(self.core.leave, seconds, "left")
             self.listed = False
@@ -220,12 +223,12 @@ class RoomPart:
 
         A node that has left logs the others.
         """
-        teller, token, ends = Teller(), self.core.token, self.clock() + seconds
+        teller, ends = Teller(), self.clock() + seconds
         while (now := self.clock()) < ends and not hurry():
-            state = self._state(OUTAGE_SECONDS_MAX)
-            if state is None or all(p.node.token == token for p in state.listed()):
+            others = self._do(partial(self.core.why, left=True), OUTAGE_SECONDS_MAX).data.decode("utf-8", "replace")
+            if not others:
                 return
-            teller.tell(partial(served, state, token), now, partial("up to {}".format, lasting(ends - now)))
+            teller.tell(partial(str, others), now, partial("up to {}".format, lasting(ends - now)))
             with self._condition:
                 self._condition.wait(min(HURRY_SECONDS, ends - now))
 
@@ -236,6 +239,7 @@ class RoomPart:
             results, ticket = self.core.results, ask()
             self._go()
             while ticket not in results:
+                self._check()
                 now, lost = self.clock(), self._lost
                 if lost is not None and now - lost[0] >= OUTAGE_SECONDS_MAX:
                     raise unreachable(lost[1], self._store, self._run_id, self._owner)
@@ -255,14 +259,34 @@ class RoomPart:
     # ---- the thread
 
     def _go(self) -> None:
-        """Start the thread, or wake it; called under the lock."""
-        if self._thread is None and not self._ended:
+        """Start the thread, or wake it; called under the lock. Raises Interrupted: the part has ended."""
+        self._check()
+        if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trystate room", daemon=True)
             self._thread.start()
+        self._wake_up()
+
+    def _check(self) -> None:
+        """Raise Interrupted if the part has ended, or the exception that has ended the thread."""
+        if self._mistake is not None:
+            raise self._mistake
+        if self._ended:
+            raise Interrupted(ENDED)
+
+    def _wake_up(self) -> None:
         with contextlib.suppress(BlockingIOError):  # enough wakes are in the pipe
             os.write(self._wake, b"\0")
 
     def _run(self) -> None:
+        try:
+            self._stay_connected()
+        except Exception as mistake:
+            log.error("the connection of this node to its room has ended by a mistake of trystate", exc_info=True)
+            with self._condition:
+                self._mistake = mistake
+                self._condition.notify_all()
+
+    def _stay_connected(self) -> None:
         pause = RETRY_SECONDS_MIN
         while not self._ended:
             try:
@@ -271,16 +295,14 @@ class RoomPart:
                     pause = RETRY_SECONDS_MIN
                     self._serve(opened)
                 error: Exception = RendezvousTimeoutError("no answer has come in time")
-            except Exception as caught:  # any kind: without this thread the node would be expelled
+            except (TrystateError, OSError) as caught:
                 error = caught
             with self._condition:
                 self._online = False
                 if self._lost is None:
                     self._lost = self.clock(), error
                     if not self._ended:
-                        known = isinstance(error, RendezvousError | TrystateError | OSError)
-                        away = unreachable(error, self._store, self._run_id, self._owner)
-                        log.warning("%s; trying again", away, exc_info=not known)
+                        log.warning("%s; trying again", unreachable(error, self._store, self._run_id, self._owner))
                 self.core.disconnected()
                 self._condition.notify_all()
                 if not self._ended:
@@ -310,16 +332,16 @@ class RoomPart:
                     os.read(self._woken, 4096)
                 messages = opened.receive() if opened in ready else []
                 with self._condition:
-                    before, now = member.seen, self.clock()
+                    before, joining, now = member.seen, member.joining, self.clock()
                     for message in messages:
                         self._lost = None
                         if message.status in (Status.OK, Status.NOTICE):
                             member.heard(message.data, message.status is Status.NOTICE, now)
                         else:
                             member.refused(message.data.decode("utf-8", "replace"), now)
-                    if messages:
-                        self._condition.notify_all()
                     kept = member.woke(now)
+                    if messages or member.joining is not joining:
+                        self._condition.notify_all()
                 if messages:
                     self._said(before)
                 if not kept:
@@ -348,7 +370,7 @@ class RoomPart:
             if self._ended:
                 return
             self._ended, thread = True, self._thread
-            self._go()
+            self._wake_up()
             self._condition.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(STOP_SECONDS)
