@@ -99,7 +99,7 @@ class Room:
         self._ended: OrderedDict[str, tuple[int, int]] = OrderedDict()  # a node's join that has ended, and its verdict
         self._since: OrderedDict[str, float] = OrderedDict()  # last heartbeats in watched time, the oldest first
         self._watched = 0.0  # total of the seconds in which requests came
-        self._looked: float | None = None  # the time of the last request
+        self._looked = 0.0  # the time of the last request of a node
         self._makers: dict[str, None] = {}  # members whose agents let newcomers in
         self._called = self._completed = 0.0  # when the last call began, and when the round was complete
         self._of: Settings | None = None  # the table's settings, encoded, and their digest
@@ -112,6 +112,11 @@ class Room:
     def state(self) -> State | None:
         """The state as a value, without heartbeats; O(N)."""
         return self._table.frozen() if self._table is not None else None
+
+    def is_finished(self, now: float) -> bool:
+        """Whether its rendezvous was closed, and no node has a connection or has sent a request for a window."""
+        t, silent = self._table, now - self._looked
+        return t is not None and t.closed is not None and not self._peers and silent >= t.settings.expiry_seconds
 
     # ---- the caller's calls
 
@@ -251,7 +256,7 @@ class Room:
         return replace(t.frozen(), **lists)
 
     def _watched_at(self, t: Table, now: float) -> float:
-        gap = now - self._looked if self._looked is not None else 0.0
+        gap = now - self._looked
         return self._watched + min(max(0.0, gap), BLIND_INTERVALS * t.settings.keep_alive_interval)
 
     def _beat(self, t: Table, intent: Intent) -> bytes:
@@ -288,12 +293,13 @@ class Room:
             return b""
         if intent.kind != messages.CLOSE or not intent.flags & messages.ANYWAY or settings is None or intent.by is None:
             return bytes((messages.NO_STATE,))
-        self._begin(settings)
+        self._begin(settings, now)
         self._change("mark_closed", now, intent.by, intent.reason, intent.verdict)
         return self._answer(intent.token, applied=True)
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, now: float) -> None:
         self._table = t = Table(self._life(), settings)
+        self._looked = now
         self._refresh(t)
         self._record(messages.record("begin", 0, (t.life, self._settings)))
 
@@ -301,7 +307,7 @@ class Room:
         if self._table is None:
             if intent.flags & messages.LATE:
                 return bytes((messages.NO_STATE,))
-            self._begin(settings)
+            self._begin(settings, now)
         t, me, token = self._table, intent.me, intent.token
         assert t is not None and me is not None  # a JOIN has a listing
         if self._has_ended(token, intent.join):
