@@ -176,7 +176,7 @@ class Crew:
         return found
 
     def places(self) -> list[tuple[Any, ...]]:
-        found = [each.joined.summary for each in self.members.values() if each.joined is not None]
+        found = [each.joined for each in self.members.values() if each.joined is not None]
         return [(one.life, one.round, one.participants, one.members, one.master, one.rank) for one in found]
 
 
@@ -401,7 +401,7 @@ class Crowd:
         while len(self.returned) < self.size:
             self.now, _, do = heapq.heappop(self.events)
             do()
-        places = [each.joined.summary for each in self.members if each.joined is not None]
+        places = [each.joined for each in self.members if each.joined is not None]
         assert len({(p.round, p.members, p.master) for p in places}) == 1 and places[0].round == number
         return max(self.returned) - began, self.counts
 

@@ -1,237 +1,285 @@
-"""The changes of the shared state: one pure function for each action.
+"""The changes of the shared state of a rendezvous, in a room and in a document: one method of `Table` for each change.
 
-The functions use no clock, no random numbers and no store. The arguments of a change are the state that was read and
-the participant that makes the change. It returns the state to write. Every change ends in `_committed`, which completes
-a full round and sets the version and the writer of the state. So no two written states are equal. `_committed` also
-notes the version in the listing of the writer (`written`), which observers take for a heartbeat. If another node may
-wait for the change (`notify`), `_committed` increments `revision`.
+A room has one table. A change in place costs O(1), and O(N log N) once in a round. A node with a document makes a
+table of the value that it has read, and `after` returns the value to write, which costs O(N).
+
+Every change ends in `_committed`. It completes a full round, and sets the version and the writer of the state, so no
+two states are equal. If another node may wait for the change (`notify`), it increments `revision`.
+
+Rule: a method is called only where an operator or a rule (operators.py) allows the change. It uses no clock, no random
+numbers and no store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from heapq import nsmallest
+from typing import Concatenate, ParamSpec
 
-from .state import LISTS, REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, named
+from trystate.model.rendezvous.vocabulary import Membership
 
+from .state import LISTS, REASON_LENGTH_MAX, Closed, Counted, Node, Participant, Settings, State, named
 
-def _committed(state: State, writer: str, *, notify: bool) -> State:
-    """The state to write: a round with max_nodes participants is complete at once, without the end of a last call."""
-    if not state.complete and len(state.participants) == state.settings.max_nodes:
-        state, notify = _as_complete(state), True
-    version = state.version + 1
-    lists: dict[str, Any] = {
-        name: tuple(replace(p, written=version) if p.node.token == writer else p for p in getattr(state, name))
-        for name in LISTS
-    }
-    return replace(state, version=version, writer=writer, revision=state.revision + notify, **lists)
+P = ParamSpec("P")
+Nodes = dict[str, Participant]  # a list of nodes by token, in the order of their coming
+FAILED = "its workers failed"
+PLAIN = ("version", "writer", "round", "complete", "call", "revision", "spent", "cause", "closed")
 
 
-def _reseated(before: State, after: State, me: Participant) -> State:
-    """The state to write after a round was replaced or seats became free, which waiting nodes then take."""
-    return _committed(_with_last_call(before, _with_waiting_promoted(before, after)), me.node.token, notify=True)
+class Table(Counted):
+    """The fields of `State`; `done` and `draining` are tokens. `ranks` is of a complete round, else empty."""
+
+    __slots__ = ("_orders", "done", "draining", "life", "ranks", "settings", *LISTS, *PLAIN)
+
+    def __init__(self, life: str, settings: Settings) -> None:
+        self.life, self.settings = life, settings
+        self.version = self.round = self.call = self.revision = self.spent = 0
+        self.writer = self.cause = ""
+        self.complete = False
+        self.closed: Closed | None = None
+        self.participants: Nodes = {}
+        self.expected: Nodes = {}
+        self.waiting: Nodes = {}
+        self.spares: Nodes = {}
+        self.done: dict[str, None] = {}
+        self.draining: dict[str, None] = {}
+        self.ranks: dict[str, int] = {}
+        self._orders: dict[str, bytes] = {}  # keys of the listed nodes, by which a round is sorted
+
+    @classmethod
+    def of(cls, state: State) -> Table:
+        """The table of a value."""
+        self = cls(state.life, state.settings)
+        for name in PLAIN:
+            setattr(self, name, getattr(state, name))
+        for name in LISTS:
+            setattr(self, name, {p.node.token: p for p in getattr(state, name)})
+        self.done, self.draining = dict.fromkeys(state.done), dict.fromkeys(state.draining)
+        self._orders = {p.node.token: p.order for p in state.listed()}
+        if self.complete:
+            self._number()
+        return self
+
+    def frozen(self) -> State:
+        """The value of this table, with the heartbeats that its listings had; a room notes their times itself."""
+        fields = {name: getattr(self, name) for name in PLAIN} | {
+            name: (*getattr(self, name).values(),) for name in LISTS
+        }
+        return State(self.life, self.settings, done=tuple(self.done), draining=tuple(self.draining), **fields)
+
+    # ---- as operators read a State
+
+    def lists(self) -> tuple[Nodes, Nodes, Nodes, Nodes]:
+        return self.participants, self.expected, self.waiting, self.spares
+
+    def listed(self) -> Iterator[Participant]:
+        for nodes in self.lists():
+            yield from nodes.values()
+
+    def find(self, token: str) -> Participant | None:
+        for nodes in self.lists():
+            if token in nodes:
+                return nodes[token]
+        return None
+
+    def membership(self, token: str) -> Membership:
+        for nodes, membership in zip(self.lists(), LISTS.values(), strict=False):
+            if token in nodes:
+                return membership
+        return Membership.OUTSIDE
+
+    @property
+    def size(self) -> int:
+        """The number of listed nodes."""
+        return sum(map(len, self.lists()))
+
+    # ---- changes
+
+    def keep_alive(self, me: Node) -> None:
+        """Write that this node is listed, which nothing else may show once its lease has ended."""
+        self._committed(me, notify=False)
+
+    def add_to_participants(self, me: Participant, settings: Settings) -> None:
+        """The first node of an empty rendezvous sets its settings; if they have changed, no restart counts as spent."""
+        if settings != self.settings:
+            self.settings, self.spent = settings, 0
+        self._unlist(me.node.token)
+        calling = self.calling
+        self._enlist(self.participants, me)
+        self._committed(me.node, calling, notify=False)
+
+    def add_to_wait_list(self, me: Participant) -> None:
+        self._enlist(self.waiting, me)
+        self._committed(me.node)
+
+    def add_to_redundancy_list(self, me: Participant) -> None:
+        self._enlist(self.spares, me)
+        self._committed(me.node)
+
+    def mark_complete(self, me: Node) -> None:
+        self._complete()
+        self._committed(me)
+
+    def withdraw(self, me: Node) -> None:
+        """Take this node off the lists. A complete round that loses it is replaced, and a restart is spent.
+
+        Without a restart left, the rendezvous is closed as failed. A closed one stays as it is.
+        """
+        calling, member = self.calling, self.complete and me.token in self.participants
+        frees = me.token in self.expected and me.token in self.draining
+        if member:
+            left = self.restarts_left
+            self._next_round(f"{me}: it left")
+            if self.closed is None and left:
+                self._spend()
+            elif self.closed is None:
+                self._fail(me, "a member left")
+        self._unlist(me.token)
+        self._promote(member or frees)
+        self._committed(me, calling)
+
+    def expel(self, me: Node, silent: Collection[str]) -> None:
+        """Take silent nodes off the lists. A complete round that loses one is replaced, and a restart is spent."""
+        calling, lost, expiry = self.calling, set(silent), self.settings.expiry_seconds
+        member = self.complete and not lost.isdisjoint(self.participants)
+        frees = any(token in self.draining and token in self.expected for token in silent)
+        if member:
+            names = named(p.node for p in self.listed() if p.node.token in lost)
+            if not self.restarts_left:
+                self._fail(me, f"no heartbeat of {names} for {expiry:g} s")
+                return self._committed(me)
+            self._next_round(f"{me} expelled {names}: no heartbeat for {expiry:g} s")
+            self._spend()
+        for token in silent:
+            self._unlist(token)
+        self._promote(member or frees)
+        return self._committed(me, calling)
+
+    def replace_round(
+        self, me: Participant, failed: bool = False, leased: bool = True, checked_first: bool = False
+    ) -> None:
+        """Open the next round, with this node as its first participant.
+
+        Args:
+            failed: its workers have failed, which spends a restart.
+            leased: it has had a lease all the time; otherwise it returns after an outage.
+            checked_first: it is expected like all others, because its health command runs before it joins.
+        """
+        again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
+        if self._replaced(me.node, f"{me.node}: {FAILED if failed else again}", failed, FAILED):
+            if not checked_first:
+                self._enlist(self.participants, me)
+            self._promote(True)
+        self._committed(me.node, False)
+
+    def fail_for_good(self, me: Node, reason: str) -> None:
+        """Close the rendezvous as failed even if restarts are left: a worker failed with a final exit code."""
+        self.mark_closed(me, reason, "failed")
+
+    def give_notice(self, me: Node, leaving: bool) -> None:
+        """Open the next round while the workers of this one still run; this node is expected in it like all others.
+
+        Args:
+            leaving: this node will withdraw. A restart is spent now, and not by the failures of workers that lose a
+                peer. Otherwise a newcomer waits, for which no restart is spent.
+        """
+        newcomers = f"{named(p.node for p in self.waiting.values())} waited for a seat"
+        if self._replaced(me, f"{me}: it is about to leave" if leaving else newcomers, leaving, "a member left"):
+            self._promote(True)
+        self._committed(me, False)
+
+    def drain(self, me: Node, node: Node) -> None:
+        """An operator marks a listed node, which leaves. A complete round that has it is replaced for free.
+
+        The marked node may run workers. It is expected in the next round, which does not complete before it has left.
+        `me` is the operator's process, which is not listed.
+        """
+        calling, token, member = self.calling, node.token, self.complete and node.token in self.participants
+        if member:
+            self._next_round(f"{me}: an operator drains {node}")
+        if token in self.participants:
+            self.expected[token] = self.participants.pop(token)
+        self.draining[token] = None
+        self._promote(member)
+        self._committed(me, calling)
+
+    def mark_done(self, me: Node) -> None:
+        """This node's workers have succeeded; the last member to report it closes the rendezvous as succeeded."""
+        self.done.pop(me.token, None)
+        self.done[me.token] = None
+        if self.done.keys() >= self.participants.keys():
+            self.closed = Closed(str(me), "all workers have succeeded", "succeeded")
+        self._committed(me, notify=self.closed is not None)
+
+    def mark_closed(self, me: Node, reason: str, verdict: str = "") -> None:
+        self.closed = Closed(str(me), reason[:REASON_LENGTH_MAX], verdict)
+        self._committed(me)
+
+    # ---- their parts
+
+    def _committed(self, me: Node, calling: bool = True, notify: bool = True) -> None:
+        """The end of each change. `calling`: whether a last call was in progress before it."""
+        self.call += self.calling and not calling
+        if not self.complete and len(self.participants) == self.settings.max_nodes:
+            self._complete()
+            notify = True
+        self.version, self.writer, self.revision = self.version + 1, me.token, self.revision + notify
+
+    def _complete(self) -> None:
+        self.complete = True
+        by_rank = sorted(self.participants, key=self._orders.__getitem__)
+        self.participants = {token: self.participants[token] for token in by_rank}
+        self._number()
+
+    def _number(self) -> None:
+        self.ranks = {token: rank for rank, token in enumerate(self.participants)}
+
+    def _unlist(self, token: str) -> None:
+        for nodes in self.lists():
+            nodes.pop(token, None)
+        self.draining.pop(token, None)
+        self._orders.pop(token, None)
+
+    def _enlist(self, where: Nodes, me: Participant) -> None:
+        self._unlist(me.node.token)
+        where[me.node.token] = me
+        self._orders[me.node.token] = me.order
+
+    def _next_round(self, cause: str) -> None:
+        self.round, self.complete, self.cause = self.round + 1, False, cause[:REASON_LENGTH_MAX]
+        self.expected, self.participants = self.participants, {}
+        self.done, self.ranks = {}, {}
+
+    def _replaced(self, me: Node, cause: str, spends: bool, loss: str) -> bool:
+        """Open the next round, and spend a restart if `spends`; without one left the rendezvous is closed: False."""
+        if spends and not self.restarts_left:
+            self._fail(me, loss)
+            return False
+        self._next_round(cause)
+        if spends:
+            self._spend()
+        return True
+
+    def _spend(self) -> None:
+        self.spent += self.settings.max_restarts >= 0
+
+    def _fail(self, me: Node, loss: str) -> None:
+        self.closed = Closed(str(me), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed")
+
+    def _promote(self, seated: bool) -> None:
+        """If seats have become free, waiting nodes and then spares take them."""
+        for queue in (self.waiting, self.spares) if seated else ():
+            ready = queue.keys() - self.draining.keys()
+            for token in nsmallest(self.seats, ready, key=self._orders.__getitem__):
+                self.participants[token] = queue.pop(token)
 
 
-def _as_complete(state: State) -> State:
-    return replace(state, complete=True, participants=_in_order(state.participants))
-
-
-def _in_order(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
-    return tuple(sorted(nodes, key=lambda p: p.order))
-
-
-def _without(state: State, tokens: Collection[str]) -> State:
-    kept: dict[str, Any] = {
-        name: tuple(p for p in getattr(state, name) if p.node.token not in tokens) for name in LISTS
-    }
-    draining = tuple(token for token in state.draining if token not in tokens)
-    return replace(state, draining=draining, **kept)
-
-
-def _with_last_call(before: State, after: State) -> State:
-    """`after`, with a new last call if the change has reached min_nodes; the number distinguishes the calls."""
-    return replace(after, call=after.call + 1) if after.calling and not before.calling else after
-
-
-def _opened_for(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    """The state that a node may join, without the node's old listing.
-
-    The first node of an empty rendezvous sets its settings. If they have changed, no restart counts as spent.
-    """
-    if state is None:
-        return State(life, settings)
-    if not any(state.listed()):
-        return replace(state, settings=settings, spent=state.spent if settings == state.settings else 0)
-    return _without(state, {me.node.token})
-
-
-def add_to_participants(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    base = _opened_for(state, me, settings, life)
-    joined = replace(base, participants=(*base.participants, me))
-    return _committed(_with_last_call(base, joined), me.node.token, notify=False)
-
-
-def add_to_wait_list(state: State, me: Participant) -> State:
-    base = _without(state, {me.node.token})
-    return _committed(replace(base, waiting=(*base.waiting, me)), me.node.token, notify=True)
-
-
-def add_to_redundancy_list(state: State, me: Participant) -> State:
-    base = _without(state, {me.node.token})
-    return _committed(replace(base, spares=(*base.spares, me)), me.node.token, notify=True)
-
-
-def mark_complete(state: State, me: Participant) -> State:
-    return _committed(_as_complete(state), me.node.token, notify=True)
-
-
-def keep_alive(state: State, me: Participant) -> State:
-    """Write that this node is listed, which nothing else may show once its lease has ended."""
-    return _committed(state, me.node.token, notify=False)
-
-
-def withdraw(state: State, me: Participant) -> State:
-    """Take this node off the lists. A complete round that loses it is replaced, and a restart is spent.
-
-    Without a restart left, the rendezvous is closed as failed. A closed one stays as it is.
-    """
-    member = _has_member(state, {me.node.token})
-    after = _next_round(state, f"{me.node}: it left") if member else state
-    if member and state.closed is None:
-        after = _with_restart_spent(after) if state.restarts_left else _closed_as_failed(after, me, "a member left")
-    left = _without(after, {me.node.token})
-    return _reseated(state, left, me)
-
-
-def expel(state: State, me: Participant, silent: Collection[str]) -> State:
-    """Take silent nodes off the lists. A complete round that loses one is replaced, and a restart is spent."""
-    lost, names, expiry = _has_member(state, silent), _names(state, silent), state.settings.expiry_seconds
-    if lost and not state.restarts_left:
-        loss = f"no heartbeat of {names} for {expiry:g} s"
-        return _failed(state, me, loss)
-    cause = f"{me.node} expelled {names}: no heartbeat for {expiry:g} s"
-    left = _without(_with_restart_spent(_next_round(state, cause)) if lost else state, silent)
-    return _reseated(state, left, me)
-
-
-def replace_round(
-    state: State, me: Participant, failed: bool = False, leased: bool = True, checked_first: bool = False
-) -> State:
-    """Open the next round, with this node as its first participant.
-
-    Args:
-        failed: its workers have failed, which spends a restart.
-        leased: it has had a lease all the time; otherwise it returns after an outage.
-        checked_first: it is expected like all others, because its health command runs before it joins.
-    """
-    if failed and not state.restarts_left:
-        return _failed(state, me, "its workers failed")
-    again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
-    replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
-    opened = _with_restart_spent(replaced) if failed else replaced
-    joined = opened if checked_first else replace(_without(opened, {me.node.token}), participants=(me,))
-    return _reseated(state, joined, me)
-
-
-def fail_for_good(state: State, me: Participant, reason: str) -> State:
-    """Close the rendezvous as failed even if restarts are left: this node's workers failed with a final exit code."""
-    closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], "failed")
-    return _committed(replace(state, closed=closed), me.node.token, notify=True)
-
-
-def give_notice(state: State, me: Participant, leaving: bool) -> State:
-    """Open the next round while the workers of this one still run; this node is expected in it like all others.
-
-    Args:
-        leaving: this node will withdraw. A restart is spent now, and not by the failures of workers that lose a peer.
-            Otherwise a newcomer waits, for which no restart is spent.
-    """
-    if leaving and not state.restarts_left:
-        return _failed(state, me, "a member left")
-    newcomers = f"{named(p.node for p in state.waiting)} waited for a seat"
-    replaced = _next_round(state, f"{me.node}: it is about to leave" if leaving else newcomers)
-    opened = _with_restart_spent(replaced) if leaving else replaced
-    return _reseated(state, opened, me)
-
-
-def drain(state: State, me: Participant, node: Node) -> State:
-    """An operator marks a listed node, which leaves. A complete round that has it is replaced; no restart is spent.
-
-    The marked node may run workers. It is expected in the next round, which does not complete before it has left.
-
-    Args:
-        me: the operator's process, which is not listed.
-    """
-    lost = _has_member(state, {node.token})
-    opened = _next_round(state, f"{me.node}: an operator drains {node}") if lost else state
-    seated = tuple(p for p in opened.participants if p.node.token == node.token)
-    marked = replace(
-        opened,
-        participants=tuple(p for p in opened.participants if p not in seated),
-        expected=(*opened.expected, *seated),
-        draining=(*opened.draining, node.token),
-    )
-    return _reseated(state, marked, me)
-
-
-def mark_done(state: State, me: Participant) -> State:
-    """This node's workers have succeeded; the last member to report it closes the rendezvous as succeeded."""
-    done = (*(token for token in state.done if token != me.node.token), me.node.token)
-    after = replace(state, done=done)
-    if all(p.node.token in done for p in state.participants):
-        after = replace(after, closed=Closed(str(me.node), "all workers have succeeded", "succeeded"))
-    return _committed(after, me.node.token, notify=after.closed is not None)
-
-
-def mark_closed(
-    state: State | None, me: Participant, reason: str, settings: Settings, life: str, verdict: str = ""
-) -> State:
-    base = state if state is not None else State(life, settings)
-    closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], verdict)
-    return _committed(replace(base, closed=closed), me.node.token, notify=True)
-
-
-def _closed_as_failed(state: State, me: Participant, loss: str) -> State:
-    return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed"))
-
-
-def _failed(state: State, me: Participant, loss: str) -> State:
-    """The state to write when a node ends the job because no restart is left."""
-    return _committed(_closed_as_failed(state, me, loss), me.node.token, notify=True)
-
-
-def _with_restart_spent(state: State) -> State:
-    return replace(state, spent=state.spent + (state.settings.max_restarts >= 0))
-
-
-def _has_member(state: State, tokens: Collection[str]) -> bool:
-    return state.complete and any(p.node.token in tokens for p in state.participants)
-
-
-def _next_round(state: State, cause: str) -> State:
-    """The next round, open: the members of the complete one are expected in it."""
-    return replace(
-        state, round=state.round + 1, complete=False, participants=(), expected=state.participants, done=(),
-        cause=cause[:REASON_LENGTH_MAX],
-    )  # fmt: skip
-
-
-def _names(state: State, tokens: Collection[str]) -> str:
-    return named(p.node for p in state.listed() if p.node.token in tokens)
-
-
-def _with_waiting_promoted(before: State, after: State) -> State:
-    """Give free seats to waiting nodes, then to spares, if the round was replaced or a drained node has left."""
-    drained = {p.node.token for p in before.expected if p.node.token in before.draining}
-    if after.round == before.round and drained <= {p.node.token for p in after.expected}:
-        return after
-    seats = max(0, after.seats)
-    ready = [p for p in (*_in_order(after.waiting), *_in_order(after.spares)) if p.node.token not in after.draining]
-    up = {p.node.token for p in ready[:seats]}
-    return replace(
-        after,
-        participants=(*after.participants, *ready[:seats]),
-        waiting=tuple(p for p in after.waiting if p.node.token not in up),
-        spares=tuple(p for p in after.spares if p.node.token not in up),
-    )
+def after(state: State, change: Callable[Concatenate[Table, P], None], *args: P.args, **kwargs: P.kwargs) -> State:
+    """The value after a change of this value. `written` of the writer's listing is then the version: a heartbeat."""
+    table = Table.of(state)
+    change(table, *args, **kwargs)
+    for nodes in table.lists():
+        if (me := nodes.get(table.writer)) is not None:
+            nodes[table.writer] = replace(me, written=table.version)
+    return table.frozen()

@@ -18,9 +18,8 @@ from typing import TypeVar
 from .driver import KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, look, until_alone
 from .errors import RendezvousError
-from .observer import Lease
 from .rooms.messages import Address, Summary
-from .state import Node, Settings, State
+from .state import State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .waiting import Teller, Waits, awaited, lasting, served, unfinished
@@ -37,37 +36,12 @@ class DocumentPart:
         self, engine: Engine, holder: StateHolder, told: Callable[[Standing, Summary | None], None], place: str = ""
     ) -> None:
         """`told` gets each new standing. `place`: the sentence for an endpoint that other machines cannot reach."""
-        self.engine, self.holder, self._told, self._place = engine, holder, told, place
+        self.core, self.holder, self._told, self._place = engine, holder, told, place
         self.keep_alive: KeepAlive | None = None
         self.joined: Summary | None = None  # the complete round of the last join
         self._joined: Joined | None = None
         self.waits: Waits | None = None  # the sentences of the last join
         self.listed = False  # True from the start of a join; after a failed one it is unknown, and `leave` reads it
-
-    @property
-    def node(self) -> Node:
-        return self.engine.me.node
-
-    @property
-    def lease(self) -> Lease:
-        return self.engine.lease
-
-    @property
-    def makes_room(self) -> bool:
-        """Whether the round is replaced for a waiting node; set while workers run."""
-        return self.engine.makes_room
-
-    @makes_room.setter
-    def makes_room(self, wanted: bool) -> None:
-        self.engine.makes_room = wanted
-
-    @property
-    def settings(self) -> Settings:
-        return self.engine.settings
-
-    @settings.setter
-    def settings(self, settings: Settings) -> None:
-        self.engine.settings = settings
 
     @property
     def seen(self) -> Summary | None:
@@ -79,7 +53,7 @@ class DocumentPart:
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
     def _summary(self, state: State | None) -> Summary | None:
-        return summary(state, self.engine.token) if state is not None else None
+        return summary(state, self.core.token) if state is not None else None
 
     # ---- joining, and the heartbeats
 
@@ -89,17 +63,17 @@ class DocumentPart:
         `port`: where this node would serve the store of the round. The other arguments: `Engine.join`.
         """
         self.stop()
-        self.engine.me = replace(self.engine.me, port=port)
+        self.core.me = replace(self.core.me, port=port)
         self.listed = True
-        token, clock = self.engine.token, self.holder.clock
-        self.waits = waits = Waits(self.settings, clock() + seconds, place=self._place, others=self._others)
+        token, clock = self.core.token, self.holder.clock
+        self.waits = waits = Waits(self.core.settings, clock() + seconds, place=self._place, others=self._others)
 
         def see(seen: Seen) -> None:
             waits.look(self._summary(seen.state), seen.now, lambda: awaited(seen.state, token))
 
-        steps = self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final)
+        steps = self.core.join(seconds, failed=failed, lapsed=lapsed, final=final)
         self._joined = joined = run(steps, self.holder, outage_seconds_max=seconds, look=see, away=waits.away)
-        self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._stands)
+        self.keep_alive = KeepAlive(self.core, joined, self.holder, self._stands)
         self.joined = summary(joined.state, token)
         return self.joined
 
@@ -123,7 +97,7 @@ class DocumentPart:
 
     def unfinished(self) -> str:
         """The sentence for a node whose workers have succeeded while other nodes' workers still run; else empty."""
-        return unfinished(self._state, self.engine.token)
+        return unfinished(self._state, self.core.token)
 
     def stop(self) -> None:
         """End the heartbeats."""
@@ -145,15 +119,15 @@ class DocumentPart:
     def report(self, seconds: float) -> bool:
         """Report that the workers have succeeded; whether the report is then in the state."""
         assert self._joined is not None  # after `join`
-        return self._run_on_clone(self.engine.report(self._joined), seconds)
+        return self._run_on_clone(self.core.report(self._joined), seconds)
 
     def step_out(self, failed: bool, lapsed: bool) -> None:
         """Replace the node's round before its health is checked; never fails."""
-        self._end_round(lambda joined: self.engine.step_out(failed, lapsed))
+        self._end_round(lambda joined: self.core.step_out(failed, lapsed))
 
     def give_notice(self) -> None:
         """Replace the round before a leaving member stops its workers; never fails."""
-        self._end_round(self.engine.give_notice)
+        self._end_round(self.core.give_notice)
 
     def _end_round(self, steps: Callable[[Joined], Generator[Effect, Seen, object]]) -> None:
         if self._joined is not None and self.listed:
@@ -162,12 +136,12 @@ class DocumentPart:
 
     def close(self, reason: str, verdict: str, seconds: float, *, anyway: bool) -> bool:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
-        return self._run_on_clone(self.engine.close(reason, verdict, anyway=anyway), seconds)
+        return self._run_on_clone(self.core.close(reason, verdict, anyway=anyway), seconds)
 
     def leave(self, seconds: float) -> None:
         """Take this node off the lists, if it may be listed."""
         if self.listed:
-            self._run_on_clone(self.engine.leave(), seconds)
+            self._run_on_clone(self.core.leave(), seconds)
             self.listed = False
 
     def until_alone(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
@@ -175,7 +149,7 @@ class DocumentPart:
 
         A node that has left logs the others.
         """
-        teller, token, ends = Teller(), self.engine.token, self.holder.clock() + seconds
+        teller, token, ends = Teller(), self.core.token, self.holder.clock() + seconds
 
         def say(seen: Seen) -> None:
             teller.tell(lambda: served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}")

@@ -46,11 +46,14 @@ from dataclasses import dataclass, replace
 
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
-from . import changes, operators
+from . import operators
+from .changes import Table, after
 from .decisions import Decision, decided
 from .errors import RendezvousClosedError, RendezvousDrained, RendezvousSettingsError, RendezvousTimeoutError
+from .intents import applied, exit_flags
 from .observer import Beat, Beaten, Lease, Observer
 from .operators import View
+from .rooms.messages import ANYWAY, CLOSE, DONE, JOIN, LEAVE, NOTICE, STEP_OUT, Intent
 from .state import Closed, Node, Participant, Settings, State, named
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
@@ -106,6 +109,11 @@ class Joined:
     state: State
     rank: int
     since: float = -math.inf  # when this node saw it complete, by its own clock
+
+    @property
+    def of(self) -> tuple[str, int]:
+        """Identifies the round: its life and its number."""
+        return self.state.life, self.state.round
 
     @property
     def world_size(self) -> int:
@@ -187,10 +195,8 @@ class Engine:
                 # Other nodes have won every write since the deadline. The node gives up while it may still be listed:
                 # `leave` takes it off the lists later, or the others expel it.
                 raise self._late(seconds, view.state)
-            if action is Action.REPLACE_ROUND:
-                changed = self._rejoined(view, failed, lapsed, final)
-            else:
-                changed = self._changed(action, view)
+            replaces = action is Action.REPLACE_ROUND
+            changed = self._rejoined(view, failed, lapsed, final) if replaces else self._changed(action, view)
             seen = yield from self._attempt(action, changed, view, seen, lost, self._beat(observer, view.state))
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
@@ -256,7 +262,7 @@ class Engine:
             else:
                 # The members stay expected in the next round: they join it when their workers have stopped.
                 if action is Action.REPLACE_ROUND and view.state is not None:
-                    changed = changes.give_notice(view.state, self.me, leaving=False)
+                    changed = after(view.state, Table.give_notice, self.me.node, leaving=False)
                 else:
                     changed = self._changed(action, view)
                 seen = yield from self._attempt(action, changed, view, seen, lost, self._beat(observer, view.state))
@@ -310,15 +316,7 @@ class Engine:
         The loss of a member spends a restart. If no restart is left, the rendezvous is closed as failed. A member whose
         workers have succeeded stays listed until the rendezvous is closed: the others count its success.
         """
-
-        def change(view: View) -> State | None:
-            state = view.state
-            if state is None or view.membership is Membership.OUTSIDE:
-                return None
-            stays = state.closed is None and self.token in state.done
-            return None if stays else changes.withdraw(state, self.me)
-
-        return (yield from self._once(Action.WITHDRAW, change))
+        return (yield from self.perform(Action.WITHDRAW, Intent(LEAVE, self.token)))
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
         """Replace a member's round before its health is checked, like `join`. True if it did.
@@ -328,9 +326,8 @@ class Engine:
         """
 
         def change(view: View) -> State | None:
-            if operators.exit_(view) is not Action.REPLACE_ROUND:
-                return None
-            return self._rejoined(view, failed, lapsed, checked_first=True)
+            leaves = operators.exit_(view) is Action.REPLACE_ROUND
+            return self._rejoined(view, failed, lapsed, checked_first=True) if leaves else None
 
         return (yield from self._once(Action.REPLACE_ROUND, change))
 
@@ -340,32 +337,14 @@ class Engine:
         Workers that lose a peer fail. The round is over before that, so their failures do not count as failures of the
         job. No node begins the next round until this node has left.
         """
-
-        def change(view: View) -> State | None:
-            state = view.state
-            if state is None or (state.life, state.round) != (joined.state.life, joined.state.round):
-                return None
-            if self.token in state.done or operators.exit_(view) is not Action.REPLACE_ROUND:
-                return None
-            return changes.give_notice(state, self.me, leaving=True)
-
         # A newcomer may wait at the same moment. The heartbeat thread would then replace the round for it, which spends
         # no restart, and this notice would find another round: a member would leave, and no restart would be spent.
         self.makes_room = False
-        return (yield from self._once(Action.REPLACE_ROUND, change))
+        return (yield from self.perform(Action.REPLACE_ROUND, Intent(NOTICE, self.token, of=joined.of)))
 
     def done(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Report that the workers have succeeded; the last report closes the rendezvous. False: nothing was written."""
-
-        def change(view: View) -> State | None:
-            state = view.state
-            if state is None or (state.life, state.round) != (joined.state.life, joined.state.round):
-                return None
-            if state.closed is not None or self.token in state.done:
-                return None
-            return changes.mark_done(state, self.me)
-
-        return (yield from self._once(Action.MARK_DONE, change))
+        return (yield from self.perform(Action.MARK_DONE, Intent(DONE, self.token, of=joined.of)))
 
     def report(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Call `done`; return whether the report is then in the state."""
@@ -375,31 +354,20 @@ class Engine:
 
     def close(self, reason: str, verdict: str = "", *, anyway: bool = False) -> Generator[Effect, Seen, bool]:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
+        intent = Intent(
+            CLOSE, self.token, flags=ANYWAY * anyway, by=self.me.node, reason=reason, verdict=verdict
+        )  # fmt: skip
+        return (yield from self.perform(Action.MARK_RENDEZVOUS_CLOSED, intent))
 
-        def change(view: View) -> State | None:
-            is_open = view.state is None or view.state.closed is None
-            if not (is_open if anyway else operators.close(view) is Action.MARK_RENDEZVOUS_CLOSED):
-                return None
-            return changes.mark_closed(view.state, self.me, reason, self.settings, next(self._lives), verdict)
+    def perform(self, action: Action, intent: Intent) -> Generator[Effect, Seen, bool]:
+        """Apply an intent, of this node or of an operator. False: its rules do not allow it.
 
-        return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, change))
-
-    def drain(self, token: str, judge: Callable[[State], None]) -> Generator[Effect, Seen, bool]:
-        """Mark the node with this token as drained by an operator. False: it was marked, has left, or the job is over.
-
-        Args:
-            judge: checks each state before the mark is written, and raises to refuse the mark.
+        `action` is the reason of the write. Raises UsageError: a drain is refused.
         """
-
-        def change(view: View) -> State | None:
-            state = view.state
-            found = state.find(token) if state is not None and state.closed is None else None
-            if state is None or found is None or token in state.draining:
-                return None
-            judge(state)
-            return changes.drain(state, self.me, found.node)
-
-        return (yield from self._once(Action.REPLACE_ROUND, change))
+        begins = intent.kind == CLOSE and intent.flags & ANYWAY  # without a state, too
+        return (yield from self._once(
+            action, lambda view: applied(self._begun(view.state) if begins else view.state, intent)
+        ))  # fmt: skip
 
     def _once(self, action: Action, change: Callable[[View], State | None]) -> Generator[Effect, Seen, bool]:
         """Write what `change` returns, until a write is won (True) or `change` returns None (False)."""
@@ -434,22 +402,27 @@ class Engine:
         """The state after an action that an operator returned."""
         state, me = view.state, self.me
         if action is Action.ADD_TO_PARTICIPANTS:
-            return changes.add_to_participants(state, me, self.settings, next(self._lives))
+            return after(self._begun(state), Table.add_to_participants, me, self.settings)
         assert state is not None  # operators return every other action only for a state
         if action is Action.EXPEL:
-            return changes.expel(state, me, view.silent)
-        return _CHANGES[action](state, me)
+            return after(state, Table.expel, me.node, view.silent)
+        if action in ENLISTING:
+            return after(state, ENLISTING[action], me)
+        return after(state, BY_NODE[action], me.node)
+
+    def _begun(self, state: State | None) -> State:
+        """The state, or a new one with this node's settings."""
+        return state if state is not None else State(next(self._lives), self.settings)
 
     def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
         """The state in which this member has replaced the round."""
-        assert view.state is not None  # the exit operator has read it
-        # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
-        # that is a little later, workers fail because their peers are lost. A node whose lease is over does not report
-        # that failure: an outage of the store spends no restart of the job.
-        failed = failed and view.lease
-        if failed and final:
-            return changes.fail_for_good(view.state, self.me, final)
-        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
+        state = view.state
+        assert state is not None  # the exit operator has read it
+        flags, of = exit_flags(failed, view.lease, lapsed), (state.life, state.round)
+        kind = STEP_OUT if checked_first else JOIN
+        after_exit = applied(state, Intent(kind, self.token, flags=flags, of=of, me=self.me, reason=final))
+        assert after_exit is not None  # the exit operator has allowed it
+        return after_exit
 
     def _attempt(
         self, action: Action, changed: State, view: View, seen: Seen, lost: int, beat: Beat | None = None
@@ -511,12 +484,14 @@ def until_alone(token: str, seconds: float, hurry: Callable[[], bool] = lambda: 
         seen = yield Sync(min(HURRY_SECONDS, ends - seen.now), seen.state.revision)
 
 
-_CHANGES: dict[Action, Callable[[State, Participant], State]] = {
-    Action.KEEP_ALIVE: changes.keep_alive,
-    Action.ADD_TO_WAIT_LIST: changes.add_to_wait_list,
-    Action.ADD_TO_REDUNDANCY_LIST: changes.add_to_redundancy_list,
-    Action.MARK_RENDEZVOUS_COMPLETE: changes.mark_complete,
-    Action.WITHDRAW: changes.withdraw,
+ENLISTING = {
+    Action.ADD_TO_WAIT_LIST: Table.add_to_wait_list,
+    Action.ADD_TO_REDUNDANCY_LIST: Table.add_to_redundancy_list,
+}
+BY_NODE = {
+    Action.KEEP_ALIVE: Table.keep_alive,
+    Action.MARK_RENDEZVOUS_COMPLETE: Table.mark_complete,
+    Action.WITHDRAW: Table.withdraw,
 }
 
 

@@ -286,18 +286,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
     @property
     def makes_room(self) -> bool:
         """Whether the round is replaced for a waiting node; an agent sets it while its workers run."""
-        return self._part.makes_room
+        return self._part.core.makes_room
 
     @makes_room.setter
     def makes_room(self, wanted: bool) -> None:
-        self._part.makes_room = wanted
+        self._part.core.makes_room = wanted
 
     def on_renewal(self, told: Callable[[float], None]) -> None:
         """Call `told` with the new end of the lease after each acknowledged heartbeat, on any thread.
 
         The time is one of `state_holder.elapsed`.
         """
-        self._part.lease.renewed = told
+        self._part.core.lease.renewed = told
 
     @property
     def max_restarts(self) -> int:
@@ -307,7 +307,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def count_restarts(self, max_restarts: int) -> None:
         """Make the rendezvous count the job's restarts, before the first join, if the options have no limit."""
         settings = replace(self._options.settings, max_restarts=max_restarts)
-        self._options, self._part.settings = replace(self._options, settings=settings), settings
+        self._options, self._part.core.settings = replace(self._options, settings=settings), settings
 
     @property
     def join_timeout(self) -> float:
@@ -401,7 +401,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self.leave()
 
     def __repr__(self) -> str:
-        return f"<DynamicRendezvousHandler of {self._part.node} in {self._options.run_id!r}>"
+        return f"<DynamicRendezvousHandler of {self._part.core.me.node} in {self._options.run_id!r}>"
 
     def _unused(self, seen: Summary, error: RendezvousError) -> bool:
         """Whether the rendezvous was closed while this node had no seat, which is then logged."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Self, TypeVar
 
 from trystate.model.errors import TrystateError, UsageError
+from trystate.model.rendezvous.vocabulary import Action
 
 from .driver import run
 from .encoding import TEXT_LENGTH_MAX, encode_settings
@@ -25,7 +26,7 @@ from .errors import RendezvousConnectionError, RendezvousStateError
 from .jobs import OURS, keys
 from .notifier import has_room
 from .observer import Counter
-from .rooms.messages import ANYWAY, CLOSE, DRAIN, Intent, Summary, read_summary
+from .rooms.messages import ANYWAY, CLOSE, DRAIN, Intent, read_summary
 from .state import REASON_LENGTH_MAX, Node, Participant, State, named
 from .state_holder import StateHolder
 from .store_backend import StoreBackend, unreachable
@@ -65,10 +66,9 @@ class Outsider:
 
     def close_rendezvous(self, reason: str) -> bool:
         """Close the rendezvous for all nodes; False: it was closed before. Raises RendezvousError."""
-        if self._room:
-            settings = encode_settings(self.state.settings)
-            return self._ask(CLOSE, flags=ANYWAY, reason=reason[:REASON_LENGTH_MAX], settings=settings).applied
-        return self._run(self._engine.close(reason, anyway=True))
+        settings = encode_settings(self.state.settings)
+        return self._ask(Action.MARK_RENDEZVOUS_CLOSED, CLOSE, flags=ANYWAY, reason=reason[:REASON_LENGTH_MAX],
+                         settings=settings)  # fmt: skip
 
     def drain(self, name: str, *, force: bool = False) -> tuple[Node, bool]:
         """Mark a node, which makes it leave; returns the node, and False if it was marked before.
@@ -84,21 +84,8 @@ class Outsider:
         node = named_node(self.state, name)
         listed = self.state.find(node.token)
         self._written, self._counters = listed.written if listed is not None else 0, self._counted(node)
-
-        def judge(state: State) -> None:
-            stay = [p for p in state.listed() if p.node.token not in (node.token, *state.draining)]
-            why = state.settings.refusal_of_drain(node, len(stay), len(state.done))
-            if why and not force:
-                raise UsageError(why)
-
-        if self._room:
-            answer = self._ask(DRAIN, flags=ANYWAY * force, whom=node.token)
-            if answer.why:
-                raise UsageError(answer.why)
-            marked = answer.applied
-            self._run(look())
-        else:
-            marked = self._run(self._engine.drain(node.token, judge))
+        marked = self._ask(Action.REPLACE_ROUND, DRAIN, flags=ANYWAY * force, whom=node.token)
+        self._run(look())
         if not marked and node.token not in self.state.draining:
             end = self.state.closed
             why = f"the job was {end}" if end is not None else f"{node} has left by itself"
@@ -118,7 +105,7 @@ class Outsider:
         """Whether other nodes took this node off the lists, after `wait` has seen that it is not listed.
 
         A node that leaves writes that itself. If another node has written since, the node was expelled if it has sent
-        no heartbeat since `drain`, or, in a room, for longer than an interval.
+        no heartbeat since `drain`, for an interval or longer.
         """
         if self.state.writer == node.token:
             return False
@@ -126,20 +113,22 @@ class Outsider:
         if self.state.version == before.version + 1:
             return True
         last = before.find(node.token)
-        if self._room:  # `written` is the time of a node's last heartbeat, by the clock of the server
-            latest = max(p.written for p in before.listed())
-            return last is not None and latest - last.written > 1000 * self.state.settings.keep_alive_interval
         silent = last is not None and (last.written, self._counted(node)) == (self._written, self._counters)
         return silent and time.monotonic() - self._began >= self.state.settings.keep_alive_interval
 
-    def _ask(self, kind: int, **fields: Any) -> Summary:
-        """Send a request to the room. Raises RendezvousConnectionError."""
+    def _ask(self, action: Action, kind: int, **fields: Any) -> bool:
+        """Apply an intent; False: nothing was changed. Raises UsageError: a drain is refused."""
         node = self._engine.me.node
+        intent = Intent(kind, node.token, by=node, **fields)
+        if not self._room:
+            return self._run(self._engine.perform(action, intent))
         try:
-            request = Intent(kind, node.token, by=node, **fields).encode()
-            return read_summary(self._store.ask_room(self._job, request))
+            answer = read_summary(self._store.ask_room(self._job, intent.encode()))
         except (TrystateError, OSError) as error:
             raise unreachable(error, self._store, self._job, "") from error
+        if answer.why:
+            raise UsageError(answer.why)
+        return answer.applied
 
     def _counted(self, node: Node) -> dict[str, Counter]:
         with contextlib.suppress(RendezvousConnectionError):  # the store may end with the node that has left

@@ -7,7 +7,7 @@ master: every reader of a complete round reads the same members, ranks and maste
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -157,8 +157,38 @@ class Closed:
         return visible(f"closed by {self.by}: {' '.join(self.reason.split())}")
 
 
+class Counted:
+    """What follows from the lengths of the lists of a state."""
+
+    __slots__ = ()
+    settings: Settings
+    complete: bool
+    spent: int
+    participants: Sized
+    expected: Sized
+
+    @property
+    def seats(self) -> int:
+        """The number of free seats; the seats of expected members are kept for them."""
+        return self.settings.max_nodes - len(self.participants) - len(self.expected)
+
+    @property
+    def quorum(self) -> bool:
+        return len(self.participants) >= self.settings.min_nodes
+
+    @property
+    def calling(self) -> bool:
+        """Whether a last call is in progress."""
+        return self.quorum and not self.complete
+
+    @property
+    def restarts_left(self) -> bool:
+        """Whether the job survives one more failure."""
+        return self.settings.max_restarts < 0 or self.spent < self.settings.max_restarts
+
+
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Counted):
     """The rendezvous as the store holds it. `version` and `writer` make all writes different."""
 
     life: str  # drawn for the first version: a store that has lost its contents starts another incarnation
@@ -194,22 +224,3 @@ class State:
                 if one.node.token == token:
                     return membership
         return Membership.OUTSIDE
-
-    @property
-    def seats(self) -> int:
-        """The number of free seats; the seats of expected members are kept for them."""
-        return self.settings.max_nodes - len(self.participants) - len(self.expected)
-
-    @property
-    def quorum(self) -> bool:
-        return len(self.participants) >= self.settings.min_nodes
-
-    @property
-    def calling(self) -> bool:
-        """Whether a last call is in progress."""
-        return self.quorum and not self.complete
-
-    @property
-    def restarts_left(self) -> bool:
-        """Whether the job survives one more failure."""
-        return self.settings.max_restarts < 0 or self.spent < self.settings.max_restarts

@@ -17,9 +17,10 @@ import torch.distributed as dist
 from trystate.model.errors import TrystateError
 
 from ..store.base import Store
+from ..store.contents.rooms import FORMAT
 from ..store.errors import SecretRefused, StoreClosed
 from ..store.tcp import TCPStore
-from .errors import RendezvousConnectionError, RendezvousError
+from .errors import RendezvousConnectionError, RendezvousError, RendezvousStateError
 from .jobs import counter_key, others_that_wait
 from .notifier import Notifier, listen, look
 from .observer import Counter
@@ -49,9 +50,17 @@ class StoreBackend:
             return look(store, self._state_key)
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        """Replace `over` by `data` if the store still holds it; the bytes that it holds then."""
+        """Replace `over` by `data` if the store still holds it; the bytes that it holds then.
+
+        Raises RendezvousConnectionError, and RendezvousStateError: a room of the server has the rendezvous.
+        """
         with self._connected() as (store, _):
             found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
+        if found == FORMAT:
+            raise RendezvousStateError(
+                f"rendezvous {self._run_id!r} at {describe(self.store)}: the server applies it itself, and this node "
+                "has another client; give it a trystate.store.TCPStore, like the other nodes"
+            )
         # An answer equal to `over` means that the key is absent: a store returns the expected value for an absent key.
         return None if over is not None and found == over else found
 

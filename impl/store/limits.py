@@ -33,7 +33,7 @@ class Limits:
     kept_bytes_total: int = GIB  # values that waits keep for the gets after them; beyond it no values are kept
     watches_per_connection: int = 16 * KIB  # a client has one connection for all its watches
     waited_keys_total: int = MIB  # the keys of all blocked waits together; some 350 bytes of tables each
-    rooms: int = 4 * KIB  # a job has one, some kilobytes; a room stays until the store ends
+    rooms: int = 4 * KIB  # a job has one, some kilobytes; beyond it a finished one is forgotten (server/rooms.py)
     members_per_room: int = 64 * KIB  # the nodes of twice the largest job; some 2 KiB each
     handshake_seconds: float = 30.0  # time between the connection and its first valid request, or its proof
     half_sent_seconds: float = 120.0  # the time without another byte of a half-sent request

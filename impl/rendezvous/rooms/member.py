@@ -36,10 +36,11 @@ from trystate.model.rendezvous.vocabulary import Membership
 from ..encoding import encode_settings
 from ..engine import ALONE, DRIFT_MAX, GRACE_SECONDS, Standing, checked, closed_error, drained_error, late_error
 from ..errors import RendezvousError, RendezvousSettingsError, RendezvousStateError
+from ..intents import exit_flags
 from ..observer import Lease
 from ..state import REASON_LENGTH_MAX, Participant, Settings
 from . import messages
-from .messages import Address, Intent, IntentError, Summary
+from .messages import Intent, IntentError, Summary
 
 # Patience with an answer. A node without workers loses nothing by waiting; the lease of another one may end.
 PATIENCE_SECONDS, PATIENCE_SECONDS_MAX = 30.0, 120.0
@@ -50,27 +51,6 @@ LATE_SECONDS = 1.0  # between two requests of a join after its deadline
 JOINING = (messages.JOIN, messages.POKE)
 PASSING = (*JOINING, messages.BEAT)  # requests that are made again where they are needed
 UPON = (Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED)  # a notice makes such a node send a POKE
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A complete round, as each of its members sees it."""
-
-    summary: Summary
-    since: float  # when this node saw it complete, by its own clock
-
-    @property
-    def rank(self) -> int:
-        return self.summary.rank
-
-    @property
-    def world_size(self) -> int:
-        return self.summary.participants
-
-    @property
-    def master(self) -> Address:
-        assert self.summary.master is not None  # a complete round has one
-        return self.summary.master
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +79,8 @@ class Member:
             raise RendezvousStateError(f"the listing of this node cannot be sent: {why}") from None
         self.me, self.settings, self.lease = me, checked(settings), Lease(settings)
         self.seen: Summary | None = None  # the last one; None: the room has no state
-        self.joined: Joined | None = None
+        self.joined: Summary | None = None  # the complete round of the last join
+        self.since = 0.0  # when this node saw it complete, by its own clock
         self.joining = False
         self.error: RendezvousError | None = None  # how the last join has ended, if not in a round
         self.makes_room = False  # set while workers run: the round is replaced for a newcomer
@@ -128,8 +109,9 @@ class Member:
         """Become a member of a complete round, like `Engine.join`. The join has ended when `joining` is False."""
         assert not self.joining  # next_rendezvous blocks until the last one has ended
         self._joins += 1
-        intent = Intent(messages.JOIN, self.token, join=self._joins, flags=self._left(failed, now, lapsed),
-                        of=self._of(), me=self.me, reason=final[:REASON_LENGTH_MAX])  # fmt: skip
+        flags = exit_flags(failed, self.lease.holds(now), lapsed)
+        intent = Intent(messages.JOIN, self.token, join=self._joins, flags=flags, of=self._of(), me=self.me,
+                        reason=final[:REASON_LENGTH_MAX])  # fmt: skip
         self.joined, self.joining, self.error, self.makes_room, self._rests = None, True, None, False, False
         self._seconds, self._deadline, self._held, self._late = seconds, now + seconds, False, -math.inf
         self._tickets += 1
@@ -151,7 +133,8 @@ class Member:
 
     def step_out(self, failed: bool, now: float, lapsed: bool = False) -> int:
         """Replace the node's round before its health is checked. It is expected until it joins or leaves."""
-        return self._want(Intent(messages.STEP_OUT, self.token, flags=self._left(failed, now, lapsed), of=self._of()))
+        flags = exit_flags(failed, self.lease.holds(now), lapsed)
+        return self._want(Intent(messages.STEP_OUT, self.token, flags=flags, of=self._of()))
 
     def give_notice(self) -> int:
         """Replace the round before a leaving member stops its workers; this spends a restart."""
@@ -172,18 +155,12 @@ class Member:
         """The whole state, encoded; empty if there is none."""
         return self._want(Intent(messages.LOOK, self.token))
 
-    def why(self) -> int:
-        """The sentence about what this node waits for."""
-        left = self.joined is None and not self.joining
+    def why(self, left: bool = False) -> int:
+        """The sentence about what this node waits for; `left`: it has left, and serves the store for others."""
         return self._want(Intent(messages.WHY, self.token, flags=messages.LEFT * left))
 
-    def _left(self, failed: bool, now: float, lapsed: bool) -> int:
-        """Flags of a request that replaces a round. Without a lease no failure is reported, as by `Engine`."""
-        leased = self.lease.holds(now)
-        return messages.FAILED * (failed and leased) | messages.LEASED * (leased and not lapsed)
-
     def _of(self) -> tuple[str, int] | None:
-        return (self.joined.summary.life, self.joined.summary.round) if self.joined is not None else None
+        return (self.joined.life, self.joined.round) if self.joined is not None else None
 
     def _want(self, intent: Intent) -> int:
         self._tickets += 1
@@ -351,7 +328,7 @@ class Member:
             return False
         if self._request is None and not self._wanted:  # or their answers decide, which are later than this one
             if self.lease.holds(now):
-                self.joining, self.joined = False, Joined(s, now)
+                self.joining, self.joined, self.since = False, s, now
                 self._first_beat = now + self.settings.keep_alive_interval * crc32(self.token.encode()) / 2**32
                 self._forget_join()
                 self._finish(self._join[0], Result(seen=s))
@@ -405,7 +382,7 @@ class Member:
         """The standing of the node's round, by what has been received and by the clock."""
         j, s = self.joined, self.seen
         assert j is not None  # after a join
-        if s is None or s.life != j.summary.life:
+        if s is None or s.life != j.life:
             return Standing.EXPELLED
         if s.closed is not None:
             return Standing.CLOSED
@@ -413,7 +390,7 @@ class Member:
             return Standing.EXPELLED
         if not self.lease.holds(now):
             return Standing.LAPSED
-        if s.round != j.summary.round:
+        if s.round != j.round:
             return Standing.REPLACED
-        ripe = now >= j.since + self.settings.scale_up_interval
+        ripe = now >= self.since + self.settings.scale_up_interval
         return Standing.NEWCOMERS if s.waiting and ripe else Standing.CURRENT

@@ -31,7 +31,7 @@ from ..encoding import NUMBER_MAX, TEXT_LENGTH_MAX
 from ..state import RANK_KEY_LENGTH_MAX, REASON_LENGTH_MAX, Closed, Node, Participant
 
 if TYPE_CHECKING:
-    from .table import Table
+    from ..changes import Table
 
 # The kinds of requests. An operator's process sends the last four, with 0 as the number of its connection.
 JOIN, POKE, BEAT, LEAVE, STEP_OUT, NOTICE, DONE, CLOSE, DRAIN, LOOK, WHY = range(1, 12)

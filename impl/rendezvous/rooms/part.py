@@ -12,9 +12,11 @@ answered; a request that is repeated happens once (member.py).
 
 Failures:
 
-- The store is away. The thread connects again and again. Operations give up after OUTAGE_SECONDS_MAX, a join after its
-  own limit, heartbeats never.
+- The store is away: connecting, sending or receiving has failed. The thread connects again and again. Operations give
+  up after OUTAGE_SECONDS_MAX, a join after its own limit, heartbeats never.
 - The server does not answer. The member gives the connection up when its patience ends.
+- Any other exception is a mistake in this program. The thread ends, each operation raises the exception, and the node's
+  lease ends.
 - Another thread interrupts. A join ends with Interrupted; what has begun is finished by `leave` and `end`.
 - The process forks. The child has no thread; its handler does nothing (handler.py).
 """
@@ -45,15 +47,16 @@ from ..engine import HURRY_SECONDS, Standing
 from ..errors import Interrupted, RendezvousError, RendezvousStateError, RendezvousTimeoutError
 from ..events import Recorder
 from ..jobs import others_that_wait
-from ..observer import Lease
-from ..state import Node, Participant, Settings, State
+from ..state import Participant, Settings
 from ..state_holder import elapsed
 from ..store_backend import CONNECT_SECONDS, unreachable
-from ..waiting import AGAIN_SECONDS, CHANGE_SECONDS, SEATLESS, Teller, Waits, lasting, served
+from ..waiting import AGAIN_SECONDS, CHANGE_SECONDS, SEATLESS, Teller, Waits, lasting
 from .member import Member, Result
 from .messages import Summary
 
 LISTED = {Membership.WAITING: "waiting", Membership.REDUNDANT: "spare"}  # events of a node without a seat
+
+ENDED = "this node's part in the rendezvous was ended while it was under way"
 
 log = logging.getLogger("trystate.rendezvous")
 
@@ -69,7 +72,7 @@ class RoomPart:
     ) -> None:  # fmt: skip
         """`place`: the sentence for an endpoint that other machines cannot reach. `owner`: the job that serves it."""
         self._store, self._run_id, self._recorder, self._place, self._owner = store, run_id, recorder, place, owner
-        self._member = Member(me, settings)
+        self.core = Member(me, settings)
         self.joined: Summary | None = None  # the complete round of the last join
         self.waits: Waits | None = None  # the sentences of the last join
         self.listed = False  # True from the start of a join; after a failed one it is unknown, and `leave` reads it
@@ -78,40 +81,16 @@ class RoomPart:
         self._online = self._beating = self._interrupted = self._ended = False
         self._known = Standing.CURRENT
         self._lost: tuple[float, Exception] | None = None  # since when the store is away, and why
+        self._mistake: Exception | None = None  # the exception that has ended the thread
         self._text, self._asks = "", -1  # the answer to the last WHY, and the ticket of the next
         self._asked, self._pause = -math.inf, CHANGE_SECONDS
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
     @property
-    def node(self) -> Node:
-        return self._member.me.node
-
-    @property
-    def lease(self) -> Lease:
-        return self._member.lease
-
-    @property
-    def makes_room(self) -> bool:
-        """Whether the round is replaced for a waiting node; set while workers run."""
-        return self._member.makes_room
-
-    @makes_room.setter
-    def makes_room(self, wanted: bool) -> None:
-        self._member.makes_room = wanted
-
-    @property
-    def settings(self) -> Settings:
-        return self._member.settings
-
-    @settings.setter
-    def settings(self, settings: Settings) -> None:
-        self._member.settings = settings
-
-    @property
     def seen(self) -> Summary | None:
         """The summary that the node has received last."""
-        return self._member.seen
+        return self.core.seen
 
     # ---- joining, and the heartbeats
 
@@ -122,12 +101,13 @@ class RoomPart:
         """
         self.stop()
         self.listed = True
-        waits = self.waits = Waits(self.settings, self.clock() + seconds, place=self._place, others=self._others)
-        member, ticket, result = self._member, 0, None
+        waits = self.waits = Waits(self.core.settings, self.clock() + seconds, place=self._place, others=self._others)
+        member, ticket, result = self.core, 0, None
         with self._condition:
             self._go()
         while result is None:
             with self._condition:
+                self._check()
                 now = self.clock()
                 if not ticket and self._online:  # the time limit begins when the store has answered
                     member.me = replace(member.me, port=port)
@@ -141,7 +121,7 @@ class RoomPart:
                 if ticket and (self._interrupted or away):
                     member.leave()
             if self._interrupted:
-                raise Interrupted("this node's part in the rendezvous was ended while it was under way")
+                raise Interrupted(ENDED)
             if lost is not None:
                 waits.away(lost[0], now)
                 if away:
@@ -152,7 +132,7 @@ class RoomPart:
             waits.look(member.seen, now, str)
             raise member.error or Interrupted("this node has left while it joined")
         with self._condition:
-            self.joined, self._known, self._beating = member.joined.summary, Standing.CURRENT, True
+            self.joined, self._known, self._beating = member.joined, Standing.CURRENT, True
             return self.joined
 
     def _others(self) -> str:
@@ -163,7 +143,7 @@ class RoomPart:
     def _why(self) -> str:
         """The answer to the last WHY; the next one is sent after a pause, which doubles up to AGAIN_SECONDS."""
         with self._condition:
-            now, member = self.clock(), self._member
+            now, member = self.clock(), self.core
             if (result := member.results.pop(self._asks, None)) is not None:
                 self._text = result.data.decode("utf-8", "replace")
             elif not self._text and member.seen is not None:
@@ -179,7 +159,7 @@ class RoomPart:
         with self._condition:
             if not self._beating:
                 return Standing.CURRENT
-            standing, seen = self._member.standing(self.clock()), self._member.seen
+            standing, seen = self.core.standing(self.clock()), self.core.seen
             known, self._known = self._known, standing
         if standing is not known:
             self._recorder.standing(standing, seen)
@@ -187,7 +167,7 @@ class RoomPart:
 
     def wait(self, seconds: float, known: Standing) -> None:
         """Return when the standing differs from `known`, or after `seconds`; reads the clock 4 times per interval."""
-        ends, look = self.clock() + seconds, self.settings.keep_alive_interval / 4
+        ends, look = self.clock() + seconds, self.core.settings.keep_alive_interval / 4
         while self.standing() is known and (left := ends - self.clock()) > 0:
             with self._condition:
                 self._condition.wait(min(left, look))
@@ -200,31 +180,27 @@ class RoomPart:
         """End the heartbeats."""
         with self._condition:
             self._beating = False
-            self._member.rest()
+            self.core.rest()
 
     # ---- operations
 
     def look(self, seconds: float) -> Summary | None:
         """Read the state."""
-        state = self._state(seconds)
-        return summary(state, self.node.token) if state is not None else None
-
-    def _state(self, seconds: float) -> State | None:
-        data = self._do(self._member.look, seconds).data
-        return decode(data) if data else None
+        data = self._do(self.core.look, seconds).data
+        return summary(decode(data), self.core.token) if data else None
 
     def report(self, seconds: float) -> bool:
         """Report that the workers have succeeded; whether the report is then in the state."""
-        seen = self._do(self._member.done, seconds, "done").seen
+        seen = self._do(self.core.done, seconds, "done").seen
         return seen is not None and seen.is_done
 
     def step_out(self, failed: bool, lapsed: bool) -> None:
         """Replace the node's round before its health is checked; never fails."""
-        self._end_round(lambda: self._member.step_out(failed, self.clock(), lapsed))
+        self._end_round(lambda: self.core.step_out(failed, self.clock(), lapsed))
 
     def give_notice(self) -> None:
         """Replace the round before a leaving member stops its workers; never fails."""
-        self._end_round(self._member.give_notice)
+        self._end_round(self.core.give_notice)
 
     def _end_round(self, ask: Callable[[], int]) -> None:
         if self.joined is not None and self.listed:
@@ -233,12 +209,13 @@ class RoomPart:
 
     def close(self, reason: str, verdict: str, seconds: float, *, anyway: bool) -> bool:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
-        return self._do(lambda: self._member.close(reason, verdict, anyway), seconds, "closed").applied
+        return self._do(lambda: self.core.close(reason, verdict, anyway), seconds, "closed").applied
 
     def leave(self, seconds: float) -> None:
-        """Take this node off the lists, if it may be listed."""
+        """Take this node off the lists, if it may be listed; its heartbeats end."""
+        self.stop()
         if self.listed:
-            self._do(self._member.leave, seconds, "left")
+            self._do(self.core.leave, seconds, "left")
             self.listed = False
 
     def until_alone(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
@@ -246,12 +223,12 @@ class RoomPart:
 
         A node that has left logs the others.
         """
-        teller, token, ends = Teller(), self.node.token, self.clock() + seconds
+        teller, ends = Teller(), self.clock() + seconds
         while (now := self.clock()) < ends and not hurry():
-            state = self._state(OUTAGE_SECONDS_MAX)
-            if state is None or all(p.node.token == token for p in state.listed()):
+            others = self._do(partial(self.core.why, left=True), OUTAGE_SECONDS_MAX).data.decode("utf-8", "replace")
+            if not others:
                 return
-            teller.tell(partial(served, state, token), now, partial("up to {}".format, lasting(ends - now)))
+            teller.tell(partial(str, others), now, partial("up to {}".format, lasting(ends - now)))
             with self._condition:
                 self._condition.wait(min(HURRY_SECONDS, ends - now))
 
@@ -259,9 +236,10 @@ class RoomPart:
         """Begin an operation of the member and return its result; log the event if it has changed the state."""
         ends = self.clock() + seconds
         with self._condition:
-            results, ticket = self._member.results, ask()
+            results, ticket = self.core.results, ask()
             self._go()
             while ticket not in results:
+                self._check()
                 now, lost = self.clock(), self._lost
                 if lost is not None and now - lost[0] >= OUTAGE_SECONDS_MAX:
                     raise unreachable(lost[1], self._store, self._run_id, self._owner)
@@ -281,14 +259,34 @@ class RoomPart:
     # ---- the thread
 
     def _go(self) -> None:
-        """Start the thread, or wake it; called under the lock."""
-        if self._thread is None and not self._ended:
+        """Start the thread, or wake it; called under the lock. Raises Interrupted: the part has ended."""
+        self._check()
+        if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trystate room", daemon=True)
             self._thread.start()
+        self._wake_up()
+
+    def _check(self) -> None:
+        """Raise Interrupted if the part has ended, or the exception that has ended the thread."""
+        if self._mistake is not None:
+            raise self._mistake
+        if self._ended:
+            raise Interrupted(ENDED)
+
+    def _wake_up(self) -> None:
         with contextlib.suppress(BlockingIOError):  # enough wakes are in the pipe
             os.write(self._wake, b"\0")
 
     def _run(self) -> None:
+        try:
+            self._stay_connected()
+        except Exception as mistake:
+            log.error("the connection of this node to its room has ended by a mistake of trystate", exc_info=True)
+            with self._condition:
+                self._mistake = mistake
+                self._condition.notify_all()
+
+    def _stay_connected(self) -> None:
         pause = RETRY_SECONDS_MIN
         while not self._ended:
             try:
@@ -297,17 +295,15 @@ class RoomPart:
                     pause = RETRY_SECONDS_MIN
                     self._serve(opened)
                 error: Exception = RendezvousTimeoutError("no answer has come in time")
-            except Exception as caught:  # any kind: without this thread the node would be expelled
+            except (TrystateError, OSError) as caught:
                 error = caught
             with self._condition:
                 self._online = False
                 if self._lost is None:
                     self._lost = self.clock(), error
                     if not self._ended:
-                        known = isinstance(error, RendezvousError | TrystateError | OSError)
-                        away = unreachable(error, self._store, self._run_id, self._owner)
-                        log.warning("%s; trying again", away, exc_info=not known)
-                self._member.disconnected()
+                        log.warning("%s; trying again", unreachable(error, self._store, self._run_id, self._owner))
+                self.core.disconnected()
                 self._condition.notify_all()
                 if not self._ended:
                     self._condition.wait(pause * random.uniform(0.5, 1.0))
@@ -316,7 +312,7 @@ class RoomPart:
     def _connected(self) -> None:
         with self._condition:
             self._online, self._lost = True, None
-            self._member.connected(self.clock())
+            self.core.connected(self.clock())
             self._condition.notify_all()
 
     def _serve(self, opened: RoomConnection) -> None:
@@ -326,7 +322,7 @@ class RoomPart:
             selector.register(self._woken, selectors.EVENT_READ)
             while not self._ended:
                 with self._condition:
-                    now, member = self.clock(), self._member
+                    now, member = self.clock(), self.core
                     data = member.take(now)
                     pause = 0.0 if data is not None else max(0.0, member.wakes(now) - now)
                 if data is not None:
@@ -336,16 +332,16 @@ class RoomPart:
                     os.read(self._woken, 4096)
                 messages = opened.receive() if opened in ready else []
                 with self._condition:
-                    before, now = member.seen, self.clock()
+                    before, joining, now = member.seen, member.joining, self.clock()
                     for message in messages:
                         self._lost = None
                         if message.status in (Status.OK, Status.NOTICE):
                             member.heard(message.data, message.status is Status.NOTICE, now)
                         else:
                             member.refused(message.data.decode("utf-8", "replace"), now)
-                    if messages:
-                        self._condition.notify_all()
                     kept = member.woke(now)
+                    if messages or member.joining is not joining:
+                        self._condition.notify_all()
                 if messages:
                     self._said(before)
                 if not kept:
@@ -353,7 +349,7 @@ class RoomPart:
 
     def _said(self, before: Summary | None) -> None:
         """Log what the messages have changed for this node."""
-        seen = self._member.seen
+        seen = self.core.seen
         self.standing()
         if (
             seen is not None
@@ -374,7 +370,7 @@ class RoomPart:
             if self._ended:
                 return
             self._ended, thread = True, self._thread
-            self._go()
+            self._wake_up()
             self._condition.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(STOP_SECONDS)

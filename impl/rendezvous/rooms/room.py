@@ -35,20 +35,21 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
-from trystate.model.errors import TrystateError
+from trystate.model.errors import TrystateError, UsageError
 from trystate.model.rendezvous.vocabulary import Action
 
 from ...host.visible import some
 from .. import operators
+from ..changes import Table
 from ..decisions import Decision, made
 from ..encoding import decode, decode_settings, encode_any_size, encode_settings
+from ..intents import change_of
 from ..observer import BLIND_INTERVALS
 from ..operators import View
 from ..state import LISTS, NAMED_MAX, Closed, Node, Participant, Settings, State
 from ..waiting import awaited, served, unfinished
 from . import messages
 from .messages import Intent, IntentError
-from .table import Table
 
 MEMBERS_MAX = 1 << 16
 NUMBERS_MAX = 1 << 16
@@ -98,7 +99,7 @@ class Room:
         self._ended: OrderedDict[str, tuple[int, int]] = OrderedDict()  # a node's join that has ended, and its verdict
         self._since: OrderedDict[str, float] = OrderedDict()  # last heartbeats in watched time, the oldest first
         self._watched = 0.0  # total of the seconds in which requests came
-        self._looked: float | None = None  # the time of the last request
+        self._looked = 0.0  # the time of the last request of a node
         self._makers: dict[str, None] = {}  # members whose agents let newcomers in
         self._called = self._completed = 0.0  # when the last call began, and when the round was complete
         self._of: Settings | None = None  # the table's settings, encoded, and their digest
@@ -111,6 +112,11 @@ class Room:
     def state(self) -> State | None:
         """The state as a value, without heartbeats; O(N)."""
         return self._table.frozen() if self._table is not None else None
+
+    def is_finished(self, now: float) -> bool:
+        """Whether its rendezvous was closed, and no node has a connection or has sent a request for a window."""
+        t, silent = self._table, now - self._looked
+        return t is not None and t.closed is not None and not self._peers and silent >= t.settings.expiry_seconds
 
     # ---- the caller's calls
 
@@ -138,9 +144,13 @@ class Room:
             if listed is None or self._has_ended(token, intent.join):
                 return self._again(token, intent.join)
             return self._joined(intent, listed, t.settings, now)
-        version = t.version
-        why = self._other(t, intent, now)
-        return self._answer(token, why=why, applied=t.version != version)
+        try:
+            change = change_of(t, intent)
+        except UsageError as why:
+            return self._answer(token, why=str(why))
+        if change is not None:
+            self._change(change[0], now, *change[1])
+        return self._answer(token, applied=change is not None)
 
     def gone(self, peer: Any) -> None:
         """The connection has ended."""
@@ -246,7 +256,7 @@ class Room:
         return replace(t.frozen(), **lists)
 
     def _watched_at(self, t: Table, now: float) -> float:
-        gap = now - self._looked if self._looked is not None else 0.0
+        gap = now - self._looked
         return self._watched + min(max(0.0, gap), BLIND_INTERVALS * t.settings.keep_alive_interval)
 
     def _beat(self, t: Table, intent: Intent) -> bytes:
@@ -283,12 +293,13 @@ class Room:
             return b""
         if intent.kind != messages.CLOSE or not intent.flags & messages.ANYWAY or settings is None or intent.by is None:
             return bytes((messages.NO_STATE,))
-        self._begin(settings)
+        self._begin(settings, now)
         self._change("mark_closed", now, intent.by, intent.reason, intent.verdict)
         return self._answer(intent.token, applied=True)
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, settings: Settings, now: float) -> None:
         self._table = t = Table(self._life(), settings)
+        self._looked = now
         self._refresh(t)
         self._record(messages.record("begin", 0, (t.life, self._settings)))
 
@@ -296,17 +307,13 @@ class Room:
         if self._table is None:
             if intent.flags & messages.LATE:
                 return bytes((messages.NO_STATE,))
-            self._begin(settings)
+            self._begin(settings, now)
         t, me, token = self._table, intent.me, intent.token
         assert t is not None and me is not None  # a JOIN has a listing
         if self._has_ended(token, intent.join):
             return self._again(token, intent.join)
-        if self._is_member(t, intent):
-            failed = bool(intent.flags & messages.FAILED)
-            if failed and intent.reason:
-                self._change("fail_for_good", now, me.node, intent.reason)
-            else:
-                self._change("replace_round", now, me, failed, bool(intent.flags & messages.LEASED), False)
+        if (change := change_of(t, intent)) is not None:  # a member replaces its round
+            self._change(change[0], now, *change[1])
         elif t.closed is None and t.size >= self._members_max and t.find(token) is None:
             why = (f"the rendezvous has {t.size} nodes, and the limit is members_max={self._members_max}; start fewer "
                    "nodes, or raise the limit of the server")  # fmt: skip
@@ -322,25 +329,22 @@ class Room:
             shared: Any = t  # it has what an operator reads of a State
             view = View(shared, token, settings, late=bool(intent.flags & messages.LATE), call_over=call_over)
             action = operators.join(view)
+            if action is Action.WITHDRAW:
+                verdict = messages.WAS_DRAINED if view.drained else messages.TIMED_OUT
+                self._change("withdraw", now, me.node, intent.join, verdict)
+                return self._again(token, intent.join)
+            if action is Action.ERROR_SETTINGS:
+                return self._answer(token, messages.OTHER_SETTINGS, settings.refusal(t.settings))
+            if action is Action.ERROR_TIMEOUT:
+                return self._answer(token, messages.TIMED_OUT, self._others(t))
+            if action is Action.ERROR_CLOSED:
+                return self._answer(token, messages.IS_CLOSED)
             if action is Action.ADD_TO_PARTICIPANTS:
                 self._change("add_to_participants", now, me, settings)
-            elif action is Action.ADD_TO_WAIT_LIST:
-                self._change("add_to_wait_list", now, me)
-            elif action is Action.ADD_TO_REDUNDANCY_LIST:
-                self._change("add_to_redundancy_list", now, me)
             elif action is Action.MARK_RENDEZVOUS_COMPLETE:
                 self._change("mark_complete", now, me.node)
-            elif action is Action.WITHDRAW:
-                self._change(
-                    "withdraw", now, me.node, intent.join, messages.WAS_DRAINED if view.drained else messages.TIMED_OUT
-                )
-                return self._again(token, intent.join)
-            elif action is Action.ERROR_SETTINGS:
-                return self._answer(token, messages.OTHER_SETTINGS, settings.refusal(t.settings))
-            elif action is Action.ERROR_TIMEOUT:
-                return self._answer(token, messages.TIMED_OUT, self._others(t))
-            elif action is Action.ERROR_CLOSED:
-                return self._answer(token, messages.IS_CLOSED)
+            elif action is not Action.SYNC and action is not Action.FINISH:  # the wait list, or the spares
+                self._change(action.name.lower(), now, me)
             if action is Action.SYNC or action is Action.FINISH or not t.calling:  # the operator changes nothing more
                 # A node of a small room logs at once what it waits for; one of a large room sends a WHY later.
                 return self._answer(token, why=self._sentence(t, token, False, now) if t.size <= EXACT_MAX else "")
@@ -360,60 +364,23 @@ class Room:
         first = [str(p.node) for p in islice(t.listed(), NAMED_MAX)]
         return f"{some(first, NAMED_MAX, t.size)} remain{'s' * (t.size == 1)}" if first else "no other node remains"
 
-    # ---- other intents
-
-    def _is_member(self, t: Table, intent: Intent) -> bool:
-        """Whether the request is about the round that is complete now, and its node is a member of that."""
-        return t.closed is None and t.complete and intent.of == (t.life, t.round) and intent.token in t.participants
-
-    def _other(self, t: Table, intent: Intent, now: float) -> str:
-        """Apply an intent, if its rules allow it. Returns why a drain is refused."""
-        kind, token, flags, by = intent.kind, intent.token, intent.flags, intent.by
-        me = t.find(token)
-        if kind == messages.CLOSE and t.closed is None and by is not None:
-            if flags & messages.ANYWAY or token in t.participants or token in t.expected:
-                self._change("mark_closed", now, by, intent.reason, intent.verdict)
-        elif kind == messages.DRAIN and t.closed is None and by is not None:
-            there = t.find(intent.whom)
-            if there is not None and intent.whom not in t.draining:
-                stay = t.size - len({intent.whom, *t.draining})
-                why = "" if flags & messages.ANYWAY else t.settings.refusal_of_drain(there.node, stay, len(t.done))
-                if why:
-                    return why
-                self._change("drain", now, by, there.node)
-        elif me is None:
-            return ""
-        elif kind == messages.LEAVE:
-            # A member whose workers have succeeded stays listed: the others count its success.
-            if t.closed is not None or token not in t.done:
-                self._change("withdraw", now, me.node, 0, 0)
-        elif self._is_member(t, intent):
-            if kind == messages.STEP_OUT:
-                self._change(
-                    "replace_round", now, me, bool(flags & messages.FAILED), bool(flags & messages.LEASED), True
-                )
-            elif token not in t.done and kind == messages.NOTICE:
-                self._change("give_notice", now, me.node, True)
-            elif token not in t.done and kind == messages.DONE:
-                self._change("mark_done", now, me.node)
-        return ""
-
     # ---- a change, and what follows from it
 
     def _apply(self, t: Table, name: str, arguments: Any) -> None:
         if name == "withdraw":
             me, join, verdict = arguments
-            t.withdraw(me)
+            arguments = (me,)
             if join:
                 _remember(self._ended, me.token, (join, verdict))
-        else:
-            getattr(t, name)(*arguments)
+        getattr(t, name)(*arguments)
 
     def _change(self, name: str, now: float, me: Any, *more: Any) -> None:
         """Change the table and record it; make the notices and the decisions. `me` is the node that changes it."""
         t = self._table
         assert t is not None
         node: Node = me.node if isinstance(me, Participant) else me
+        if name == "withdraw":
+            more = more or (0, 0)  # no join has ended by it
         was, done = Before(t.round, t.spent, t.closed, t.complete, t.call), t.done  # a new round has its own
         member = t.complete and node.token in t.participants
         lost = [p.node for token in more[0] if (p := t.find(token)) is not None] if name == "expel" else []

@@ -67,6 +67,11 @@ class Connection:
             poll.register(self.fd, select.POLLIN)
             self.answered: Callable[[int], object] = poll.poll  # the argument is in ms
 
+    def limit_unacknowledged(self, seconds: float) -> None:
+        """Let the kernel end the connection if it has sent bytes that were not acknowledged for this time."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
     def ask(
         self,
         request: bytes,

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from ..tcp import TCPStore
 
 
+# A path is dead if sent bytes are not acknowledged for this time: a slow server acknowledges them at once. A lease of
+# the default settings takes 12.5 s.
+UNACKNOWLEDGED_SECONDS = 10.0
+
+
 class Message(NamedTuple):
     """A message of a room: an answer (OK), a notice (NOTICE), or a refusal (any other status), whose data is its text.
 
@@ -65,6 +70,7 @@ class RoomConnection:
         client, call = Client(store.host, store.port, store.secret), CallText("room", [run_id.encode()], seconds)
         connection = client.dedicated(call, seconds)
         try:
+            connection.limit_unacknowledged(UNACKNOWLEDGED_SECONDS)
             client.need_rooms(call)
         except BaseException:
             connection.close()

@@ -2,7 +2,8 @@
 
 Theory of operation. A room is a part of the contents from its first change on. Its run id then has a key too: an older
 release keeps a rendezvous in the value of this key, and refuses FORMAT in words. No operation may change the key
-(`Contents.guarded`). So a run id has a room or a value of an older release, and never both.
+(`Contents.guarded`). So a run id has a room or a value of an older release, and never both. The deletion of the key is
+the end of the room, in memory and in a journal (`forget`).
 """
 
 from __future__ import annotations
@@ -45,3 +46,15 @@ def keep(contents: Contents, run_id: bytes, room: Room) -> None:
     """Make a room a part of the contents."""
     contents.rooms[run_id] = room
     contents.guarded.add(key_of(run_id))
+
+
+def forget(contents: Contents, run_id: bytes) -> None:
+    """Delete the key, and with it the room. Raises `Refused`, and has changed nothing: a journal has no space."""
+    contents.take(key_of(run_id))
+    drop(contents, key_of(run_id))
+
+
+def drop(contents: Contents, key: bytes) -> None:
+    """The key was deleted: if it stands for a room, its room has ended."""
+    if key in contents.guarded and contents.rooms.pop(key[len(key_of(b"")) - len(b"/state") : -len(b"/state")], None):
+        contents.guarded.remove(key)

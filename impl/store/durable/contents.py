@@ -26,7 +26,7 @@ from trystate.model.store.vocabulary import Status
 
 from ...rendezvous.rooms.messages import IntentError
 from ..contents.contents import Contents, Refused
-from ..contents.rooms import keep, room_of
+from ..contents.rooms import drop, keep, room_of
 from ..file.records import HEAD, Kind, Record, encode
 from ..limits import Limits
 from ..wire import COUNTER_KEY, I64, U64, shown
@@ -270,6 +270,7 @@ class KeptContents(Contents):
                 values[parts[0]] = values.get(parts[0], b"") + parts[1]
             case Kind.TAKE:
                 values.pop(parts[0], None)
+                drop(self, parts[0])
             case Kind.PUSH:
                 queues.setdefault(parts[0], deque()).append(parts[1])
             case Kind.POP:

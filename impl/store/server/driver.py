@@ -198,10 +198,9 @@ class Acceptor:
         """Close the connection that waits for a descriptor when none is left, and accept again a little later."""
         if not self.exhausted:  # logged once, until a peer can be accepted again
             self.exhausted = True
-            self.log(
-                f"cannot accept: {error.strerror}, with {len(self.connections)} connections; newcomers are turned "
-                f"away: {self.REMEDY}"
-            )
+            count = len(self.connections) + len(self.opening)
+            self.log(f"cannot accept: {error.strerror}, with {count} connections; newcomers are turned away: "
+                     f"{self.REMEDY}")  # fmt: skip
         if self.spare >= 0:
             os.close(self.spare)
             self.spare = -1

@@ -407,6 +407,12 @@ class RecordedRooms(Rooms):
             recorder.write(self.c, key, value, how="room")
             recorder.written(key, value)
 
+    def end(self, run_id: bytes) -> None:
+        super().end(run_id)
+        key, recorder = key_of(run_id), self.service.recorder
+        recorder.say(self.c, "delete", key=text(key), found=True)
+        recorder.deleted(key)
+
     def tell(self, session: Session, run_id: bytes, notice: bytes) -> None:
         super().tell(session, run_id, notice)
         if not session.closing:

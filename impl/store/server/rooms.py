@@ -5,6 +5,10 @@ They are sent like the events of watches: after the earlier replies of their ses
 the change is on disk (`durable/driver`). A room rings the alarm when it is due, and changes in `tick`. A node that
 connects again replaces its older connection, which is closed. A room without a change is not kept.
 
+With as many rooms as the limit `rooms` allows, a new one replaces the first that is finished: its rendezvous is closed,
+no node of it has a connection, and none has sent a request for the time of the window after which a silent node is
+expelled. A node that comes with its run id later finds no rendezvous, and begins one.
+
 Failures:
 
 - The room refuses a request (`IntentError`), or it cannot begin or may not change now: `Refused`. Nothing has changed.
@@ -25,7 +29,7 @@ from trystate.model.store.vocabulary import Status
 from ...rendezvous.rooms.messages import LOOK, WHY, IntentError
 from ...rendezvous.rooms.room import Room
 from ..contents.contents import Refused
-from ..contents.rooms import FORMAT, key_of, room_of
+from ..contents.rooms import FORMAT, forget, key_of, room_of
 from ..limits import MIB
 from ..wire import blob, shown
 from .session import Session
@@ -87,7 +91,19 @@ class Rooms:
         if len(key) > limits.key_bytes:
             raise Refused(Status.TOO_LARGE, f"{shown(key)} exceeds key_bytes={limits.key_bytes}; shorten --rdzv-id")
         if len(self.contents.rooms) >= limits.rooms:
-            raise Refused(Status.TOO_LARGE, f"there are rooms={limits.rooms} already; raise rooms, or restart empty")
+            now = self.clock()
+            over = next((run_id for run_id, room in self.contents.rooms.items() if room.is_finished(now)), None)
+            if over is None:
+                raise Refused(Status.TOO_LARGE, f"there are rooms={limits.rooms} already, and none is finished; raise "
+                              "rooms, or restart empty")  # fmt: skip
+            self.end(over)
+
+    def end(self, run_id: bytes) -> None:
+        """Forget a finished room. Raises `Refused`, and has changed nothing."""
+        forget(self.contents, run_id)
+        self.alarm.rooms.discard(run_id)
+        self.rings.pop(run_id, None)
+        self.service.log(f"room {shown(run_id)}: forgotten, because there are rooms={self.service.limits.rooms}")
 
     def settle(self, run_id: bytes, room: Room) -> None:
         """Do what follows from a request or a tick: notices, lines of the log, replaced connections, the alarm."""
@@ -137,4 +153,5 @@ class Rooms:
     def forget(self, session: Session) -> None:
         """A session has ended."""
         for run_id in self.peers.pop(session, ()):
-            self.contents.rooms[run_id].gone(session)
+            if (room := self.contents.rooms.get(run_id)) is not None:
+                room.gone(session)

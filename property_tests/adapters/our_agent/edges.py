@@ -31,8 +31,8 @@ from torch.distributed.elastic.agent.server.api import WorkerState as Seen
 
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
-from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous import engine as engines
+from trystate.impl.rendezvous import operators
 from trystate.impl.rendezvous.engine import RUNS, Effect, Engine, Joined, Standing, Write
 from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.operators import View as NodeView
@@ -44,6 +44,7 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
 from ...harness.subjects import Refused
+from ..our_rendezvous.parts import changed
 from ..simulator.edges import engine
 
 NOW = 0.0  # the time on every clock: no time passes within a step
@@ -286,7 +287,7 @@ class AgentSteps(Happenings):
     def _error_timeout(self, seat: Seat) -> None:
         view = self._joins(seat, Action.ERROR_TIMEOUT, Action.WITHDRAW, late=True)
         if view.state is not None and view.membership is not Membership.OUTSIDE:
-            self._write(seat, Action.WITHDRAW, changes.withdraw(view.state, seat.engine.me), view)
+            self._write(seat, Action.WITHDRAW, changed("withdraw", view.state, seat.engine.me), view)
         seat.end(Ending.TIMED_OUT)
 
     # ---- with a round
@@ -329,8 +330,8 @@ class AgentSteps(Happenings):
         assert seat.joined is not None
         if seat.engine._upkeep(view, seat.joined, NOW) is not Action.REPLACE_ROUND or self.state is None:
             raise Refused("the engine makes no room")
-        changed = changes.give_notice(self.state, seat.engine.me, leaving=False)
-        self._write(seat, Action.REPLACE_ROUND, changed, view)
+        given = changed("give_notice", self.state, seat.engine.me, leaving=False)
+        self._write(seat, Action.REPLACE_ROUND, given, view)
 
     def _restart_workers(self, seat: Seat) -> None:
         self._ordered(seat, self.state, Order.REJOIN)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.driver import run
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write, look
@@ -34,7 +33,7 @@ from ...harness.paths import replay_systems
 from ...harness.subjects import Disagreement, Refused
 from .. import calls
 from ..torch_rendezvous import simulation as sim
-from .parts import participant
+from .parts import changed, participant
 
 INTERVAL = 1000.0  # far more than the time limits below: a call that exceeds them still has its lease
 TIMEOUT_SECONDS, LATE_SECONDS = 1.0, 10.0
@@ -228,7 +227,7 @@ class OurDeadlines(calls.CallsSubject):
     def _join(self) -> None:
         state = self.backend.state
         state = replace(state, round=state.round + 1, participants=(OWN, OTHER), expected=(), complete=True)
-        self.backend.written(changes.keep_alive(state, OTHER))
+        self.backend.written(changed("keep_alive", state, OTHER))
         self._member_of(self.backend.state)
         self.phase, self.timer = AgentPhase.RUNNING, Timer.BEATING
 
@@ -245,10 +244,10 @@ class OurDeadlines(calls.CallsSubject):
         self.engine.lease.confirm(self.seconds - seconds_ago)
 
     def _another_writes(self) -> None:
-        self.backend.written(changes.keep_alive(self.backend.state, OTHER))
+        self.backend.written(changed("keep_alive", self.backend.state, OTHER))
 
     def _another_closes(self) -> None:
-        self.backend.written(changes.mark_closed(self.backend.state, OTHER, "it is over", SETTINGS, "life"))
+        self.backend.written(changed("mark_closed", self.backend.state, OTHER, "it is over"))
 
     # ---- what can be seen
 

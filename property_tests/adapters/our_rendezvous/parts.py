@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.engine import Effect, Engine, Seen, Sync, Write
 from trystate.impl.rendezvous.observer import Beaten
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
@@ -29,6 +30,13 @@ def participant(k: int, written: int = 0) -> Participant:
 
 def tokens(listed: tuple[Participant, ...]) -> list[str]:
     return [p.node.token for p in listed]
+
+
+def changed(name: str, state: State | None, me: Participant, *more: Any, **flags: Any) -> State:
+    """The state after the change with this name, which `me` makes."""
+    whole = name.startswith("add_to_") or name == "replace_round"
+    begun = state if state is not None else State("life", settings())
+    return after(begun, getattr(Table, name), me if whole else me.node, *more, **flags)
 
 
 class Actor:

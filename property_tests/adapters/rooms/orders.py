@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import RUNS, Standing
 from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.messages import ANYWAY, DRAIN, Intent
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 
 from .worlds import Broken
@@ -102,7 +102,7 @@ class Stage:
         m = self.members[k]
         m.results.clear()
         if m.joined is not None:
-            s = m.joined.summary
+            s = m.joined
             key, same = (s.life, s.round), (s.participants, s.master, s.members)
             if self.running[k] is None and m.standing(0.0) in RUNS:
                 demand(self.rounds.setdefault(key, same) == same, "nodes differ about a round", key)
@@ -210,13 +210,13 @@ class Stage:
         demand(t.spent <= used, "a restart too many", t.spent, used, t.cause)
         if t.closed is None and t.size >= t.settings.min_nodes:
             demand(t.complete, "at rest without a round", t.frozen())
-            there = {m.token for m in self.members if m.joined is not None and m.joined.summary.round == t.round}
+            there = {m.token for m in self.members if m.joined is not None and m.joined.round == t.round}
             demand(there == {*t.participants}, "at rest, and not all members are in the round", there, t.frozen())
 
     def key(self) -> bytes:
         """Equal keys: states with the same future."""
         t, room = self.room._table, self.room
-        members = [(m.joining, str(m.error), m.joined and m.joined.summary, m._request, [*m._wanted], m.seen,
+        members = [(m.joining, str(m.error), m.joined, m._request, [*m._wanted], m.seen,
                     m._join[1].of, m._join[1].flags, m._agreed, m.lease.next_beat) for m in self.members]  # fmt: skip
         return repr((t.frozen() if t else None, sorted(room._peers.items()), sorted(room._numbers.items()),
                      sorted(room._ended.items()), room.due, members, self.there, self.back, self.late, self.left,

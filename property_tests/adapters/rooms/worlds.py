@@ -34,13 +34,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import RUNS, Standing
 from trystate.impl.rendezvous.errors import RendezvousClosedError
 from trystate.impl.rendezvous.rooms import member as members
-from trystate.impl.rendezvous.rooms.member import Joined, Member
-from trystate.impl.rendezvous.rooms.messages import DRAIN, FULL, HEAD, JOIN, Intent
+from trystate.impl.rendezvous.rooms.member import Member
+from trystate.impl.rendezvous.rooms.messages import DRAIN, FULL, HEAD, JOIN, Intent, Summary
 from trystate.impl.rendezvous.rooms.room import LISTING, Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 
 from ..simulator.moments import Time
@@ -165,17 +165,17 @@ class World:
             succeeded = t.closed.verdict == "succeeded"
             self.demand(not succeeded or t.participants.keys() <= t.done.keys(), "not all have succeeded")
 
-    def returned(self, host: Host, j: Joined) -> None:
+    def returned(self, host: Host, s: Summary) -> None:
         """1 to 3 and 10."""
         self.counts["joined"] += 1
         self.demand(not host.is_late, "joined after the end")
-        s, key = j.summary, (j.summary.life, j.summary.round)
+        key = s.life, s.round
         same = s.participants, s.master, s.members
         self.demand(self.rounds.setdefault(key, same) == same, key, same, self.rounds[key])
-        self.demand(0 <= j.rank < j.world_size, "no rank", j.rank)
-        self.demand(self.ranks.setdefault((*key, j.rank), host.token) == host.token, "a rank twice", key, j.rank)
-        self.demand(self.low <= j.world_size <= self.settings.max_nodes, "its size", j.world_size)
-        self.demand(j.rank or j.master == (host.me.host, host.me.port), "its master", j.master)
+        self.demand(0 <= s.rank < s.participants, "no rank", s.rank)
+        self.demand(self.ranks.setdefault((*key, s.rank), host.token) == host.token, "a rank twice", key, s.rank)
+        self.demand(self.low <= s.participants <= self.settings.max_nodes, "its size", s.participants)
+        self.demand(s.rank or s.master == (host.me.host, host.me.port), "its master", s.master)
 
     def fault(self) -> None:
         rng, kind = self.rng, self.rng.choice(FAULTS)
@@ -427,7 +427,7 @@ class Host:
         self.trap = ""
         self.up = self.running = self.over = self.still = False
         self.connection: Connection | None = None
-        self.joined: Joined | None = None
+        self.joined: Summary | None = None
         self.stopping, self.alarm = -1, 0.0
         self.latency = 0.15 if rng.random() < 0.2 else 0.004
         self.slow_there = rng.choice((0.0, 0.0, 0.4))  # seconds that requests take at most, though answers are fast
@@ -580,11 +580,9 @@ class Host:
         if self.member.standing(self.clock()) not in RUNS:
             return self._rejoin(failed=False)
         self.running = self.member.makes_room = True
-        mine = self.joined
         for other in w.hosts:
-            j = other.joined
-            if other.running and not other.still and j is not None and mine is not None:
-                one, two = j.summary, mine.summary
+            one, two = other.joined, self.joined
+            if other.running and not other.still and one is not None and two is not None:
                 same = (one.life, one.round) == (two.life, two.round) or (w.forgets and one.life != two.life)
                 w.demand(same, "two groups", self.token, two.round, other.token, one.round)
         if w.rng.random() < 0.05 and w.settings.max_restarts < 0:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous import operators
+from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.engine import Engine, Joined, Standing
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
@@ -285,7 +286,7 @@ class EngineSteps:
         assert before is not None
         listing = before.find(self._listing(seat))
         assert listing is not None
-        self._note(before, changes.drain(before, OPERATOR, listing.node), OPERATOR.node.token)
+        self._note(before, after(before, Table.drain, OPERATOR.node, listing.node), OPERATOR.node.token)
 
     # ---- the environment
 
@@ -435,5 +436,5 @@ def _changed(seat: Seat, action: Action, view: View) -> State:
     if action is Action.REPLACE_ROUND:
         return engine._rejoined(view, failed=False, lapsed=False, checked_first=seat.checks)
     if action is Action.MARK_RENDEZVOUS_CLOSED:
-        return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
+        return after(engine._begun(view.state), Table.mark_closed, engine.me.node, "")
     return engine._changed(action, view)

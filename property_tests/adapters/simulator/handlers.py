@@ -56,7 +56,7 @@ def _we_are_closed(data: dict[str, bytes]) -> bool:
 
 
 def _leased(handler: DynamicRendezvousHandler, now: float) -> bool:
-    return handler._part.lease.holds(now)
+    return handler._part.core.lease.holds(now)
 
 
 def _closed_by_member(data: dict[str, bytes]) -> bool:

@@ -260,7 +260,7 @@ class OurNode(Node):
         return self.handler._part
 
     def _descriptor(self) -> Any:
-        return self._part.node
+        return self._part.core.me.node
 
     def _round(self) -> int:
         number: int = self._part.joined.round

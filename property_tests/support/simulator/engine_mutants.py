@@ -12,11 +12,12 @@ from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order
 from trystate.impl.agent.watchdog import LeaseWatch
-from trystate.impl.rendezvous import changes, engine, observer, operators
+from trystate.impl.rendezvous import engine, observer, operators
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import Engine, Joined
 from trystate.impl.rendezvous.observer import Lease, Observer
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Settings, State
+from trystate.impl.rendezvous.state import Counted, Participant, Settings
 from trystate.model.rendezvous.vocabulary import Action
 
 from ...adapters.simulator.schedule import draw
@@ -45,22 +46,22 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels nobody": replaced(operators, "expel", lambda view: Action.FINISH),
     "settings are not compared": replaced(View, "agrees", True),
     "expels without replacing the round": rewritten(
-        changes.expel, "_with_restart_spent(_next_round(state, cause)) if lost else state", "state"),
+        Table.expel, "if member:", "if False:"),
     "closes when it is late": rewritten(
-        changes.withdraw, "left = _without(after", "left = _without(_closed_as_failed(after, me, 'too late')"),
+        Table.withdraw, "self._unlist(me.token)", "self._unlist(me.token)\n    self._fail(me, 'too late')"),
     "ranks in the order of arrival": rewritten(
-        changes.mark_complete, "_as_complete(state)", "replace(state, complete=True)"),
-    "who is checked is a participant": rewritten(changes.replace_round, "opened if checked_first else ", ""),
+        Table.mark_complete, "self._complete()", "self.complete = True"),
+    "who is checked is a participant": rewritten(Table.replace_round, "if not checked_first:", "if True:"),
     "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
-    "ranks ignore the keys": rewritten(changes._in_order, "p.order", "p.node.order"),
+    "ranks ignore the keys": replaced(Participant, "order", property(lambda self: self.node.order)),
     "every member is rank 0": rewritten(Engine._ends, "Joined(state, rank)", "Joined(state, 0)"),
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": rewritten(
         Observer.look, "(p.written, self._counters[t])", "(p.written, None)"),
     "a won write is no heartbeat": rewritten(Observer.look, "(p.written, self._counters[t])", "(0, self._counters[t])"),
     "a round is replaced by an empty one": rewritten(
-        changes._next_round, "expected=state.participants", "expected=()"),
-    "versions stand still": rewritten(changes._committed, "state.version + 1", "state.version"),
+        Table._next_round, "= self.participants, {}", "= {}, {}"),
+    "versions stand still": rewritten(Table._committed, "self.version + 1", "self.version"),
     "counts on while it cannot see": replaced(observer, "BLIND_INTERVALS", 1e9),
     "no lease": together(
         UNWATCHED, replaced(Lease, "holds", lambda self, now: self._confirmed is not None)),
@@ -72,25 +73,26 @@ MUTANTS: Mapping[str, Mutant] = {
     "lost writes are taken for won": rewritten(
         Engine._attempt, "if not after.won:", "after = Seen(changed, after.now, won=True)\n    if False:"),
     "seats are not kept for the expected": replaced(
-        State, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))),
-    "restarts are not limited": replaced(State, "restarts_left", True),
-    "no restart is ever left": replaced(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
-    "losses spend nothing": replaced(changes, "_with_restart_spent", lambda seen: seen),
+        Counted, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))),
+    "restarts are not limited": replaced(Counted, "restarts_left", True),
+    "no restart is ever left": replaced(
+        Counted, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
+    "losses spend nothing": replaced(Table, "_spend", lambda self: None),
     "leaving spends nothing": rewritten(
-        changes.give_notice, "_with_restart_spent(replaced) if leaving else replaced", "replaced"),
+        Table.give_notice, "newcomers, leaving,", "newcomers, False,"),
     "making room spends": rewritten(
-        changes.give_notice, "_with_restart_spent(replaced) if leaving else replaced", "_with_restart_spent(replaced)"),
+        Table.give_notice, "newcomers, leaving,", "newcomers, True,"),
     "stops its workers before it makes room": together(KEEPS_NO_ROOM, rewritten(
         core.decide, "is Standing.CLOSED:\n", "is Standing.NEWCOMERS and view.workers is WorkerState.HEALTHY:\n"
         "        return Order.REJOIN\n    if view.standing is Standing.CLOSED:\n")),
     "makes room for nobody": KEEPS_NO_ROOM,
-    "closes without a verdict": rewritten(changes._closed_as_failed, ', "failed"', ""),
+    "closes without a verdict": rewritten(Table._fail, ', "failed"', ""),
     "who leaves opens what is closed": rewritten(
-        changes.withdraw, "left = _without(after", "left = _without(replace(after, closed=None)"),
+        Table.withdraw, "self._unlist(me.token)", "self._unlist(me.token)\n    self.closed = None"),
     "the first success is that of all": rewritten(
-        changes.mark_done, "if all(p.node.token in done for p in state.participants)", "if True"),
+        Table.mark_done, "if self.done.keys() >=", "if True or self.done.keys() >="),
     "the last success closes nothing": rewritten(
-        changes.mark_done, "if all(p.node.token in done for p in state.participants)", "if False"),
+        Table.mark_done, "if self.done.keys() >=", "if False and self.done.keys() >="),
     "every end is a success": replaced(core, "ending", lambda closed: WorkerState.SUCCEEDED),
     "does not report its success": rewritten(core._after_success, "else Order.REPORT", "else Order.GO_ON"),
     "stays in the exit barrier": rewritten(core.decide, "(Standing.REPLACED, Standing.EXPELLED)",

@@ -11,7 +11,8 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from hypothesis import settings
 
-from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous import intents
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import Engine, Standing
 from trystate.model.agent import Agents, Edition
 from trystate.model.checker.explicit.graph import Explored
@@ -87,14 +88,16 @@ def surviving(mutants: Mapping[str, Mutant]) -> set[str]:
 
 ENGINES = {
     "a member that is done replaces the round when it leaves": rewritten(
-        Engine.give_notice, "self.token in state.done or ", ""
+        intents.change_of, "token not in t.done and kind == NOTICE", "kind == NOTICE"
     ),
-    "a final failure spends a restart": rewritten(Engine._rejoined, "if failed and final", "if False"),
-    "a final failure closes without a verdict": rewritten(changes.fail_for_good, '"failed"', '""'),
+    "a final failure spends a restart": rewritten(
+        intents.change_of, "kind == JOIN and failed and intent.reason", "False"
+    ),
+    "a final failure closes without a verdict": rewritten(Table.fail_for_good, '"failed"', '""'),
     "a closed round is current": rewritten(Engine.standing, "return Standing.CLOSED", "pass"),
     "a replaced round is current": rewritten(Engine.standing, "return Standing.REPLACED", "pass"),
-    "failures spend nothing": rewritten(changes._with_restart_spent, "state.spent + (", "state.spent * ("),
-    "the first success closes": rewritten(changes.mark_done, "if all(", "if any("),
+    "failures spend nothing": rewritten(Table._spend, "self.spent +=", "self.spent *="),
+    "the first success closes": rewritten(Table.mark_done, "self.done.keys() >=", "self.done.keys() <="),
 }
 
 
@@ -105,7 +108,7 @@ def test_every_mutant_of_what_the_engine_adds_is_a_disagreement() -> None:
 
 
 RARE = {
-    "a failure without a lease spends": (rewritten(Engine._rejoined, "failed = failed and view.lease", "pass"), FEW[0]),
+    "a failure without a lease spends": (rewritten(intents.exit_flags, "failed and leased", "failed"), FEW[0]),
     "a success is discarded for a node that waits": (
         rewritten(Engine._has_room, " and not state.done", ""),
         Slice("3 2:3"),

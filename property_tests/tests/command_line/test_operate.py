@@ -16,7 +16,6 @@ pytest.importorskip("torch", reason="the jobs are torch's")
 
 import torch.distributed as dist
 
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
@@ -25,7 +24,7 @@ from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
-from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
+from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings
 from trystate.property_tests.tests.command_line.setting import HOSTILE, Command, harmless, says
 
 TorchStores: Any = dist  # torch's stub does not declare the stores
@@ -77,7 +76,7 @@ def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Command) ->
 
 BUSY: Mapping[str, Callable[[State, Participant], State]] = {
     "at once": lambda state, me: state,
-    "and another node has written since": lambda state, me: changes.keep_alive(state, me),
+    "and another node has written since": lambda state, me: changed("keep_alive", state, me),
 }
 
 
@@ -96,7 +95,7 @@ def test_a_drained_node_has_left_or_was_expelled(said: Command, leaves: bool, bu
             eventually("it is marked", lambda: bool(decode(backend.read() or b"").draining))
             marked = backend.read() or b""
             state = decode(marked)
-            gone = changes.withdraw(state, one) if leaves else changes.expel(state, other, [one.node.token])
+            gone = changed("withdraw", state, one) if leaves else changed("expel", state, other, [one.node.token])
             backend.write(encode(BUSY[busy](gone, other)), marked)
             backend.notify(gone.revision)
 

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch", reason="a rendezvous is torch's")
 
 
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.errors import UnavailableError, UsageError
@@ -25,6 +24,7 @@ from trystate.monitor.rendezvous.shared_state import Snapshot, of_ours, of_torch
 from trystate.monitor.sources import Look, tailed
 from trystate.monitor.torch_state import TorchNode, TorchState
 from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Times, Watch
+from trystate.property_tests.adapters.our_rendezvous.parts import changed
 from trystate.property_tests.support.metrics import numbers
 from trystate.store import TCPStoreServer
 
@@ -34,9 +34,9 @@ A, B, C, D = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{nam
 
 def joined(*nodes: Participant) -> State:
     """An open round of ours, made by the runtime's own changes."""
-    state = changes.add_to_participants(None, nodes[0], SETTINGS, "life")
+    state = changed("add_to_participants", State("life", SETTINGS), nodes[0], SETTINGS)
     for node in nodes[1:]:
-        state = changes.add_to_participants(state, node, SETTINGS, "life")
+        state = changed("add_to_participants", state, node, SETTINGS)
     return state
 
 
@@ -58,9 +58,9 @@ def test_each_change_of_a_round_is_told() -> None:
     assert texts(watch, one, 1.0) == []
     both = joined(A, B)
     assert texts(watch, both, 2.0) == ["change: hostB_1_0 has come: a member"]
-    complete = changes.mark_complete(both, A)
+    complete = changed("mark_complete", both, A)
     assert texts(watch, complete, 3.5) == ["change: round 0 is complete after 3.5 s: 2 members"]
-    failed = changes.replace_round(complete, A, failed=True)
+    failed = changed("replace_round", complete, A, failed=True)
     assert texts(watch, failed, 5.0) == [
         "change: round 1 has begun: hostA_1_0: its workers failed",
         "change: hostB_1_0 is expected, which was a member",
@@ -68,7 +68,7 @@ def test_each_change_of_a_round_is_told() -> None:
     numbers = watch.numbers
     assert (numbers.rounds, numbers.restarts, numbers.causes) == (1, 1, {"workers_failed": 1})
     assert (numbers.formed_count, numbers.formed_sum) == (1, 3.5)
-    closed = changes.mark_closed(failed, A, "enough", SETTINGS, "life", "succeeded")
+    closed = changed("mark_closed", failed, A, "enough", "succeeded")
     assert texts(watch, closed, 6.0) == ["change: the job is closed by hostA_1_0: enough"]
 
 
@@ -76,7 +76,7 @@ def test_changes_between_two_reads_are_unseen() -> None:
     watch = Watch("job", "here")
     both = joined(A, B)
     texts(watch, joined(A), 0.0)
-    later = changes.keep_alive(changes.keep_alive(changes.mark_complete(both, A), A), B)
+    later = changed("keep_alive", changed("keep_alive", changed("mark_complete", both, A), A), B)
     told = texts(watch, later, 1.0)
     assert told[0] == f"unseen: {later.version - joined(A).version - 1} versions of the state passed unseen"
     assert watch.numbers.unseen == later.version - joined(A).version - 1 > 0
@@ -84,18 +84,18 @@ def test_changes_between_two_reads_are_unseen() -> None:
 
 def test_a_missing_heartbeat_is_reported_once_per_silence() -> None:
     watch = Watch("job", "here")
-    state = changes.mark_complete(joined(A, B), A)
+    state = changed("mark_complete", joined(A, B), A)
     texts(watch, state, 0.0)
     alone = state
     told: list[str] = []
     for second in range(1, 41):
-        alone = changes.keep_alive(alone, A)
+        alone = changed("keep_alive", alone, A)
         told += texts(watch, alone, float(second))
     assert told == [
         "warning: hostB_1_0 has sent no heartbeat for 21 s, and is still listed: the others may drop it after 15 s"
     ]
     assert [*watch.warnings] == ["silent hostB_1_0"]
-    (over,) = texts(watch, changes.keep_alive(alone, B), 41.0)
+    (over,) = texts(watch, changed("keep_alive", alone, B), 41.0)
     assert over.startswith("over: no longer: hostB_1_0 has sent no heartbeat")
     assert watch.numbers.warned == {"silent": 1}
 
@@ -104,7 +104,7 @@ def beating(watch: Watch, state: State, nodes: tuple[Participant, ...], seconds:
     told = []
     for second in range(begin, begin + seconds):
         for node in nodes:
-            state = changes.keep_alive(state, node)
+            state = changed("keep_alive", state, node)
         told += [text for text in texts(watch, state, float(second)) if not text.startswith("unseen")]
     return told
 
@@ -120,11 +120,11 @@ def test_a_last_call_that_nobody_ends_is_stuck() -> None:
 
 def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
     watch = Watch("job", "here")
-    state = changes.add_to_wait_list(changes.mark_complete(joined(A, B), A), C)
+    state = changed("add_to_wait_list", changed("mark_complete", joined(A, B), A), C)
     texts(watch, state, 0.0)
     (told,) = beating(watch, state, (A, B, C), int(BESIDE_SECONDS) + 5)
     assert told == "warning: hostC_1_0 waits next to round 0 for 61 s, and no member makes room"
-    watch, state = Watch("job", "here"), changes.add_to_wait_list(state, D)
+    watch, state = Watch("job", "here"), changed("add_to_wait_list", state, D)
     texts(watch, state, 0.0)
     (told,) = beating(watch, state, (A, B, C, D), int(BESIDE_SECONDS) + 5)
     assert told.startswith("warning: hostC_1_0, hostD_1_0 wait next to round 0")
@@ -132,7 +132,7 @@ def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
 
 def test_a_store_that_has_lost_the_job_is_told() -> None:
     watch = Watch("job", "here")
-    state = changes.mark_complete(joined(A, B), A)
+    state = changed("mark_complete", joined(A, B), A)
     texts(watch, state, 0.0)
     assert texts(watch, replace(state, version=1), 1.0)[-1].startswith("warning: the state went back from version")
     assert texts(watch, replace(state, life="other"), 2.0)[-1].startswith("warning: the store has lost the job's state")
@@ -177,13 +177,13 @@ def test_the_machines_move_with_the_job() -> None:
 
     machines = Machines({"node": Alarm}, edition=Edition.TRYSTATE)
     watch = Watch("job", "here", machines=machines)
-    complete = changes.mark_complete(joined(A, B), A)
+    complete = changed("mark_complete", joined(A, B), A)
     watch.look(seen(complete), 1.0)
-    watch.look(seen(changes.replace_round(complete, A, failed=True)), 2.0)
+    watch.look(seen(changed("replace_round", complete, A, failed=True)), 2.0)
     assert rung == ["hostB_1_0 is missing at 2"]
     found = machines.get("round", "job")
     assert found is not None and found.state == "JOINING"
-    watch.look(seen(changes.withdraw(changes.replace_round(complete, A, failed=True), B)), 3.0)
+    watch.look(seen(changed("withdraw", changed("replace_round", complete, A, failed=True), B)), 3.0)
     assert machines.get("node", "hostB_1_0") is None, "the node has left"
 
 
@@ -301,9 +301,9 @@ def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, int]) -> None:
     assert numbers(port)['trystate_up{job="job"}'] == 0.0
     both = joined(A, B)
     watch.look(seen(both), 0.0, 0.25)
-    complete = changes.mark_complete(both, A)
+    complete = changed("mark_complete", both, A)
     watch.look(seen(complete), 3.0, 0.25)
-    watch.look(seen(changes.replace_round(complete, A, failed=True)), 4.0, 0.25)
+    watch.look(seen(changed("replace_round", complete, A, failed=True)), 4.0, 0.25)
     watch.numbers.lost_writes += 1
     found = numbers(port)
     expected = {

@@ -5,16 +5,21 @@ Each mutant of a change is detected by one of the three.
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.encoding import decode, encode
-from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Closed, Participant, Settings, State
-from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings, tokens
+from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, natural
+from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings, tokens
 from trystate.property_tests.adapters.simulator.conformance import system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps
 from trystate.property_tests.adapters.simulator.schedule import draw
@@ -23,18 +28,19 @@ from trystate.property_tests.harness.paths import explore_graph, replay_every_ed
 from trystate.property_tests.support.mutants import generated, survives
 from trystate.property_tests.support.nightly import a_third
 
+OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)
+
 
 def complete(*ks: int, agreed: Settings | None = None) -> State:
     """A complete round of these nodes."""
-    state: State | None = None
+    state = State("life", agreed or settings(2, 3))
     for k in ks:
-        state = changes.add_to_participants(state, participant(k), agreed or settings(2, 3), "life")
-    assert state is not None
-    return state if state.complete else changes.mark_complete(state, participant(ks[0]))
+        state = changed("add_to_participants", state, participant(k), agreed or settings(2, 3))
+    return state if state.complete else changed("mark_complete", state, participant(ks[0]))
 
 
 def test_a_long_reason_is_cut_so_that_everybody_can_read_the_state() -> None:
-    state = changes.mark_closed(complete(0, 1), participant(0), "x" * 5000, settings(), "life")
+    state = changed("mark_closed", complete(0, 1), participant(0), "x" * 5000)
     assert state.closed is not None and state.closed.reason == "x" * REASON_LENGTH_MAX
     assert decode(encode(state)) == state
 
@@ -42,14 +48,14 @@ def test_a_long_reason_is_cut_so_that_everybody_can_read_the_state() -> None:
 def test_a_cause_names_some_nodes_and_counts_the_others() -> None:
     state = complete(*range(9), agreed=settings(1, 9))
     lost = [f"token-{k}" for k in range(1, 9)]
-    assert changes.expel(state, participant(0), lost).cause == (
+    assert changed("expel", state, participant(0), lost).cause == (
         "node0_100_0 expelled node1_101_0, node2_102_0, node3_103_0, node4_104_0, node5_105_0 and 3 more: "
         "no heartbeat for 15 s"
     )
     long = replace(participant(0), node=replace(participant(0).node, address="x" * 1024))
-    assert len(changes.replace_round(state, long).cause) == REASON_LENGTH_MAX
+    assert len(changed("replace_round", state, long).cause) == REASON_LENGTH_MAX
     wordy = replace(state, settings=settings(1, 9, max_restarts=0), participants=(long, *state.participants[1:]))
-    closed = changes.expel(wordy, participant(1), ["token-0"]).closed
+    closed = changed("expel", wordy, participant(1), ["token-0"]).closed
     assert closed is not None and len(closed.reason) == REASON_LENGTH_MAX
 
 
@@ -68,51 +74,99 @@ def test_the_order_of_ranks_counts_as_people_do_and_takes_any_address() -> None:
 def causes_and_ends() -> None:
     """Each replaced round has its cause; without a restart left, the loss of a member closes the rendezvous."""
     state, me = complete(0, 1), participant(0)
-    for after, why in (
-        (changes.replace_round(state, me), "its agent restarts the workers"),
-        (changes.replace_round(state, me, leased=False), "it comes back after the end of its lease"),
-        (changes.replace_round(state, me, failed=True), "its workers failed"),
-        (changes.give_notice(state, me, leaving=True), "it is about to leave"),
+    for then, why in (
+        (changed("replace_round", state, me), "its agent restarts the workers"),
+        (changed("replace_round", state, me, leased=False), "it comes back after the end of its lease"),
+        (changed("replace_round", state, me, failed=True), "its workers failed"),
+        (changed("give_notice", state, me, leaving=True), "it is about to leave"),
     ):
-        assert after.cause == f"node0_100_0: {why}"
-    assert changes.give_notice(state, me, leaving=False).cause.endswith("waited for a seat")
+        assert then.cause == f"node0_100_0: {why}"
+    newcomer = changed("add_to_wait_list", state, participant(2))
+    given = changed("give_notice", newcomer, me, leaving=False)
+    assert (given.cause, tokens(given.participants)) == ("node2_102_0 waited for a seat", ["token-2"])
     last = complete(0, 1, agreed=settings(2, 3, max_restarts=0))
-    for after, why in (
-        (changes.withdraw(last, me), "a member left"),
-        (changes.give_notice(last, me, leaving=True), "a member left"),
-        (changes.replace_round(last, me, failed=True), "its workers failed"),
-        (changes.expel(last, me, ["token-1"]), "no heartbeat of node1_101_0 for 15 s"),
+    for then, why in (
+        (changed("withdraw", last, me), "a member left"),
+        (changed("give_notice", last, me, leaving=True), "a member left"),
+        (changed("replace_round", last, me, failed=True), "its workers failed"),
+        (changed("expel", last, me, ["token-1"]), "no heartbeat of node1_101_0 for 15 s"),
     ):
-        assert after.closed == Closed("node0_100_0", f"{why}, and no restart is left", "failed")
-    for after in (
-        changes.replace_round(last, me),
-        changes.give_notice(last, me, leaving=False),
-        changes.expel(changes.add_to_wait_list(last, participant(2)), me, ["token-2"]),
-        changes.withdraw(state, me),
+        assert then.closed == Closed("node0_100_0", f"{why}, and no restart is left", "failed")
+    for then in (
+        changed("replace_round", last, me),
+        changed("give_notice", last, me, leaving=False),
+        changed("expel", changed("add_to_wait_list", last, participant(2)), me, ["token-2"]),
+        changed("withdraw", state, me),
     ):
-        assert after.closed is None
-    done = changes.mark_done(last, me)
+        assert then.closed is None
+    done = changed("mark_done", last, me)
     assert (done.closed, done.revision) == (None, last.revision)
-    assert changes.mark_done(done, participant(1)).done == ("token-0", "token-1")
-    assert changes.mark_closed(None, me, "over", settings(), "life").closed is not None
+    assert changed("mark_done", done, participant(1)).done == ("token-0", "token-1")
+    assert changed("mark_closed", None, me, "over").closed is not None
 
 
 def seats_and_restarts() -> None:
     """A waiting node that leaves moves no other into a complete round; other settings begin with all restarts."""
-    waiting = changes.add_to_wait_list(complete(0, 1, agreed=settings(2, 4)), participant(2))
-    left = changes.withdraw(changes.add_to_wait_list(waiting, participant(3)), participant(2))
+    waiting = changed("add_to_wait_list", complete(0, 1, agreed=settings(2, 4)), participant(2))
+    left = changed("withdraw", changed("add_to_wait_list", waiting, participant(3)), participant(2))
     assert (tokens(left.participants), tokens(left.waiting)) == (["token-0", "token-1"], ["token-3"])
     empty = State("life", settings(1, 2, max_restarts=3), spent=2)
     for agreed, spent in ((empty.settings, 2), (settings(1, 2, max_restarts=4), 0)):
-        assert changes.add_to_participants(empty, participant(0), agreed, "life").spent == spent
+        assert changed("add_to_participants", empty, participant(0), agreed).spent == spent
 
 
-WORDS = (causes_and_ends, seats_and_restarts)
+def spares_and_drained_nodes() -> None:
+    """A spare takes the seat of a member, or of a drained node that was expected; other nodes leave it where it is."""
+    full = changed("add_to_redundancy_list", complete(0, 1, agreed=settings(2, 2)), participant(2))
+    marked = changed("drain", full, OPERATOR, participant(1).node)
+    waiting = changed("add_to_wait_list", complete(0, 1, agreed=settings(2, 4)), participant(3))
+    beside = changed("drain", changed("add_to_wait_list", waiting, participant(2)), OPERATOR, participant(3).node)
+    open_ = replace(full, complete=False, participants=full.participants[:1], expected=full.participants[1:])
+    for state, gone, members in (
+        (full, 1, ["token-2"]), (marked, 1, ["token-2"]), (open_, 1, ["token-0"]), (beside, 3, ["token-0", "token-1"]),
+    ):  # fmt: skip
+        assert tokens(changed("withdraw", state, participant(gone)).participants) == members
+        assert tokens(changed("expel", state, participant(0), [f"token-{gone}"]).participants) == members
+
+
+WORDS = (causes_and_ends, seats_and_restarts, spares_and_drained_nodes)
 
 
 @pytest.mark.parametrize("claim", WORDS, ids=lambda claim: claim.__name__)
 def test_a_change_does_what_is_said_of_it(claim: Any) -> None:
     claim()
+
+
+def reference(text: str) -> tuple[tuple[int, int, str], ...]:
+    parts = re.split(r"(\d+)", text)
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
+
+
+WORDS_OF_NAMES = ["rack", "node", "n", "", "a-", "0", "00", "1", "02", "2", "10", "9", "z", "é", "10.0.0.", "\0", "\1",
+                  "٣", "²"]  # fmt: skip
+NAMES = st.lists(st.sampled_from(WORDS_OF_NAMES) | st.text(max_size=3), max_size=4).map("".join)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=8), st.integers(0, 1 << 53), st.integers(0, 1 << 53))
+def test_keys_of_bytes_sort_like_texts_and_numbers(names: list[str], one: int, two: int) -> None:
+    for a, b in product(names, names):
+        assert (natural(a) < natural(b)) == (reference(a) < reference(b)), (a, b)
+    listed = [Participant(Node(a, pid, 0, "t"), "", 0, 0, b) for a, b in product(names, names) for pid in (one, two)]
+    whole = sorted(listed, key=lambda p: (reference(p.rank_key), reference(p.node.address), p.node.pid))
+    assert sorted(listed, key=lambda p: p.order) == whole
+
+
+def test_a_table_has_the_lists_and_the_counts_of_its_value() -> None:
+    state = replace(
+        complete(2, 0, 1, agreed=settings(2, 6)), expected=(participant(3),), waiting=(participant(4),),
+        spares=(participant(5),), done=("token-1",), draining=("token-3",),
+    )  # fmt: skip
+    table = Table.of(state)
+    assert table.frozen() == state and table.ranks == {"token-0": 0, "token-1": 1, "token-2": 2}
+    assert (table.seats, table.size, [*table.listed()]) == (state.seats, 6, [*state.listed()])
+    for k in range(7):
+        token = f"token-{k}"
+        assert (table.find(token), table.membership(token)) == (state.find(token), state.membership(token))
 
 
 # ---- every mutant is noticed
@@ -141,10 +195,11 @@ def changes_are_as_said() -> None:
         assert not found.disagreements
 
 
-FUNCTIONS = [made for made in vars(changes).values() if getattr(made, "__module__", "") == changes.__name__]
-MUTANTS = {name: mutant for function in FUNCTIONS for name, mutant in generated(function).items()}
+READS = ("__init__", "frozen", "lists", "listed", "find", "membership")
+METHODS: list[Any] = [made for name, made in vars(Table).items() if inspect.isfunction(made) and name not in READS]
+MUTANTS = {name: mutant for function in (after, *METHODS) for name, mutant in generated(function).items()}
 # A rendezvous without any restarts is closed before one is spent.
-SURVIVES = "_with_restart_spent: state.settings.max_restarts >= 0 -> state.settings.max_restarts > 0"
+SURVIVES = "_spend: self.settings.max_restarts >= 0 -> self.settings.max_restarts > 0"
 
 
 @pytest.mark.parametrize("name", a_third([*MUTANTS]))

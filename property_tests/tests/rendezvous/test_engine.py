@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import (
     BACKOFF_ATTEMPTS,
     BACKOFF_SECONDS_MAX,
@@ -26,6 +25,7 @@ from trystate.property_tests.adapters.our_rendezvous.parts import (
     INTERVAL,
     Stage,
     acted,
+    changed,
     participant,
     settings,
     tokens,
@@ -163,7 +163,7 @@ def a_heartbeat_renews_the_lease() -> None:
         stage.now += later
         stage.beats["token-1"] += 1
         if not listed:
-            stage.state = changes.expel(state_of(stage), two.me, ["token-0"])
+            stage.state = changed("expel", state_of(stage), two.me, ["token-0"])
         actor.step()
         assert stage.beats["token-0"] == 2
         assert one.lease.next_beat == began + INTERVAL + later * renews

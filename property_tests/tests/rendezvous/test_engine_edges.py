@@ -11,7 +11,8 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-from trystate.impl.rendezvous import changes, operators, state
+from trystate.impl.rendezvous import operators, state
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Settings
@@ -105,18 +106,18 @@ def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
 
 # fmt: off
 OWN = {  # mutants that are not in the list of the swarm
-    "no sorting": replaced(changes, "_in_order", lambda nodes: nodes),
+    "no sorting": rewritten(
+        Table._complete, "sorted(self.participants, key=self._orders.__getitem__)", "[*self.participants]"),
     "keys are sorted as texts": replaced(state, "natural", lambda text: text.encode()),
-    "nobody moves up": replaced(changes, "_with_waiting_promoted", lambda before, after: after),
-    "no new call": replaced(changes, "_with_last_call", lambda before, after: after),
+    "nobody moves up": replaced(Table, "_promote", lambda self, seated: None),
+    "no new call": rewritten(Table._committed, "self.calling and not calling", "False"),
     "always beats": rewritten(operators.keep_alive, "view.beat_due and ", ""),
     "anybody closes": replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED),
     "a drained node joins": replaced(View, "drained", False),
     "a drained node is off the lists at once": rewritten(
-        changes.drain, "expected=(*opened.expected, *seated),\n        draining=(*opened.draining, node.token),",
-        "**{name: getattr(_without(opened, {node.token}), name) for name in LISTS if name != 'participants'},"),
+        Table.drain, "self.draining[token] = None", "self._unlist(token)"),
     "the seat of a drained node stays free": rewritten(
-        changes._with_waiting_promoted, " and drained <= {p.node.token for p in after.expected}", ""),
+        Table.withdraw, "member or frees", "member"),
 }
 SHOWN = {  # a size and the faults at which a mutant shows
     "no sorting": ("3 2:3",), "nobody moves up": ("3 1:2", "worker_failure"), "no new call": ("3 2:3", "join_timeout"),

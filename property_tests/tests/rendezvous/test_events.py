@@ -73,7 +73,7 @@ def told(caplog: Any, event: str) -> list[dict[str, Any]]:
 
 
 def node_of(made: DynamicRendezvousHandler) -> str:
-    return str(made._part.node)
+    return str(made._part.core.me.node)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_drained_node_says_so_and_the_others_name_the_operator(heard: Any) -> 
     with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
         together([a.next_rendezvous, b.next_rendezvous])
         with Outsider(store, "job") as operator:
-            node, marked = operator.drain(str(b._part.node))
+            node, marked = operator.drain(str(b._part.core.me.node))
             assert marked
             assert not operator.drain(str(node))[1], "the mark is written once"
             until(lambda: Standing.REPLACED is a.standing() is b.standing())

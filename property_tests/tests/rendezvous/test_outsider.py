@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
 from trystate.impl.rendezvous.outsider import Outsider, named_node
 from trystate.impl.rendezvous.state import Closed, Node, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
+from trystate.property_tests.adapters.our_rendezvous.parts import changed, participant, settings
 from trystate.store import HashStore
 
 
@@ -50,7 +49,7 @@ def test_a_name_is_a_node_or_a_host_that_has_one() -> None:
 REFUSED = {
     "too few stay": (of(0, 1), "the job has 1 node, fewer than min_nodes=2"),
     "another one is drained already": (
-        changes.drain(of(0, 1, 2), participant(9), participant(2).node), "the job has 1 node"
+        changed("drain", of(0, 1, 2), participant(9), participant(2).node), "the job has 1 node"
     ),
     "the job is about to succeed": (of(0, 1, 2, done=("token-1",)), "the workers of 1 node have succeeded"),
 }  # fmt: skip
@@ -70,7 +69,7 @@ def test_a_drain_is_refused_and_writes_nothing_unless_it_is_forced(why: str) -> 
 def test_nothing_is_drained_of_a_job_that_is_closed_or_without_the_node() -> None:
     state = of(0, 1, 2)
     with on(state) as store, Outsider(store, "job") as operator:
-        StoreBackend(store, "job").write(encode(changes.withdraw(state, participant(0))), encode(state))
+        StoreBackend(store, "job").write(encode(changed("withdraw", state, participant(0))), encode(state))
         with pytest.raises(UsageError, match="nothing was drained: node0_100_0 has left by itself"):
             operator.drain("node0")
     with on(replace(state, closed=Closed("node1_101_0", "over"))) as store, Outsider(store, "job") as operator:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from trystate.impl.rendezvous import observer
+from trystate.impl.rendezvous import intents, observer
 from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.property_tests.adapters.rooms import worlds
@@ -44,7 +44,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
     "a round is complete while members are expected": (
         rewritten(Room._set_due, "t.calling and not t.expected", "t.calling"), 5),
     "an intent about an earlier round is applied": (
-        rewritten(Room._is_member, "intent.of == (t.life, t.round)", "intent.of is not None"), 6),
+        rewritten(intents.change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 6),
     "a late copy of a request is applied": (together(
         rewritten(Room._attach, "if number < (last or self._numbers.get(token, 0)):", "if False:"),
         replaced(Server, "closes_replaced", False)), 1),

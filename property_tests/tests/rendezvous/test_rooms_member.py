@@ -341,7 +341,7 @@ def test_a_server_without_its_contents_begins_another_life(late: bool) -> None:
     m.settle(6.0)
     assert {member.standing(m.now) for member in m.members} == {Standing.EXPELLED}
     m.joined(600.0 if not late else 0.0)
-    lives = {member.joined.summary.life if member.joined else type(member.error) for member in m.members}
+    lives = {member.joined.life if member.joined else type(member.error) for member in m.members}
     assert lives == ({"another"} if not late else {errors.RendezvousTimeoutError})
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.encoding import NUMBER_MAX, TEXT_LENGTH_MAX, encode_settings
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms.messages import (
@@ -27,7 +28,6 @@ from trystate.impl.rendezvous.rooms.messages import (
     read_summary,
 )  # fmt: skip
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import RANK_KEY_LENGTH_MAX, REASON_LENGTH_MAX, Closed, Node, Participant, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 from trystate.property_tests.adapters.rooms.nodes import begun, sent

@@ -13,7 +13,8 @@ import pytest
 
 from trystate.impl.rendezvous.encoding import decode, encode_settings
 from trystate.impl.rendezvous.errors import RendezvousStateError
-from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, LEAVE, LOOK, Intent, digest
+from trystate.impl.rendezvous.rooms import room as rooms
+from trystate.impl.rendezvous.rooms.messages import ANYWAY, BEAT, CLOSE, JOIN, LEAVE, LOOK, Intent, digest
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import Message, RoomConnection
 from trystate.impl.store.contents import rooms as contents
@@ -135,7 +136,51 @@ def test_the_record_of_a_room_is_explained_as_one_of_its_key() -> None:
     assert (follower.problems, follower.version) == ([], 3)
 
 
+def a_finished_room_gives_way() -> None:
+    sink, made = recorder()
+    room = Room(Limits(rooms=1), kind=partial(RecordingService, made))
+    one, two, late, operator = (room.peer() for _ in range(4))
+    close = Intent(CLOSE, "operator", flags=ANYWAY, by=Node("operator", 1, 0, "operator")).encode()
+    full = b"there are rooms=1 already, and none is finished"
+
+    one(ask(join("a")))
+    one.leave()
+    room.pass_time(20.0)
+    assert full in two(ask(join("b"), b"second")), "it is not closed"
+    operator(ask(close))
+    assert two(ask(join("b"), b"second"))[:1] == OK
+    assert set(room.service.contents.rooms) == {b"second"} and KEY not in room.service.contents.values
+    assert [line["op"] for line in sink.take()[-3:]] == ["room", "delete", "write"]
+    assert room.log[-1].startswith("room b'job': forgotten, because there are rooms=1")
+
+    operator(ask(close, b"second"))
+    room.pass_time(20.0)
+    assert full in late(ask(join("c"))), "a node has a connection"
+    two(ask(Intent(BEAT, "b", 1, 1).encode(), b"second"))
+    two.leave()
+    room.pass_time(14.9)
+    assert full in late(ask(join("c"))), "a node may come back"
+    room.pass_time(0.1)
+    assert late(ask(join("c")))[:1] == OK and KEY in room.service.contents.values
+
+
+def test_a_finished_room_gives_way_to_a_new_one() -> None:
+    a_finished_room_gives_way()
+
+
 MUTANTS: dict[str, Any] = {
+    "a room with a node is forgotten": (
+        a_finished_room_gives_way,
+        rewritten(rooms.Room.is_finished, "not self._peers", "True"),
+    ),
+    "a room is forgotten within the window of its nodes": (
+        a_finished_room_gives_way,
+        rewritten(rooms.Room.is_finished, "silent >= t.settings.expiry_seconds", "True"),
+    ),
+    "a room that is not closed is forgotten": (
+        a_finished_room_gives_way,
+        rewritten(rooms.Room.is_finished, "t.closed is not None", "True"),
+    ),
     "the key of a room is not guarded": (
         test_no_client_changes_the_key_of_a_room,
         rewritten(contents.keep, "contents.guarded.add(key_of(run_id))", "pass"),
@@ -212,6 +257,20 @@ def test_a_killed_server_has_its_rooms_again(tmp_path: Path, compacted: bool, mo
         assert store.ask_room("job", LOOKS) == state and decode(state).version == 100
         with pytest.raises(StoreError, match="belongs to a rendezvous that this server applies itself"):
             store.set("trystate/job/state", "x")
+
+
+def test_a_forgotten_room_is_not_there_after_a_start(tmp_path: Path) -> None:
+    with Serving(tmp_path) as server, server.store() as store:
+        for run_id in ("job", "other"):
+            store.ask_room(run_id, join("a"))
+        contents.forget(server.directory.contents, b"job")
+        store.set("later", "x")
+    with Serving(tmp_path) as server, server.store() as store:
+        assert set(server.directory.contents.rooms) == {b"other"}
+        assert (store.ask_room("job", LOOKS), store.check(["trystate/job/state"])) == (b"", False)
+        store.ask_room("job", join("b"))
+    with Serving(tmp_path) as server, server.store() as store:
+        assert [p.node.token for p in decode(store.ask_room("job", LOOKS)).listed()] == ["b"]
 
 
 def test_a_foreign_record_of_a_room_ends_the_start(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from trystate.impl.store.limits import MIB, Limits
+from trystate.impl.store.server.driver import Acceptor
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import U64, counted
 from trystate.model.errors import UsageError
@@ -104,6 +107,23 @@ def served(port: int) -> bool:
             return peer.answers()
     except (EOFError, ConnectionError):
         return False
+
+
+async def turned_away(log: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        acceptor = Acceptor(listener, log.append)
+        acceptor.opening.add(asyncio.ensure_future(asyncio.sleep(0)))
+        acceptor.connections["peer"] = None
+        acceptor.turn_away(OSError(errno.EMFILE, "Too many open files"))
+        acceptor.stop_accepting()
+        await asyncio.gather(*acceptor.opening)
+
+
+def test_connections_that_are_being_opened_count_as_connections() -> None:
+    log: list[str] = []
+    asyncio.run(turned_away(log))
+    assert log[0].startswith("cannot accept: Too many open files, with 2 connections; newcomers are turned away")
 
 
 @LINUX

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.changes import Table, after
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.state import Closed
@@ -263,7 +263,7 @@ def test_simulated_runs_of_ours_are_clean() -> None:
 
 BROKEN: dict[str, Mutant] = {
     "the last call is over at once": replaced(Observer, "call_ends", lambda self, state: 0.0),
-    "a node that leaves changes the complete round": rewritten(changes.withdraw, "if member else", "if False else"),
+    "a node that leaves changes the complete round": rewritten(Table.withdraw, "if member:", "if False:"),
     **{name: MUTANTS[name] for name in (
         "joins a complete round", "expels without replacing the round", "closes when it is late",
         "ranks in the order of arrival", "a round is replaced by an empty one",
@@ -301,7 +301,7 @@ def test_an_operator_may_close_a_rendezvous_and_drain_a_node() -> None:
     node = state.participants[-1].node
     marked = {
         **write,
-        "value": encode(replace(changes.drain(state, state.participants[0], node), writer="ops")).decode(),
+        "value": encode(replace(after(state, Table.drain, state.participants[0].node, node), writer="ops")).decode(),
     }
     drained = followed([*lines[: at + 1], marked])
     assert not harm(drained)
