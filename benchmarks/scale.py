@@ -146,5 +146,5 @@ PARTS: dict[str, Part] = {
 }
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)  # each member says that it waits
+    logging.disable(logging.WARNING)  # each member logs that it waits
     run(options(__doc__, PARTS, 3).parse_args(), PARTS, 1)

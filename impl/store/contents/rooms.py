@@ -1,4 +1,4 @@
-"""The rooms of a store: each rendezvous that the server itself applies, and the key that stands for it.
+"""The rooms of a store: each rendezvous that the server itself applies, and the key that represents it.
 
 Theory of operation. A room is a part of the contents from its first change on. Its run id then has a key too: an older
 release keeps a rendezvous in the value of this key, and refuses FORMAT in words. No operation may change the key

@@ -376,7 +376,7 @@ class RecordedWatches(Watches):
 
 
 class RecordedRooms(Rooms):
-    """Rooms. Each request and notice is recorded, and each change as a write of the key that stands for the room."""
+    """Rooms. Each request and notice is recorded, and each change as a write of the key that represents the room."""
 
     service: RecordingService
 
