@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -349,16 +348,3 @@ def test_a_node_that_joins_sends_pokes_which_are_heartbeats() -> None:
     m = meeting(2, 2, 1).joined()
     m.settle(21.0)
     assert m.requests == [JOIN, POKE, POKE, POKE, POKE] and m.members[0].lease.holds(m.now)
-
-
-CASES: dict[str, Callable[[Member], int]] = {
-    "step_out": lambda m: m.step_out(False, 0.0), "give_notice": Member.give_notice, "leave": Member.leave,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_an_operation_of_a_member_replaces_its_round(name: str) -> None:
-    m = meeting(2, 2, 2).joined()
-    ticket = CASES[name](m.members[0])
-    m.settle()
-    assert m.members[0].results[ticket].applied and m.members[1].standing(m.now) is Standing.REPLACED

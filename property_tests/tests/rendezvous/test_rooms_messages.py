@@ -28,7 +28,7 @@ from trystate.impl.rendezvous.rooms.messages import (
     read_summary,
 )  # fmt: skip
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.state import RANK_KEY_LENGTH_MAX, REASON_LENGTH_MAX, Closed, Node, Participant, State
+from trystate.impl.rendezvous.state import RANK_KEY_LENGTH_MAX, REASON_LENGTH_MAX, Closed, Node, Participant
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 from trystate.property_tests.adapters.rooms.nodes import begun, sent
 
@@ -122,12 +122,6 @@ def test_a_damaged_request_is_applied_as_another_or_changes_nothing(intent: Inte
         assert room.state == before and len(records) == count and not (room.notices or room.drop)
 
 
-@pytest.mark.parametrize("size", range(40))
-def test_a_request_that_is_cut_off_is_refused(size: int) -> None:
-    for k in range(3):
-        assert refused(read_intent, sent(k, JOIN, settings(2, 3))[: -size - 1])
-
-
 @given(st.data())
 def test_a_damaged_record_is_refused_or_read(data: st.DataObject) -> None:
     records: list[bytes] = []
@@ -187,17 +181,3 @@ def test_records_of_another_release_or_with_a_gap_are_refused() -> None:
         with pytest.raises(IntentError, match=why):
             for one in wrong:
                 room.replay(one)
-
-
-def replayed(records: list[bytes]) -> State | None:
-    room = Room(lambda: "life")
-    for one in records:
-        room.replay(one)
-    return room.state
-
-
-def test_records_and_a_snapshot_restore_the_same_state() -> None:
-    records: list[bytes] = []
-    room = begun(2, 3, record=records.append)
-    assert replayed(records) == room.state == replayed([*records, room.snapshot()])
-    assert replayed([Room(lambda: "life").snapshot()]) is None
