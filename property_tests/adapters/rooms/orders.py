@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import RUNS, Standing
 from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.rooms.member import Member
-from trystate.impl.rendezvous.rooms.messages import ANYWAY, DRAIN, Intent
+from trystate.impl.rendezvous.rooms.messages import ANYWAY, DRAIN, FULL, Intent, Summary, read_summary
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 
@@ -214,13 +214,20 @@ class Stage:
             demand(there == {*t.participants}, "at rest, and not all members are in the round", there, t.frozen())
 
     def key(self) -> bytes:
-        """Equal keys: states with the same future."""
+        """Equal keys: states with the same future. The sentences of answers are left out: they decide nothing."""
         t, room = self.room._table, self.room
-        members = [(m.joining, str(m.error), m.joined, m._request, [*m._wanted], m.seen,
-                    m._join[1].of, m._join[1].flags, m._agreed, m.lease.next_beat) for m in self.members]  # fmt: skip
+        back = [[(plain(read_summary(m)) if m[0] == FULL else m, notice) for m, notice in one] for one in self.back]
+        members = [(m.joining, type(m.error), m.joined and plain(m.joined), m._request, [*m._wanted],
+                    m.seen and plain(m.seen), m._join[1].of, m._join[1].flags, m._agreed, m.lease.next_beat)
+                   for m in self.members]  # fmt: skip
         return repr((t.frozen() if t else None, sorted(room._peers.items()), sorted(room._numbers.items()),
-                     sorted(room._ended.items()), room.due, members, self.there, self.back, self.late, self.left,
+                     sorted(room._ended.items()), room.due, members, self.there, back, self.late, self.left,
                      sorted(self.closed), self.running)).encode()  # fmt: skip
+
+
+def plain(summary: Summary) -> Summary:
+    """The summary without its sentence."""
+    return replace(summary, why="")
 
 
 def demand(holds: object, *seen: Any) -> None:
