@@ -67,23 +67,23 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
     return facts.get(cell, cell)
 
 
-def safety(system: System, names: Collection[str] | None) -> list[Property]:
-    """The properties to export: the properties with these names, or without names all except liveness.
+def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
+    """The properties to export: the properties with these names, or all. Without `live`, all except liveness.
 
     Raises:
-        UsageError: the system has no such property, or it is a liveness property.
+        UsageError: the system has no such property, or it is a liveness property and is not exported.
     """
     known = {p.name: p for p in (*system.properties, DEADLOCK_FREEDOM)}
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
-        if known[name].form.live:
+        if known[name].form.live and not live:
             raise UsageError(
-                f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in other "
-                "tools for processes; `trystate verify` decides it"
+                f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in Spin "
+                "for processes; give --to tla, or let `trystate verify` decide it"
             )
     wanted = known if names is None else dict.fromkeys(names)
-    return [known[name] for name in wanted if not known[name].form.live]
+    return [known[name] for name in wanted if live or not known[name].form.live]
 
 
 class Names:
