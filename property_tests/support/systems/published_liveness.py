@@ -15,12 +15,12 @@ EITHER = (False, True)
 
 
 class AlternatingBit(System):
-    """Data go over a line that loses messages, with a bit that alternates. At most two messages are on the way.
+    """Data go over a line that loses messages, with a bit that alternates; the search has two messages on the way.
 
     The bits of the last answer and of the receiver are relative to the sender's bit: true if they are equal.
     """
 
-    place = index(2)
+    place = index(3)
     datum = index(2)
     bit = flag(initial=EITHER)
     answered = flag(initial=True)
@@ -30,10 +30,15 @@ class AlternatingBit(System):
     message = integer(0, 4, per="place", doc="0: none; else 1, plus 1 for the datum, plus 2 for the bit")
     answer = integer(0, 2, per="place", doc="0: none; else 1, plus 1 for the bit")
 
-    def append(self, s: S, line: Any, value: Any) -> None:
-        s.when(line[1] == 0)
-        line[1] = ite(line[0] == 0, 0, value)
-        line[0] = ite(line[0] == 0, value, line[0])
+    @constraint
+    def at_most_two(self, s: S) -> Any:
+        return (s.message[2] == 0) & (s.answer[2] == 0)
+
+    def append(self, line: Any, value: Any) -> None:
+        one, two = line[0] > 0, line[1] > 0
+        line[2] = ite(two, value, 0)
+        line[1] = ite(one & ~two, value, line[1])
+        line[0] = ite(one, line[0], value)
 
     def shift(self, s: S, line: Any) -> None:
         s.when(line[0] > 0)
@@ -41,7 +46,7 @@ class AlternatingBit(System):
         line[1] = 0
 
     def post(self, s: S) -> None:
-        self.append(s, s.message, 1 + as_int(s.sent) + as_int(s.bit) + as_int(s.bit))
+        self.append(s.message, 1 + as_int(s.sent) + as_int(s.bit) + as_int(s.bit))
 
     @transition(fair=False)
     def send_next(self, s: S, datum: Expr) -> None:
@@ -67,7 +72,7 @@ class AlternatingBit(System):
     @transition()
     def send_answer(self, s: S) -> None:
         """The receiver sends its bit."""
-        self.append(s, s.answer, 1 + as_int(s.received == s.bit))
+        self.append(s.answer, 1 + as_int(s.received == s.bit))
 
     @transition(fair="strong")
     def receive_answer(self, s: S) -> None:

@@ -113,7 +113,10 @@ def test_published_liveness_is_decided_as_published(engine: str, of: System, vio
 
 @pytest.mark.parametrize("of", STATES)
 def test_published_specifications_have_the_published_states(of: type[System]) -> None:
-    assert check(of()).exploration.distinct == STATES[of]
+    report = check(of())
+    assert report.exploration.distinct == STATES[of]
+    within = " within at_most_two:" if of is AlternatingBit else "):"
+    assert within in str(report).splitlines()[0]
 
 
 @pytest.mark.parametrize(("of", "violated"), CASES[: None if NIGHTLY else 2])
