@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.language import *
+    from trystate.model.language.constraints import Constraint
     from trystate.model.language.expressions import Role
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
     from trystate.model.language.properties import Claim
     from trystate.model.language.state import Write
     from trystate.model.language.systems import Terminal
-    from trystate.model.language.transitions import Rule
+    from trystate.model.language.transitions import Fairness, Rule
 else:
     from .lazy import lazily
 
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Lifelines", "Machine",
-    "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System", "Terminal",
-    "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant", "count",
-    "environment", "eventually", "fault", "flag", "implies", "index", "integer", "ite", "leads_to", "machine", "may",
-    "named", "not_", "or_", "ord_", "refines", "row", "sequence", "served", "sometimes", "stable", "step", "terminal",
-    "transition",
+    "Arc", "Atom", "Audit", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness", "Field", "Form",
+    "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State",
+    "SymbolicState", "System", "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc",
+    "as_int", "choice", "constant", "constraint", "count", "environment", "eventually", "fault", "flag", "implies",
+    "index", "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "refines", "row",
+    "sequence", "served", "sometimes", "stable", "step", "terminal", "transition",
 ]  # fmt: skip

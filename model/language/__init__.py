@@ -1,5 +1,6 @@
 """The language in which declarations are written. `docs/language.md` shows it by example."""
 
+from .constraints import constraint
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
 from .fields import Cell, Slot, choice, constant, flag, index, integer
 from .lifelines import Lifelines, Message, served
@@ -16,7 +17,8 @@ from .transitions import Arc, Kind, Transition, arc, environment, fault, may, tr
 __all__ = [
     "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
     "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "eventually", "fault", "flag",
-    "implies", "index", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "or_",
-    "ord_", "refines", "reset", "row", "sequence", "served", "sometimes", "stable", "step", "terminal", "transition",
+    "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
+    "fault", "flag", "implies", "index", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move",
+    "named", "not_", "or_", "ord_", "refines", "reset", "row", "sequence", "served", "sometimes", "stable", "step",
+    "terminal", "transition",
 ]  # fmt: skip

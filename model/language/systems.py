@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
 from . import bodies, source
+from .constraints import Constraint, conditions, confined
 from .expressions import FALSE, Expr, lift, symbol
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
 from .lifelines import Lifelines
@@ -154,9 +155,9 @@ class System:
                 )
             if isinstance(value, Field):
                 self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
-        self.transitions: tuple[Transition, ...] = tuple(
-            trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v)
-        )
+        self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
+        steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
+        self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)
         self.machines: dict[str, Machine] = {
             k: make_machine(self, k, v) for k, v in body.items() if isinstance(v, View)
         }
@@ -343,11 +344,12 @@ class System:
 
     @property
     def label(self) -> str:
-        """The system with its sizes, edition and faults, in one line."""
+        """The system with its sizes, edition, faults and constraints, in one line."""
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         edition = f" {self.edition.name}" if self.edition is not None else ""
         faults = f" with {self.faults_label}" if self.faults else ""
-        return f"{self.name}({sizes}){edition}{faults}"
+        within = f" within {' and '.join(self.constraints)}" if self.constraints else ""
+        return f"{self.name}({sizes}){edition}{faults}{within}"
 
     @property
     def faults_label(self) -> str:
@@ -359,6 +361,7 @@ class System:
 _WORDS: Mapping[type, str] = {
     Field: "a field", Sequence: "a sequence", Index: "an index", Constant: "a constant", Rule: "a transition",
     View: "a machine", Claim: "a property", Terminal: "a terminal condition",
+    Constraint: "a constraint",
 }  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def export_options(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="export only this property; may be repeated, except for itf (default: all safety properties)",
+        help="export only this property; may be repeated, except for itf (default: all; of liveness only for tla)",
     )
     add_system_options(p)
 
@@ -67,7 +67,7 @@ def export(args: argparse.Namespace) -> int:
         _write(args.out, text)
         _write(args.out and args.out.with_suffix(".cfg"), configuration)
     left = [p.name for p in system.properties if p.form.live]
-    if names is None and left:
+    if names is None and left and args.to == "promela":
         print(f"not exported, because they are liveness properties: {', '.join(left)}", file=sys.stderr)
     return Exit.OK
 

@@ -28,7 +28,7 @@ from ...language.properties import Form, Property
 from ...language.systems import System
 from ...language.transitions import Kind
 from ..kernel import Kernel
-from .steps import Labels, Names, Printer, Step, reads, safety, shared, steps, words
+from .steps import Labels, Names, Printer, Step, exported, reads, shared, steps, words
 
 TYPES = {"bit": (0, 1), "byte": (0, 255), "short": (-(1 << 15), (1 << 15) - 1), "int": (-(1 << 31), (1 << 31) - 1)}
 RESERVED = words(
@@ -50,7 +50,7 @@ def promela(system: System, properties: Collection[str] | None = None) -> str:
     Raises:
         UsageError: no such property, a liveness property, or a number that does not fit 32 bits.
     """
-    return _Model(Kernel(system), safety(system, properties)).text()
+    return _Model(Kernel(system), exported(system, properties)).text()
 
 
 class _Model(Printer):

@@ -67,8 +67,8 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
     return facts.get(cell, cell)
 
 
-def safety(system: System, names: Collection[str] | None) -> list[Property]:
-    """The properties to export: the properties with these names, or without names all except liveness and refinements.
+def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
+    """The properties to export: those with these names, or all but refinements. Without `live`, all except liveness.
 
     Raises:
         UsageError: the system has no such property, or it is not exported.
@@ -79,13 +79,13 @@ def safety(system: System, names: Collection[str] | None) -> list[Property]:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
         if known[name].form is Form.REFINES:
             raise UsageError(f"{name} is a refinement, which is not exported: `trystate verify` decides it")
-        if known[name].form.live:
+        if known[name].form.live and not live:
             raise UsageError(
-                f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in other "
-                "tools for processes; `trystate verify` decides it"
+                f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in Spin "
+                "for processes; give --to tla, or let `trystate verify` decide it"
             )
-    wanted = known if names is None else dict.fromkeys(names)
-    return [known[name] for name in wanted if not (known[name].form.live or known[name].form is Form.REFINES)]
+    wanted = [known[name] for name in (known if names is None else dict.fromkeys(names))]
+    return [p for p in wanted if p.form is not Form.REFINES and (live or not p.form.live)]
 
 
 class Names:

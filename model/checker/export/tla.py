@@ -11,12 +11,14 @@ run there if it checks it. A step property is a formula `[][A => claim]_vars`. `
 in the range of its field. The configuration checks all of them, except that it checks a `never_X` only if its name was
 given.
 
-Failures: a property is not a safety property (`UsageError`).
+A property of liveness is a temporal formula, and the specification then has the fairness of each group of steps:
+`WF_vars` or `SF_vars` of its actions. Our counterexample and TLC's may differ in length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import product
 
 from ...language.expressions import Expr, const, not_
 from ...language.fields import Slot
@@ -24,8 +26,8 @@ from ...language.properties import Form, Property
 from ...language.sorts import Sort
 from ...language.systems import System
 from ...language.transitions import Kind
-from ..kernel import Kernel
-from .steps import Labels, Names, Printer, Step, safety, shared, steps, words
+from ..kernel import Kernel, fair_groups
+from .steps import Labels, Names, Printer, Step, exported, shared, steps, words
 
 RESERVED = words(
     "ACTION ASSUME ASSUMPTION AXIOM BOOLEAN BY CASE CHOOSE CONSTANT CONSTANTS COROLLARY DEF DEFINE DEFS DOMAIN ELSE "
@@ -36,17 +38,17 @@ RESERVED = words(
 
 
 def tla(system: System, properties: Collection[str] | None = None, module: str = "") -> tuple[str, str]:
-    """The system and its safety properties as a TLA+ module, and the configuration for TLC.
+    """The system and its properties as a TLA+ module, and the configuration for TLC.
 
     Args:
         system: the system, built for its sizes, edition and faults.
-        properties: the properties to export, by name; by default all except liveness, and `deadlock_freedom`.
+        properties: the properties to export, by name; by default all, and `deadlock_freedom`.
         module: the name of the module and of its file; by default the system's name.
 
     Raises:
-        UsageError: no such property, or a liveness property.
+        UsageError: no such property.
     """
-    written = _Module(Kernel(system), safety(system, properties))
+    written = _Module(Kernel(system), exported(system, properties, live=True))
     return written.text(module or system.name), written.configuration(reach=properties is not None)
 
 
@@ -77,7 +79,8 @@ class _Module(Printer):
 
     def configuration(self, *, reach: bool) -> str:
         """The list of everything that TLC checks; with `reach` also that no `sometimes` is reached."""
-        yields = {Form.STEP: "PROPERTY", Form.SOMETIMES: "INVARIANT" if reach else "\\* INVARIANT"}
+        yields = {form: "PROPERTY" for form in Form if form.live or form is Form.STEP}
+        yields[Form.SOMETIMES] = "INVARIANT" if reach else "\\* INVARIANT"
         lines = [f"{yields.get(p.form, 'INVARIANT')} {self.formulas[p.name]}" for p in self.asked]
         head = (
             "\\* Deadlocks are the invariant deadlock_freedom: the option -deadlock turns off TLC's own check of them."
@@ -88,9 +91,6 @@ class _Module(Printer):
         title = f" MODULE {module} "
         yield title.center(78, "-")
         yield f"\\* {self.kernel.system.label}"
-        left = [p.name for p in self.kernel.system.properties if p.form.live]
-        if left:
-            yield f"\\* Properties of liveness are not exported: {', '.join(left)}."
         yield "EXTENDS Integers"
         yield ""
         yield f"VARIABLES {', '.join(self.variables)}"
@@ -150,7 +150,13 @@ class _Module(Printer):
             if name == "Protocol" and not those:
                 yield "  FALSE"
             yield ""
-        yield "Spec == Init /\\ [][Next]_vars"
+        yield "Spec =="
+        yield "  /\\ Init"
+        yield "  /\\ [][Next]_vars"
+        if any(p.form.live for p in self.asked):
+            for group in fair_groups(step.instance for step in taken):
+                named = " \\/ ".join(self.actions[number] for number in group.numbers)
+                yield f"  /\\ {'SF' if group.strong else 'WF'}_vars({named})"
         yield ""
 
     def _formulas(self, taken: Sequence[Step]) -> Iterator[str]:
@@ -165,16 +171,23 @@ class _Module(Printer):
                         claim = self.show(step.claims[p.name], {})
                         yield f"  /\\ ({self.actions[step.instance.number]} => {claim})"
                 yield "  ]_vars"
+            elif p.form.live:
+                yield f"{name} =="
+                for indices in product(*(range(v.sort.size) for v in p.params)):
+                    binding = dict(zip(p.params, indices, strict=True))
+                    premise, goal = (self._state(self.kernel.ground(tree, binding)) for tree in p.exprs)
+                    yield f"  /\\ {_LIVE[p.form].format(premise, goal)}"
             elif p.form is Form.DEADLOCK:
                 terminal = self.show(self.kernel.ground(self.kernel.system.terminal, {}), {})
                 yield f"{name} == {terminal} \\/ ENABLED <<Protocol>>_vars"
             else:
                 tree = self.kernel.ground(p.exprs[0], {})
-                tree = tree if p.form is Form.ALWAYS else not_(tree)
-                # TLC treats a constant as a mistake and ends before it checks anything else.
-                of_a_state = " /\\ vars = vars" if tree.op == "const" else ""
-                yield f"{name} == {self.show(tree, {})}{of_a_state}"
+                yield f"{name} == {self._state(tree if p.form is Form.ALWAYS else not_(tree))}"
             yield ""
+
+    def _state(self, tree: Expr) -> str:
+        """A condition as text. TLC treats a constant as a mistake and ends before it checks anything else."""
+        return self.show(tree, {}) + (" /\\ vars = vars" if tree.op == "const" else "")
 
     # ---- expressions
 
@@ -209,6 +222,7 @@ class _Module(Printer):
 
 
 _SIGNS = {"eq": "=", "lt": "<", "add": "+", "sub": "-"}
+_LIVE = {Form.LEADS_TO: "(({}) ~> ({}))", Form.EVENTUALLY: "<>({1})", Form.STABLE: "<>[]({1})"}
 _AND, _OR = " /\\ ", " \\/ "
 _PARTS = ("Protocol", "Next")
 

@@ -22,7 +22,10 @@ JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss64m", "-Xmx2
 
 @dataclass(frozen=True)
 class Seen:
-    """A search: `steps` is the length of the run that TLC shows, None if nothing is violated."""
+    """A search: `steps` is the length of the run that TLC shows, None if nothing is violated.
+
+    `violated` names the property, or is "temporal" for some property of liveness.
+    """
 
     states: int
     violated: str
@@ -55,8 +58,10 @@ def explore(module: tuple[str, str], folder: Path, jar: Path) -> Seen:
     counted = re.search(r"(\d+) distinct states found", done.stdout)
     if " is violated by the initial state" not in done.stdout:
         assert counted, done.stdout[-2000:] + done.stderr
-    violated = re.search(r"(?:Invariant|Action property) (\w+) is violated|Action property line", done.stdout)
+    live = r"(?P<live>Temporal) properties were violated"
+    violated = re.search(rf"(?:Invariant|Action property) (\w+) is violated|Action property line|{live}", done.stdout)
     assert violated or "No error has been found" in done.stdout, done.stdout[-2000:]
     shown = len(re.findall(r"^State \d+:", done.stdout, re.MULTILINE))
     states = int(counted[1]) if counted else 1
-    return Seen(states, (violated[1] or "") if violated else "", max(0, shown - 1) if violated else None)
+    name = "temporal" if violated and violated["live"] else violated[1] or "" if violated else ""
+    return Seen(states, name, max(0, shown - 1) if violated else None)

@@ -13,7 +13,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import State, System
 from trystate.model.language.machines import apply_effects
 
-from .random_systems import COMPUTE, MEMBERS, Declaration, Plan, Step, system
+from .random_systems import ALWAYS, COMPUTE, MEMBERS, Declaration, Plan, Step, system
 
 Cells = dict[tuple[str, tuple[int, ...]], int]
 Scope = tuple[int, ...]
@@ -60,8 +60,8 @@ def new_value(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
     return int(min(high, max(low, meaning(number, cells, scope, members))))
 
 
-def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> Cells | None:
-    """The cells after a step; None if it is not enabled or changes nothing."""
+def after(step: Step, number: int, cells: Cells, scope: Scope, members: int, bound: Plan = ALWAYS) -> Cells | None:
+    """The cells after a step; None if it is not enabled, changes nothing or leaves the bound."""
     if not meaning(step.guard, cells, scope, members):
         return None
     now = dict(cells)
@@ -74,7 +74,7 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> 
         inner = [(*scope, *js) for js in product(range(members), repeat=loops)]
         for where, value in lines:
             now |= {place(where, s): new_value(value, now, s, members) for s in inner}
-    return None if now == cells else now
+    return None if now == cells or not meaning(bound, now, (), members) else now
 
 
 Values = tuple[int, ...]  # values of the cells, in the order of `_keys`
@@ -99,7 +99,7 @@ def graph(d: Declaration, members: int) -> Edges:
         cells, found[state] = dict(zip(keys, state, strict=True)), []
         for number, step in enumerate(d.steps):
             for scope in product(range(members), repeat=step.params):
-                following = after(step, number, cells, scope, members)
+                following = after(step, number, cells, scope, members, d.bound)
                 if following is not None:
                     found[state].append(((number, scope), tuple(following[key] for key in keys)))
         queue += [state for _, state in found[state]]
@@ -209,7 +209,7 @@ def assert_trees_mean_what_their_plans_say(declared: Declaration) -> None:
             assert interpreter.holds(tree, state) is bool(meaning(plan, cells, (), MEMBERS))
         for instance in kernel.instances:
             number = int(instance.transition.name.removeprefix("step"))
-            expected = after(declared.steps[number], number, cells, instance.indices, MEMBERS)
+            expected = after(declared.steps[number], number, cells, instance.indices, MEMBERS, declared.bound)
             found = interpreter.step(instance, state)
             assert (None if found is None else cells_of(interpreter.system, found)) == expected
             taken = interpreter.holds(kernel.guard(instance), state) and interpreter.holds(

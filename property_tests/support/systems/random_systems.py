@@ -84,6 +84,7 @@ class Declaration:
     premise: Plan
     goal: Plan
     rest: Plan
+    bound: Plan = ALWAYS
 
 
 # ---- drawing
@@ -241,7 +242,8 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
         fair = draw(st.sampled_from((False, *FAIR, *(PER_MEMBER if params else ()))))
         steps.append(Step(kind, params, fair, guard, effects))
     depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
-    return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes))
+    bound = plans.condition(1, 0) if draw(st.integers(0, 3)) == 3 else ALWAYS
+    return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes), bound)
 
 
 # ---- building
@@ -358,6 +360,8 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
         "settling": stable(each="node")(goal),
         "rest": terminal(lambda self, s: lifted(build(d.rest, s, ()))),
     }
+    if d.bound is not ALWAYS:
+        body["bound"] = constraint(lambda self, s: lifted(build(d.bound, s, ())))
     faults = [f"fault{k}" for k, s in enumerate(d.steps) if s.kind == "fault"]
     cls: type[System] = type("Random", (System,), body)
     return cls(faults=faults)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 from trystate import registry
 from trystate.model.checker.check import check
@@ -15,8 +17,9 @@ from trystate.model.language import System
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
-from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
+from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS, examples
 from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.search import plans
 
 by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
@@ -30,17 +33,18 @@ def jar() -> Path:
 def disagreements(of: System, folder: Path, jar: Path) -> list[str]:
     """TLC's differences from our searches, in words: one search for all that holds, and one per shown run."""
     report = check(of)
-    asked = [v for v in report.verdicts if not v.property.form.live]
-    holding = [v.property.name for v in asked if v.run is None]
+    holding = [v.property.name for v in report.verdicts if v.run is None]
     found = []
     seen = explore(tla(of, holding, "Exported"), folder, jar)
     if seen != Seen(report.exploration.distinct, "", None):
         found.append(f"{report.exploration.distinct} states, and {holding} hold: TLC says {seen}")
-    for verdict in asked:
+    for verdict in report.verdicts:
         name, run = verdict.property.name, verdict.run
         if run is not None:
             seen = explore(tla(of, [name], "Exported"), folder, jar)
-            if (seen.violated.removeprefix("never_"), seen.steps) != (name, len(run.path.steps)):
+            if verdict.property.form.live:
+                found += [] if seen.violated == "temporal" else [f"{name} is violated: TLC says {seen}"]
+            elif (seen.violated.removeprefix("never_"), seen.steps) != (name, len(run.path.steps)):
                 found.append(f"{name} after {len(run.path.steps)} steps: TLC says {seen}")
     return found
 
@@ -80,6 +84,14 @@ def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> 
     assert len(cheapest) > 10
     found = {run.label: disagreements(run.build(), tmp_path, jar) for run in cheapest.values()}
     assert {label: said for label, said in found.items() if said} == {}
+
+
+@by_night
+@settings(max_examples=examples(1))
+@given(declarations())
+def test_tlc_agrees_on_random_systems(jar: Path, declared: Declaration) -> None:
+    with TemporaryDirectory() as folder:
+        assert disagreements(system(declared), Path(folder), jar) == []
 
 
 MISTAKES: dict[str, Mutant] = {

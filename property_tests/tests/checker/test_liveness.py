@@ -1,14 +1,30 @@
-"""Properties of liveness, in every engine: their forms, and those that ask nothing of any run."""
+"""Properties of liveness, in every engine: their forms, those that ask nothing of any run, and published ones.
+
+TLC decides the published ones as we do; by day those of one specification.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from trystate.model.checker.check import check
+from trystate.model.checker.export.tla import tla
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import *
+from trystate.model.language.transitions import Fairness
+from trystate.property_tests.support.export.tlc import explore, tlc_jar
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.runs import AVAILABLE, assert_runs_show_what_they_claim
 from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.published_liveness import (
+    STATES,
+    AlternatingBit,
+    SimpleAllocator,
+    TokenRing,
+)
 
 every_engine = pytest.mark.parametrize("engine", AVAILABLE)
 
@@ -56,3 +72,56 @@ def test_a_property_that_asks_nothing_of_any_run_is_reported(engine: str) -> Non
     assert {v.property.name: v.reason for v in report.verdicts if v.reason} == VACUOUS
     assert {report.verdict(name).status for name in VACUOUS} == {Status.HOLDS}
     assert "holds: its premise is never true" in str(report)
+
+
+def fairly(system: type[System], step: str, fair: Fairness | None) -> type[System]:
+    """The system with another fairness of a step."""
+    return type(system.__name__, (system,), {step: replace(vars(system)[step], fair=fair)})
+
+
+WEAK = Fairness()
+PUBLISHED = {  # a specification, or one with less fairness -> its violated properties of liveness
+    AlternatingBit: [],
+    fairly(AlternatingBit, "receive", WEAK): ["sent_leads_to_received"],
+    fairly(AlternatingBit, "receive_answer", WEAK): [],
+    SimpleAllocator: [],
+    fairly(SimpleAllocator, "allocate", Fairness(False, "allocate", "client")): [
+        "clients_will_obtain",
+        "again_and_again_satisfied",
+    ],
+    fairly(SimpleAllocator, "allocate", Fairness(True, "allocate")): [
+        "clients_will_obtain",
+        "again_and_again_satisfied",
+    ],
+    fairly(SimpleAllocator, "give_all", None): ["clients_will_obtain", "again_and_again_satisfied"],
+    TokenRing: [],
+    fairly(TokenRing, "pass_on", None): ["one_token"],
+}
+CASES = [
+    pytest.param(of(node=3) if issubclass(of, TokenRing) else of(), violated, id=f"{number} {of.__name__}")
+    for number, (of, violated) in enumerate(PUBLISHED.items())
+]
+
+
+@pytest.mark.parametrize(("of", "violated"), CASES)
+@every_engine
+def test_published_liveness_is_decided_as_published(engine: str, of: System, violated: list[str]) -> None:
+    report = check(of, engine=engine)
+    assert [v.property.name for v in report.violated if v.property.form.live] == violated
+    assert_runs_show_what_they_claim(report)
+
+
+@pytest.mark.parametrize("of", STATES)
+def test_published_specifications_have_the_published_states(of: type[System]) -> None:
+    report = check(of())
+    assert report.exploration.distinct == STATES[of]
+    within = " within at_most_two:" if of is AlternatingBit else "):"
+    assert within in str(report).splitlines()[0]
+
+
+@pytest.mark.parametrize(("of", "violated"), CASES[: None if NIGHTLY else 2])
+def test_tlc_decides_published_liveness_as_we_do(of: System, violated: list[str], tmp_path: Path) -> None:
+    jar = tlc_jar()
+    for p in of.properties:
+        seen = explore(tla(of, [p.name], "Exported"), tmp_path, jar)
+        assert seen.violated == ("temporal" if p.name in violated else ""), p.name

@@ -133,6 +133,7 @@ OTHERS = {
         "humour: a machine has at most one index, and not node0, node1",
     "machine(Mood, each='cat')\ndef humour(self, s, cat): 'How it feels.'; return s.mood":
         "humour: each='cat' is not an index of the system (node)",
+    "constraint\ndef low(self, s): return s.level": "low returned level, which is not a condition",
     "terminal\ndef rest(self, s): return s.level": "the terminal condition is level, which is not a condition",
 }  # fmt: skip
 REFUSED = {**{step(body): words for body, words in STEPS.items()}, **{f"@{text}": w for text, w in OTHERS.items()}}

@@ -1,0 +1,51 @@
+"""Constraints: conditions on single states that confine a system. A step that leaves them is not taken.
+
+A constraint makes the search of a large or unbounded system finite, as in TLC. It is a conjunct of each guard, over the
+state after the step, so no engine knows of it. The label of the system names it: a verdict holds within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from . import bodies, source
+from .expressions import TRUE, Expr, and_, named
+from .machines import apply_effects
+from .state import SymbolicState
+
+if TYPE_CHECKING:
+    from .systems import System
+    from .transitions import Transition
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """The record of `@constraint`."""
+
+    body: Callable[..., Any]
+
+
+def constraint(body: Callable[..., Any]) -> Constraint:
+    """Declare a condition that every step keeps: a step into a state without it is not taken."""
+    bodies.check_plain(body)
+    return Constraint(body)
+
+
+def conditions(system: System, declared: Mapping[str, Constraint]) -> dict[str, Expr]:
+    """The condition of each constraint."""
+    found = {}
+    for name, one in declared.items():
+        tree = bodies.tree(name, one.body, system, SymbolicState(system, frozen=f"the constraint {name}"))
+        if tree.sort.kind != "bool":
+            source.refuse(f"{name} returned {tree}, which is not a condition", at=source.line_of(one.body.__code__))
+        found[name] = tree
+    return found
+
+
+def confined(transition: Transition, constraints: Mapping[str, Expr]) -> Transition:
+    """The step where the state after it has the constraints."""
+    after = {name: apply_effects(tree, transition, transition.after) for name, tree in constraints.items()}
+    kept = [named(f"within {name}", tree) for name, tree in after.items() if tree is not TRUE]
+    return replace(transition, guard=and_(transition.guard, *kept), conditions=(*transition.conditions, *kept))
