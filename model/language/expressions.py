@@ -218,10 +218,13 @@ def _lift(value: Any, like: Sort) -> Expr:
     return lift(value)
 
 
-def _boolean(value: Any, what: str) -> Expr:
+def boolean(value: Any, what: str) -> Expr:
+    """The tree of a value, which is a condition; `what` needs it."""
     expr = lift(value)
     if expr.sort.kind != "bool":
-        source.refuse(f"{what} needs a condition, but {expr} is of sort {expr.sort.name}")
+        inverted = isinstance(value, int) and value in (~False, ~True)
+        hint = "; ~ of a Python bool is a number: write not_()" if inverted else ""
+        source.refuse(f"{what} needs a condition, but {expr} is of sort {expr.sort.name}{hint}")
     return expr
 
 
@@ -287,7 +290,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 def not_(value: Any) -> Expr:
     """True where the condition does not hold; the same as `~`."""
-    a = _boolean(value, "~")
+    a = boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
     return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)
@@ -298,7 +301,7 @@ def and_(*values: Any) -> Expr:
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
-        expr = value if isinstance(value, Expr) and value.sort is BOOL else _boolean(value, "&")
+        expr = value if isinstance(value, Expr) and value.sort is BOOL else boolean(value, "&")
         for part in expr.args if expr.op == "and" else (expr,):
             if part is FALSE or part in denied or (part.op == "not" and part.args[0] in parts):
                 return FALSE
@@ -313,7 +316,7 @@ def and_(*values: Any) -> Expr:
 
 def or_(*values: Any) -> Expr:
     """True where at least one condition holds; for two conditions the same as `|`."""
-    return not_(and_(*(not_(_boolean(value, "|")) for value in values)))
+    return not_(and_(*(not_(boolean(value, "|")) for value in values)))
 
 
 def implies(premise: Any, conclusion: Any) -> Expr:
@@ -323,7 +326,7 @@ def implies(premise: Any, conclusion: Any) -> Expr:
 
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
     """`then` where the condition holds, else `otherwise`; both have the same sort."""
-    c, a, b = _boolean(condition, "ite"), lift(then), lift(otherwise)
+    c, a, b = boolean(condition, "ite"), lift(then), lift(otherwise)
     _same_sort(a, b, "choose between")
     if c.op == "const":
         return a if c.args[0] else b
@@ -339,12 +342,14 @@ def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
 
 def as_int(value: Any) -> Expr:
     """A condition as a number: 1 where it holds, else 0."""
-    a = _boolean(value, "as_int")
+    a = boolean(value, "as_int")
     return lift(int(a.args[0])) if a.op == "const" else Expr("int", (a,), int_sort(0, 1))
 
 
 def ord_(index: Expr) -> Expr:
     """The number of an index (which node of 0 .. n-1), for fields that refer to one. Breaks symmetry."""
+    if not isinstance(index, Expr) or index.sort.kind != "index":
+        source.refuse(f"ord_() gives the number of a member, and {index!r} is not a member of an index: leave it out")
     if index.op == "const":
         return lift(int(index.args[0]))
     return Expr("ord", (index,), int_sort(index.sort.least, index.sort.most))

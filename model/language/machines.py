@@ -30,6 +30,7 @@ class View:
     at: str = ""
 
 
+@bodies.with_parentheses
 def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..., Any]], View]:
     """Declare a machine: the decorated function returns its control state, a member of `states`.
 

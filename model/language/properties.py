@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
-from .expressions import Expr, Role
+from .expressions import Expr
 from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _claim(
     return decorate
 
 
+@bodies.with_parentheses
 def always(
     *, witness: str, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
 ) -> Decorator:
@@ -122,11 +123,13 @@ def always(
     return _claim(Form.ALWAYS, witness=witness, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def sometimes(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = "") -> Decorator:
     """A state that must be reachable. It is checked only with the faults that `needs` names."""
     return _claim(Form.SOMETIMES, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def step(
     *,
     witness: str,
@@ -153,6 +156,7 @@ def step(
     )
 
 
+@bodies.with_parentheses
 def leads_to(
     *,
     each: str | tuple[str, ...] = (),
@@ -206,6 +210,4 @@ def _condition(name: str, at: str, value: Any) -> Expr:
     expr = bodies.value(name, value, at)
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
-    if any(v.role is Role.LOOP for v in expr.free):
-        source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
     return expr

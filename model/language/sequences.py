@@ -114,6 +114,12 @@ class SequenceView:
         """The first record: the oldest one."""
         return Record(self, 0)
 
+    def __getitem__(self, place: int) -> Record:
+        """The record at a place, counted from 0."""
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < self._declared.length:
+            source.refuse(f"{self._name}[{place}]: a place is one of the numbers 0..{self._declared.length - 1}")
+        return Record(self, place)
+
     def __iter__(self) -> Iterator[tuple[Expr, Record]]:
         """Each place, with the condition that it has a record."""
         for place in range(self._declared.length):
@@ -131,6 +137,9 @@ class SequenceView:
         A step that appends to a full sequence is an error of the declaration, found when it is explored.
         """
         self._known(components)
+        if lift(when).sort.kind != "bool":
+            names = ", ".join(f"{name}=..." for name, _ in self._declared.components)
+            source.refuse(f"push() takes the components by name, and not {when!r}: write {self._name}.push({names})")
         condition, length = lift(when), self.length
         for place in range(self._declared.length):
             here = and_(condition, length == place)

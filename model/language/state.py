@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, or_, read, substitute, variable
+from .expressions import TRUE, Expr, Role, and_, boolean, const, equal, ite, lift, or_, read, substitute, variable
 from .fields import Slot
 from .quantifiers import IndexSet, all_, any_, count
 from .sequences import view_of
@@ -83,10 +83,8 @@ class SymbolicState:
         """The transition is enabled only where all conditions hold."""
         if self._frozen:
             source.refuse(f"when() is for transitions, and not for {self._frozen}")
-        for condition in conditions:
-            expr = lift(condition)
-            if expr.sort.kind != "bool":
-                source.refuse(f"when() needs a condition, but {expr} is of sort {expr.sort.name}")
+        for given in conditions:
+            expr = boolean(given, "when()")
             if any(v.role is Role.LOOP for v in expr.free):
                 source.refuse("when() inside a loop over an index: use all_(...) or any_(... for j in s.node)")
             if expr is not TRUE:  # with given sizes, a condition may be constant

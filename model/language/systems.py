@@ -54,8 +54,10 @@ class Terminal:
     body: Callable[..., Any]
 
 
-def terminal(body: Callable[..., Any]) -> Terminal:
+def terminal(body: Callable[..., Any] | None = None) -> Terminal:
     """Declare the states in which the system may stop; a stop in any other state is a deadlock."""
+    if body is None:
+        source.refuse("@terminal() has parentheses: write @terminal")
     bodies.check_plain(body)
     return Terminal(body)
 

@@ -118,6 +118,7 @@ def _decorator(
     return decorate
 
 
+@bodies.with_parentheses
 def transition(
     *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = True, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
@@ -134,6 +135,7 @@ def transition(
     return _decorator(Kind.PROTOCOL, each, moves, fair=fair, cite=cite, editions=editions)
 
 
+@bodies.with_parentheses
 def environment(
     *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
     switch: str = "", bound: int = 1,
@@ -146,6 +148,7 @@ def environment(
     return _decorator(Kind.ENVIRONMENT, each, moves, fair=fair, cite=cite, editions=editions, fault=switch, bound=limit)
 
 
+@bodies.with_parentheses
 def fault(
     name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
