@@ -10,6 +10,7 @@ is another with a fault), or if all faults share one counter, the run's own syst
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +22,8 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.story import main_index
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Cell, Expr, Machine, Property, Slot, System, Transition
-from trystate.model.language.expressions import Role
+from trystate.model.language.beginnings import beginnings
+from trystate.model.language.expressions import TRUE, Role
 from trystate.model.language.properties import Claim
 from trystate.model.language.tables import Decision, noting
 from trystate.model.language.transitions import Rule
@@ -33,6 +35,7 @@ from .owners import owners
 from .trees import Pool
 
 FORMAT = 1
+BEGINS_MAX = 1_000  # initial states that a page lists
 STEPS_MAX = 100_000  # steps of a walk: a page replays it when it is opened
 HOUSE = Path(trystate.model.__file__).parent.parent
 
@@ -133,6 +136,7 @@ class _Export:
             ],
             "terminal": self.pool.tree(system.terminal),
             "decisions": [self.pool.decision(condition, one) for condition, one in decisions.items() if _whole(one)],
+            **_begins(system),
         }  # fmt: skip
 
     def _slot(self, slot: Slot) -> Json:
@@ -251,6 +255,16 @@ class _Export:
             if finding.number in t["findings"]
         ]
         return min(found)[-1] if found else None
+
+
+def _begins(system: System) -> Json:
+    """The list of initial states, if they are not the product of the fields' initial values."""
+    if system.initial_condition is TRUE and not any(slot.own for slot in system.slots.values()):
+        return {}
+    states = [*islice(beginnings(system.cells, system.initial_condition), BEGINS_MAX + 1)]
+    if len(states) > BEGINS_MAX:
+        raise UsageError(f"{system.label} has more than {BEGINS_MAX:,} initial states, which a page lists: allow fewer")
+    return {"begins": states}
 
 
 def first_line(text: str | None) -> str:

@@ -22,10 +22,10 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Lifelines",
+    "ANY", "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Lifelines",
     "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System",
     "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
-    "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
+    "constant", "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
     "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
     "terminal", "transition",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from itertools import product
 from typing import NamedTuple
 
+from ..language.beginnings import beginnings
 from ..language.expressions import Expr, Role, and_, const, differing, equal, lift, not_, or_, read, substitute
 from ..language.fields import Cell
 from ..language.quantifiers import Unrolling, expand
@@ -193,15 +194,15 @@ class Kernel:
 
     def initial_states(self) -> Iterator[State]:
         """Yield the initial states one by one: they may be more than any limit allows."""
-        return product(*(cell.slot.initial for cell in self.cells))
+        return beginnings(self.cells, self.system.initial_condition)
 
     def _constant_cells(self) -> dict[int, int]:
         """Position -> value of each cell that no step assigns, such as the fields of a fault that is switched off."""
         written = {name for t in self.system.transitions for name in t.effects}
         return {
-            k: cell.slot.initial[0]
+            k: cell.initial[0]
             for k, cell in enumerate(self.cells)
-            if cell.slot.name not in written and len(cell.slot.initial) == 1
+            if cell.slot.name not in written and len(cell.initial) == 1
         }
 
     def substituted(self, expr: Expr, binding: Binding) -> Expr:

@@ -1,7 +1,8 @@
 """The language in which declarations are written. `docs/language.md` shows it by example."""
 
+from .beginnings import initial
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
-from .fields import Cell, Slot, choice, constant, flag, index, integer
+from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer
 from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine, machine_of
 from .properties import Form, Property, always, leads_to, sometimes, step
@@ -14,9 +15,9 @@ from .tables import Atom, Audit, DecisionTable, Row, row
 from .transitions import Arc, Kind, Transition, arc, environment, fault, may, transition
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
+    "ANY", "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
     "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
     "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault", "flag", "implies", "index",
-    "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "or_", "ord_", "reset",
-    "row", "sequence", "served", "sometimes", "step", "terminal", "transition",
+    "initial", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "or_", "ord_",
+    "reset", "row", "sequence", "served", "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

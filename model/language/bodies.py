@@ -48,6 +48,18 @@ def with_parentheses(decorator: Callable[P, T]) -> Callable[P, T]:
     return decorated
 
 
+def without_parentheses(decorator: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
+    """Refuse `@terminal()` for `@terminal`."""
+
+    @wraps(decorator)
+    def decorated(*body: Callable[..., Any]) -> T:
+        if not body:
+            source.refuse(f"@{decorator.__name__}() has parentheses: write @{decorator.__name__}")
+        return decorator(*body)
+
+    return decorated
+
+
 def check_plain(body: Callable[..., Any], described: str = "") -> None:
     """Refuse a function without a docstring, if it has to describe something, or whose call would not run it."""
     if described and not (body.__doc__ or "").strip():

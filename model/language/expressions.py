@@ -137,33 +137,33 @@ class Expr:
         return show(self)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return equal(self, _lift(other, self.sort))
+        return equal(self, lift_like(other, self.sort))
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return not_(equal(self, _lift(other, self.sort)))
+        return not_(equal(self, lift_like(other, self.sort)))
 
     def __lt__(self, other: Any) -> Expr:
-        return less(self, _lift(other, self.sort))
+        return less(self, lift_like(other, self.sort))
 
     def __gt__(self, other: Any) -> Expr:
-        return less(_lift(other, self.sort), self)
+        return less(lift_like(other, self.sort), self)
 
     def __le__(self, other: Any) -> Expr:
-        return not_(less(_lift(other, self.sort), self))
+        return not_(less(lift_like(other, self.sort), self))
 
     def __ge__(self, other: Any) -> Expr:
-        return not_(less(self, _lift(other, self.sort)))
+        return not_(less(self, lift_like(other, self.sort)))
 
     def __add__(self, other: Any) -> Expr:
-        return add(self, _lift(other, self.sort))
+        return add(self, lift_like(other, self.sort))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Expr:
-        return subtract(self, _lift(other, self.sort))
+        return subtract(self, lift_like(other, self.sort))
 
     def __rsub__(self, other: Any) -> Expr:
-        return subtract(_lift(other, self.sort), self)
+        return subtract(lift_like(other, self.sort), self)
 
     def __and__(self, other: Any) -> Expr:
         return and_(self, other)
@@ -210,7 +210,8 @@ def lift(value: Any) -> Expr:
     source.refuse(f"{value!r} is not a value of the language: use a bool, an int, an enum member or a field")
 
 
-def _lift(value: Any, like: Sort) -> Expr:
+def lift_like(value: Any, like: Sort) -> Expr:
+    """Like `lift`, for a place of a sort: there a number may be a member of an index."""
     if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
         if not like.least <= value <= like.most:
             source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")

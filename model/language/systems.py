@@ -33,7 +33,8 @@ from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
 from . import bodies, source
-from .expressions import FALSE, Expr, lift, symbol
+from .beginnings import Beginning, beginnings
+from .expressions import FALSE, TRUE, Expr, and_, lift, symbol
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
 from .lifelines import Lifelines
 from .machines import Machine, View, make_machine
@@ -54,10 +55,9 @@ class Terminal:
     body: Callable[..., Any]
 
 
-def terminal(body: Callable[..., Any] | None = None) -> Terminal:
+@bodies.without_parentheses
+def terminal(body: Callable[..., Any]) -> Terminal:
     """Declare the states in which the system may stop; a stop in any other state is a deadlock."""
-    if body is None:
-        source.refuse("@terminal() has parentheses: write @terminal")
     bodies.check_plain(body)
     return Terminal(body)
 
@@ -166,14 +166,18 @@ class System:
             trace_property(self, k, v) for k, v in body.items() if isinstance(v, Claim) and v.is_asked(self)
         )
         ends = [v for v in body.values() if isinstance(v, Terminal)]
-        rest = SymbolicState(self, frozen="the terminal condition")
-        end = ends[-1].body if ends else None
-        self.terminal: Expr = bodies.tree(end.__name__, end, self, rest) if end is not None else FALSE
-        if self.terminal.sort.kind != "bool":
-            at = source.line_of(ends[-1].body.__code__)
-            source.refuse(f"the terminal condition is {self.terminal}, which is not a condition", at=at)
+        self.terminal: Expr = self._condition("the terminal condition", ends[-1].body) if ends else FALSE
+        first = [v.body for v in body.values() if isinstance(v, Beginning)]
+        self.initial_condition: Expr = and_(*(self._condition(f"the initial condition {b.__name__}", b) for b in first))
         self._check(body)
         self._check_sizes()
+
+    def _condition(self, what: str, body: Callable[..., Any]) -> Expr:
+        """The tree of a condition on single states."""
+        tree = bodies.tree(body.__name__, body, self, SymbolicState(self, frozen=what))
+        if tree.sort.kind != "bool":
+            source.refuse(f"{what} is {tree}, which is not a condition", at=source.line_of(body.__code__))
+        return tree
 
     def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
         known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
@@ -212,6 +216,10 @@ class System:
             wrong = "; ".join(text for text, tree in zip(wanted, allowed, strict=True) if tree is FALSE)
             sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
             raise UsageError(f"{self.name} does not allow {sizes}: it requires {wrong}")
+        if self.initial_condition is not TRUE and next(beginnings(self.cells, self.initial_condition), None) is None:
+            source.refuse(
+                f"{self.label} has no initial state: no values of initial= satisfy the conditions of @initial"
+            )
 
     def _symbolic(self) -> Self:
         """A system that has only its sizes, as symbols."""
@@ -323,7 +331,7 @@ class System:
 
     @cached_property
     def initial_states(self) -> tuple[State, ...]:
-        return tuple(product(*(cell.slot.initial for cell in self.cells)))
+        return tuple(beginnings(self.cells, self.initial_condition))
 
     def decode(self, state: State) -> dict[str, str]:
         """A state as `{cell name: value as text}`."""
@@ -360,7 +368,7 @@ class System:
 
 _WORDS: Mapping[type, str] = {
     Field: "a field", Sequence: "a sequence", Index: "an index", Constant: "a constant", Rule: "a transition",
-    View: "a machine", Claim: "a property", Terminal: "a terminal condition",
+    View: "a machine", Claim: "a property", Terminal: "a terminal condition", Beginning: "an initial condition",
 }  # fmt: skip
 
 

@@ -83,8 +83,8 @@ class Claims:
         """All conditions: `init` first, then step by step."""
         start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
                  if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
-        several = self.plain(and_(*_starts(self.system)))
         memo: dict[Expr, Expr] = {}
+        several = after(self.plain(and_(*_starts(self.system), self.system.initial_condition)), start, memo)
         for name, tree in self.invariant.items():
             goal = after(tree, start, memo)
             yield Condition(INIT, name, (), several, goal, goal is TRUE)  # a field begins in its range: `make_slot`
@@ -186,6 +186,9 @@ def _starts(system: System) -> Iterator[Expr]:
         indices = tuple(loop_variable(dim) for dim in slot.dims)
         value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
         other = not_(or_(*(equal(value, v) for v in _begins(slot))))
+        for members, begins in slot.own.items():
+            own = substitute(value, {v: const(k, v.sort) for v, k in zip(indices, members, strict=True)})
+            yield or_(*(equal(own, const(v, slot.sort)) for v in begins))
         for v in reversed(indices):
             other = abstract("any", v, other)
         yield not_(other)

@@ -52,7 +52,7 @@ export class Model implements ModelApi, Asked {
         this.cells.push({ slot, owner: system.owners[k]!, indices, name, member, position: this.cells.length });
       }
     });
-    this.initials = system.slots.reduce((count, k) => {
+    this.initials = system.begins?.length ?? system.slots.reduce((count, k) => {
       const slot = data.slots[k]!;
       return count * slot.initial.length ** slot.dims.reduce((n, dim) => n * this.compiler.size(dim), 1);
     }, 1);
@@ -78,6 +78,11 @@ export class Model implements ModelApi, Asked {
       const { slot, owner } = this.cells[k]!;
       if (owner === "budget") {
         state[k] = this.max ?? this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
+        continue;
+      }
+      const begins = this.system.begins?.[number];
+      if (begins) {
+        state[k] = begins[k]!;
         continue;
       }
       state[k] = slot.initial[rest % slot.initial.length]!;

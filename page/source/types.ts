@@ -150,6 +150,7 @@ export interface SystemData {
   properties: number[]; // ends with deadlock_freedom
   terminal: number; // node
   decisions: number[];
+  begins?: State[]; // the initial states, if they are not the product of the slots' initial values
 }
 
 // ---- results

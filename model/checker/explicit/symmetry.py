@@ -45,6 +45,8 @@ def interchangeable(system: System) -> Sort:
             raise UsageError(
                 f"{slot.at}: {slot.name} is indexed by pairs of {sort.name}, which have no lanes; {REMEDY}"
             )
+        if len({*slot.own.values()}) > 1:
+            raise UsageError(f"{slot.at}: the members of {slot.name} begin with different values; {REMEDY}")
     for what, expr in _trees(system):
         reason = _tells_apart(expr, sort)
         if reason:
@@ -62,6 +64,7 @@ def _trees(system: System) -> Iterator[tuple[str, Expr]]:
     for m in system.machines.values():
         yield f"the machine {m.name}", m.control
     yield f"the terminal condition of {system.name}", system.terminal
+    yield f"the condition of {system.name} on its initial states", system.initial_condition
 
 
 def _tells_apart(expr: Expr, sort: Sort) -> str:
