@@ -26,6 +26,6 @@ __all__ = [
     "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System",
     "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
     "constant", "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
-    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
+    "machine", "may", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
     "terminal", "transition",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from itertools import product
 from typing import NamedTuple
 
 from ..language.beginnings import beginnings
-from ..language.expressions import Expr, Role, and_, const, differing, equal, lift, not_, or_, read, substitute
+from ..language.expressions import Expr, Role, and_, const, differing, equal, lift_like, not_, or_, read, substitute
 from ..language.fields import Cell
 from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
@@ -48,7 +48,8 @@ class Instance:
 
     @property
     def label(self) -> str:
-        return self.transition.name + (f"({', '.join(map(str, self.indices))})" if self.indices else "")
+        shown = (p.sort.show(k) for p, k in zip(self.transition.params, self.indices, strict=True))
+        return self.transition.name + (f"({', '.join(shown)})" if self.indices else "")
 
     @property
     def fair(self) -> bool:
@@ -254,9 +255,9 @@ class Kernel:
         """
         for number, write in enumerate(instance.transition.writes, 1):
             slot = self.system.slots[write.field]
-            if slot.sort.kind != "int":
-                continue
             value = write.value
+            if slot.sort.kind not in ("int", "index"):
+                continue
             if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
                 continue
             later = [w for w in instance.transition.writes[number:] if w.field == write.field]
@@ -272,7 +273,7 @@ class Kernel:
             tree = self.ground(write.value, binding)
             place = [self.ground(i, binding) for i in write.indices]
             replaced = or_(*(self._assigns(w, instance, place) for w in later))
-            out.append(and_(or_(lift(sort.low) > tree, tree > sort.high), not_(replaced)))
+            out.append(and_(or_(lift_like(sort.low, sort) > tree, tree > sort.high), not_(replaced)))
         return or_(*out)
 
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:

@@ -2,7 +2,7 @@
 
 from .beginnings import initial
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
-from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer
+from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer, one_of
 from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine, machine_of
 from .properties import Form, Property, always, leads_to, sometimes, step
@@ -18,6 +18,6 @@ __all__ = [
     "ANY", "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
     "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
     "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault", "flag", "implies", "index",
-    "initial", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "or_", "ord_",
-    "reset", "row", "sequence", "served", "sometimes", "step", "terminal", "transition",
+    "initial", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "one_of", "or_",
+    "ord_", "reset", "row", "sequence", "served", "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

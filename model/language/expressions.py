@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import source
-from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
+from .sorts import BOOL, Sort, enum_sort, index_sort, int_sort, optional, ordinal
 
 QUANTIFIERS = ("any", "count")
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -111,6 +111,13 @@ class Expr:
         assert self.op == "const", f"{self} is no constant"
         value: int = self.args[0]
         return value
+
+    @property
+    def absent(self) -> Expr:
+        """True where a field of the form `one_of(..., optional=True)` has no member."""
+        if self.sort.kind != "index":
+            source.refuse(f"{self} is of sort {self.sort.name}: only a member of an index can be absent")
+        return equal(self, absent(self.sort))
 
     @property
     def role(self) -> Role | None:
@@ -190,6 +197,8 @@ class Expr:
 
 
 def const(value: int, sort: Sort) -> Expr:
+    if sort.least < 0 <= value and sort.kind == "index":
+        sort = index_sort(sort.name, sort.most + 1)  # a member is one tree, also where it may be absent
     return Expr("const", (value,), sort)
 
 
@@ -212,11 +221,39 @@ def lift(value: Any) -> Expr:
 
 def lift_like(value: Any, like: Sort) -> Expr:
     """Like `lift`, for a place of a sort: there a number may be a member of an index."""
+    if like.kind == "index" and value is None:
+        return absent(like)
     if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
         if not like.least <= value <= like.most:
             source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")
         return const(value, like)
     return lift(value)
+
+
+def absent(index: Sort) -> Expr:
+    """The value of a field that has no member of an index."""
+    if index.least == 0:
+        source.refuse(f"a {index.name} is always a member: declare the field with one_of(..., optional=True)")
+    return const(-1, index)
+
+
+def member_of(value: Any, sort: Sort) -> Expr | None:
+    """The tree of a value that is always in a sort, or absent from an index; None for any other value."""
+    if sort.kind in ("index", "int") and isinstance(value, int):
+        inside = sort.least <= value <= sort.most
+        return None if not inside else const(value, sort) if sort.kind == "index" else lift(value)
+    found = lift(value)
+    if sort.kind == "index":
+        return found if found.sort.kind == "index" and found.sort.name == sort.name else None
+    if sort.kind == "int":
+        own = found.sort
+        return found if own.kind == "int" and sort.least <= own.least and own.most <= sort.most else None
+    return found if found.sort is sort else None
+
+
+def lowest(sort: Sort) -> Expr:
+    """The lowest value of a sort."""
+    return lift(sort.low) if sort.kind == "int" else const(sort.low, sort)
 
 
 def boolean(value: Any, what: str) -> Expr:
@@ -325,9 +362,16 @@ def implies(premise: Any, conclusion: Any) -> Expr:
     return or_(not_(premise), conclusion)
 
 
+def _beside(value: Any, other: Sort) -> Expr:
+    """The tree of a value that is chosen instead of one of the other sort."""
+    return const(-1, optional(other)) if value is None and other.kind == "index" else lift_like(value, other)
+
+
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
     """`then` where the condition holds, else `otherwise`; both have the same sort."""
-    c, a, b = boolean(condition, "ite"), lift(then), lift(otherwise)
+    c = boolean(condition, "ite")
+    a = _beside(then, otherwise.sort) if isinstance(otherwise, Expr) else lift(then)
+    b = _beside(otherwise, a.sort)
     _same_sort(a, b, "choose between")
     if c.op == "const":
         return a if c.args[0] else b
@@ -337,7 +381,11 @@ def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
         return or_(and_(c, a), and_(not_(c), b))
     if c.op == "not":
         c, a, b = c.args[0], b, a
-    sort = a.sort if a.sort.kind != "int" else int_sort(min(a.sort.least, b.sort.least), max(a.sort.most, b.sort.most))
+    sort = a.sort
+    if sort.kind == "int":
+        sort = int_sort(min(sort.least, b.sort.least), max(sort.most, b.sort.most))
+    elif sort.kind == "index" and b.sort.least < sort.least:
+        sort = b.sort
     return Expr("ite", (c, a, b), sort)
 
 
@@ -356,15 +404,20 @@ def ord_(index: Expr) -> Expr:
     return Expr("ord", (index,), int_sort(index.sort.least, index.sort.most))
 
 
-def named(label: str, value: Any) -> Expr:
-    """The same value, printed as `label`; it gives a condition a name."""
+def named(label: str, value: Any, *operands: Any) -> Expr:
+    """The same value, printed as `label`; it gives a condition a name. `{0}` in it is replaced by the first operand."""
     body = lift(value)
-    return body if body.op == "const" else Expr("named", (label, body), body.sort)
+    return body if body.op == "const" else Expr("named", (label, body, *operands), body.sort)
 
 
 def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
     for k, index in enumerate(indices):
-        if index.op == "ite":
+        if index.op == "const" and index.sort.kind in ("int", "index"):
+            if index.args[0] < 0:
+                return lowest(sort)
+            if index.sort.kind == "int" and index.sort.least != index.sort.most:  # a place is one tree
+                return read(field, (*indices[:k], lift(index.args[0]), *indices[k + 1 :]), sort)
+        elif index.op == "ite":
             condition, *chosen = index.args
             return ite(condition, *(read(field, (*indices[:k], i, *indices[k + 1 :]), sort) for i in chosen))
     return Expr("read", (field, *indices), sort)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import Expr
+from .fields import Each, several
 from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Claim:
 
     body: Callable[..., Any]
     form: Form
-    each: tuple[str, ...]
+    each: tuple[Any, ...]
     on: tuple[str, ...]
     except_: tuple[str, ...]
     witness: str
@@ -53,11 +54,11 @@ class Claim:
     editions: tuple[enum.Enum, ...]
     cite: str
 
-    def concerns(self, t: Transition) -> bool:
+    def concerns(self, t: Transition, params: tuple[Expr, ...]) -> bool:
         """Whether a step property applies to this transition."""
         if t.name in self.except_ or (self.on and t.name not in self.on):
             return False
-        return not self.each or tuple(p.sort.name for p in t.params) == self.each
+        return not params or [p.sort for p in t.params] == [p.sort for p in params]
 
     def is_asked(self, system: System) -> bool:
         """Whether the property applies to a system, by its edition and its faults."""
@@ -101,7 +102,7 @@ def _claim(
 
     def decorate(body: Callable[..., Any]) -> Claim:
         bodies.check_plain(body, "what it claims")
-        dims = (each,) if isinstance(each, str) else tuple(each)
+        dims = several(each)
         if not dims and form in STATES:
             dims = bodies.members(body, STATES[form])
         return Claim(
@@ -135,7 +136,7 @@ def step(
     witness: str,
     on: tuple[str, ...] = (),
     except_: tuple[str, ...] = (),
-    each: str | tuple[str, ...] = (),
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
@@ -159,7 +160,7 @@ def step(
 @bodies.with_parentheses
 def leads_to(
     *,
-    each: str | tuple[str, ...] = (),
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
@@ -183,7 +184,7 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
         bodies.check_given(name, claim.body, system, state, state, *params)  # perhaps no transition concerns it
         conditions = {}
         for t in system.transitions:
-            if claim.concerns(t):
+            if claim.concerns(t, params):
                 after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
                 given = (state, after, *(t.params if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)

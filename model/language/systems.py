@@ -35,7 +35,7 @@ from ..errors import UsageError
 from . import bodies, source
 from .beginnings import Beginning, beginnings
 from .expressions import FALSE, TRUE, Expr, and_, lift, symbol
-from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
+from .fields import Cell, Constant, Field, Index, Sizes, Slot, integer, is_table, make_slot
 from .lifelines import Lifelines
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
@@ -136,7 +136,7 @@ class System:
 
     def __init__(
         self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), max_faults: int | None = None,
-        **sizes: int,
+        **sizes: Any,
     ) -> None:  # fmt: skip
         self.family = self.__family__.named
         self.name = self.family.__name__
@@ -146,7 +146,8 @@ class System:
         self.faults = self._faults(faults, max_faults)
         self.max_faults = max_faults
         self.index_sorts: dict[str, Sort] = {k: self._index_sort(k) for k, v in body.items() if isinstance(v, Index)}
-        self.sequences = {k: v for k, v in body.items() if isinstance(v, Sequence)}
+        self._known = Sizes(self.arguments, self.index_sorts, _names_of_sizes(type(self)))
+        self.sequences = {k: v.built(k, self._known) for k, v in body.items() if isinstance(v, Sequence)}
         self.slots: dict[str, Slot] = {}
         named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
         for name, value in named:
@@ -155,7 +156,7 @@ class System:
                     f"a field cannot be called {name!r}: a state already has that name, rename it", at=value.at
                 )
             if isinstance(value, Field):
-                self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
+                self.slots[name] = make_slot(name, value, self._known)
         self.transitions: tuple[Transition, ...] = tuple(
             trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v)
         )
@@ -179,11 +180,18 @@ class System:
             source.refuse(f"{what} is {tree}, which is not a condition", at=source.line_of(body.__code__))
         return tree
 
-    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
-        known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
+    def _sizes(self, body: dict[str, Any], given: dict[str, Any]) -> dict[str, int]:
+        declared = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
+        self._tables = {k: given.get(k, v) for k, v in declared.items() if is_table(v)}
+        for name, value in self._tables.items():
+            if not is_table(value):
+                raise UsageError(f"{self.name}: {name} is {value!r}; give a value that cannot change, such as a tuple")
+            setattr(self, name, value)
+        known = {k: v for k, v in declared.items() if k not in self._tables}
+        given = {k: v for k, v in given.items() if k not in self._tables}
         for name, value in given.items():
             if name not in known:
-                raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(known) or 'none'}")
+                raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(declared) or 'none'}")
             low = 1 if isinstance(body[name], Index) else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise UsageError(f"{self.name}: {name} is {value!r}; give a whole number of at least {low}")
@@ -192,6 +200,11 @@ class System:
             if isinstance(body[name], Constant):
                 setattr(self, name, size)
         return sizes
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The sizes and tables that a system alike is built with."""
+        return {**self.sizes, **self._tables}
 
     def _index_sort(self, name: str) -> Sort:
         return index_sort(name, self.sizes[name])
@@ -268,8 +281,8 @@ class System:
         for name, value in body.items():
             if isinstance(value, Field) and (not value.editions or self.edition in value.editions):
                 yield name, value
-            elif isinstance(value, Sequence):
-                yield from value.fields(name)
+            elif name in self.sequences:
+                yield from self.sequences[name].fields(name)
         bounds = {self.fault_counter(fault): bound for fault, bound in self.faults.items()}
         for name, bound in bounds.items():
             yield name, integer(0, bound, initial=bound, doc=f"how often {name.removesuffix('_left')} may still happen")
@@ -354,7 +367,7 @@ class System:
     @property
     def label(self) -> str:
         """The system with its sizes, edition and faults, in one line."""
-        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        sizes = ", ".join(f"{k}={v}" for k, v in self.arguments.items())
         edition = f" {self.edition.name}" if self.edition is not None else ""
         faults = f" with {self.faults_label}" if self.faults else ""
         return f"{self.name}({sizes}){edition}{faults}"
@@ -404,6 +417,11 @@ def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iter
 
 def _class_body(cls: type) -> dict[str, Any]:
     return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+
+
+def _names_of_sizes(cls: type) -> dict[int, str]:
+    """The name of each index and constant that the class or a base declares, by identity: a subclass may replace it."""
+    return {id(v): name for base in cls.__mro__ for name, v in vars(base).items() if isinstance(v, Index | Constant)}
 
 
 def _join(cls: Any, its: type[System]) -> Any:

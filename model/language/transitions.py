@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import Expr, Role, and_
+from .fields import Each, several
 from .state import SymbolicState, Trace, Write, parameters, trace_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Rule:
 
     body: Callable[..., None]
     kind: Kind
-    each: tuple[str, ...]
+    each: tuple[Any, ...]
     arcs: tuple[Arc, ...]
     fair: bool
     fault: str
@@ -110,7 +111,7 @@ def _decorator(
         if not isinstance(fair, bool):
             remedy = "give True, for weak fairness, or False; strong fairness cannot be declared"
             source.refuse(f"{body.__name__}: fair is {fair!r}: {remedy}", at=source.line_of(body.__code__))
-        dims = (each,) if isinstance(each, str) else tuple(each) or bodies.members(body, 1)
+        dims = several(each) or bodies.members(body, 1)
         return Rule(
             body, kind, each=dims, arcs=arcs, fair=fair, fault=fault, bound=bound, editions=tuple(editions), cite=cite
         )
@@ -120,7 +121,7 @@ def _decorator(
 
 @bodies.with_parentheses
 def transition(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = True, cite: str = "", editions: Any = ()
+    *, each: Each = (), moves: Any = (), fair: bool = True, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step of the protocol.
 
@@ -137,7 +138,7 @@ def transition(
 
 @bodies.with_parentheses
 def environment(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
+    *, each: Each = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
     switch: str = "", bound: int = 1,
 ) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
     """Declare a step that no part of the protocol decides, such as time passing.
@@ -150,7 +151,13 @@ def environment(
 
 @bodies.with_parentheses
 def fault(
-    name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
+    name: str,
+    *,
+    each: Each = (),
+    moves: Any = (),
+    bound: int = 1,
+    cite: str = "",
+    editions: Any = (),
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step that happens at most `bound` times, and only if the fault `name` is switched on."""
     return _decorator(Kind.FAULT, each, moves, fair=False, cite=cite, editions=editions, fault=name, bound=bound)

@@ -63,7 +63,8 @@ export class Model implements ModelApi, Asked {
     if (transition.fault && !(transition.fault in this.faults)) return;
     const lane = transition.params.findIndex(([, index]) => index === this.system.main);
     for (const indices of tuples(transition.params.map(([, index]) => this.compiler.size(index)))) {
-      const label = transition.name + (indices.length ? `(${indices.join(", ")})` : "");
+      const shown = indices.map((value, k) => this.system.finite?.[transition.params[k]![1]]?.[value] ?? value);
+      const label = transition.name + (indices.length ? `(${shown.join(", ")})` : "");
       const actor = lane < 0 ? null : indices[lane]!;
       const instance: Instance = { number: this.instances.length, transition, indices, label, actor };
       this.instances.push(instance);

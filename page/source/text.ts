@@ -18,7 +18,7 @@ const letter = (number: number): string => {
 export function shown(data: Data, sort: number, value: number): string {
   const { kind, labels } = data.sorts[sort]!;
   if (kind === "bool") return value ? "yes" : "no";
-  return labels[value] ?? String(value);
+  return labels[value] ?? (kind === "index" && value < 0 ? "none" : String(value));
 }
 
 export class Writer {
@@ -40,7 +40,7 @@ export class Writer {
         const at = (node.slice(2) as number[]).map((x) => this.show(x, binding, names));
         return at.length ? `${node[1]}[${at.join(", ")}]` : String(node[1]);
       }
-      case Op.NAMED: return String(node[1]);
+      case Op.NAMED: return String(node[1]).replace(/\{(\d)\}/g, (text, k) => node[3 + Number(k)] === undefined ? text : operand(node[3 + Number(k)] as number));
       case Op.NOT: return this.negation(a!, binding, names);
       case Op.AND: return (node.slice(1) as number[]).map((x) => operand(x, "∨")).join(" ∧ ");
       case Op.INT: return operand(a!);
@@ -91,6 +91,7 @@ export class Writer {
     const node = this.data.nodes[id]!;
     const op = node[0] as number;
     const text = this.show(id, binding, names);
+    if (op === Op.NAMED && node.length > 3 && String(node[1]).includes(" ")) return `(${text})`;
     if (ATOMS.includes(op) || (op === Op.NOT && text.startsWith("¬"))) return text;
     const below = op === Op.NOT ? (this.data.nodes[node[1] as number]![0] as number) : op;
     if (below === Op.EQ || below === Op.LT) return loose ? text : `(${text})`;

@@ -91,6 +91,8 @@ def _value(name: str, sort: Sort, value: object) -> int:
         elif isinstance(value, int) and not isinstance(value, bool) and sort.low <= value <= sort.high:
             return value
         wanted = f"a member of {sort.name.rpartition('.')[2]} ({', '.join(sort.labels)}), or its number from 0"
+    elif sort.kind == "index" and sort.low < 0 and value is None:
+        return -1
     else:
         wanted = "True or False" if sort.kind == "bool" else f"a whole number from {sort.low} to {sort.high}"
         try:

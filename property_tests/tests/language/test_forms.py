@@ -18,7 +18,7 @@ from trystate.page.contents import Choice
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import bundled, exported, needed
 from trystate.property_tests.support.proofs import proved
-from trystate.property_tests.support.systems.declarations import assert_refused, declared
+from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 from trystate.property_tests.support.systems.every_engine import (
     assert_engines_agree,
     assert_exports_agree,
@@ -70,8 +70,70 @@ class Beginnings(System):
         return count(s.lit) <= 1
 
 
-FORMS: list[type[System]] = [Beginnings]
-COUNTS: dict[type[System], tuple[int, int]] = {Beginnings: (48, 36)}  # states, initial states
+class Passing(System):
+    """A token passed on a ring, by its holder or to a chosen other; members as values, in fields and records."""
+
+    node = index(3)
+    turns = constant(1)
+    order = constant((2, 0, 1))
+
+    at = one_of(node, optional=True, initial=lambda: 1)
+    friend = one_of("node", per=node, initial=lambda node: (node, 0))
+    marks = integer(0, turns + 2 * node - 6, per=node)
+    lit = flag(per=(node, Colour))
+    colour = choice(Colour)
+    log = sequence(turns * 2, who=node)
+    where = integer(0, node - 1)
+
+    @initial
+    def few(self, s: S) -> Any:
+        """Node 0 has itself as its friend, and so has node 2."""
+        return s.friend[2] == 2
+
+    @transition()
+    def pass_on(self, s: S) -> None:
+        """The token goes to the next node, which is marked."""
+        s.when(~s.at.absent, s.marks[s.at] < 1, ~s.log.is_full)
+        s.log.push(who=s.node.after(s.node[s.where]))
+        s.marks[s.at] = s.marks[s.at] + 1
+        s.at = s.node.after(s.at)
+        s.where = ord_(s.node.after(s.node[s.where]))
+
+    @transition()
+    def hand(self, s: S, node: Expr) -> None:
+        """The holder gives the token to its friend."""
+        s.when(s.at == node, s.friend[node] != node)
+        s.at = s.friend[s.at]
+        s.lit[node, s.colour] = True
+        s.colour = ite(s.lit[s.friend[node], Colour.GREEN], Colour.AMBER, Colour.GREEN)
+
+    @transition()
+    def drop(self, s: S) -> None:
+        """The token is lost."""
+        s.when(~s.log.is_empty, s.at == s.log.head.who)
+        s.at = None
+        s.log.pop()
+
+    @transition()
+    def find(self, s: S, node: Expr) -> None:
+        """The node before the last that is marked finds it."""
+        s.when(s.at.absent, s.marks[s.node.before(node)] == 1, s.marks[s.node[-1]] == 0)
+        s.at = node
+
+    @sometimes()
+    def is_lost(self, s: S) -> Any:
+        """No node has the token."""
+        return s.at.absent
+
+    @always(witness="is_lost")
+    def marks_are_low(self, s: S) -> Any:
+        """The holder has at most one mark; where there is none, a read gives the lowest value."""
+        none = (s.marks[s.at] == 0) & s.node.before(s.at).absent
+        return (s.marks[s.at] <= 1) & implies(s.at.absent, none)
+
+
+FORMS: list[type[System]] = [Beginnings, Passing]
+COUNTS: dict[type[System], tuple[int, int]] = {Beginnings: (48, 36), Passing: (21, 2)}  # states, initial states
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +162,29 @@ def test_a_form_means_the_same_in_spin_and_tlc(cls: type[System], tmp_path: Path
     assert_exports_agree(cls(), tmp_path)
 
 
+STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
 REFUSED = {
     "n = integer(0, 3, per='node', initial=lambda: 1)": "n: initial(0) raises TypeError",
     "n = integer(0, 3, per='node', initial=lambda node: node + 3)": "n: initial value 4 is outside 0..3",
     "n = integer(0, 3, initial=())": "n has no initial value: give at least one",
     "@initial\ndef first(self, s): 'First.'; return s.level": "the initial condition first is level, which",
+    "at = one_of('edge')": "at: one_of 'edge' is not an index of the system (node)",
+    "at = one_of('node', initial=None)\n" + STEP.format("s.at = None"): "… declare the field with one_of(…",
+    STEP.format("s.when(s.level.absent)"): "level is of sort int: only a member of an index can be absent",
+    STEP.format("s.seen[s.node.after(s.level)] = True"): "after(level): not a node",
+    STEP.format("s.seen[s.node[s.level]] = True"): "level may be outside of 0..1: write s.node[... % 2]",
+    STEP.format("s.seen[s.node[2]] = True"): "there is no node 2: there are 2, numbered from 0",
+    STEP.format("s.seen[s.level] = True"): "seen[level]: not a node (0..1)",
+    "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
+    "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
+    "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
     "@initial()\ndef first(self, s): 'First.'; return s.level == 0": "@initial() has parentheses: write @initial",
 }
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_misuse_of_a_form_is_refused_with_its_line(text: str) -> None:
-    assert_refused(text, REFUSED[text])
+    assert_refused(text, REFUSED[text], Base=Base)
 
 
 def test_conditions_that_no_state_satisfies_are_refused() -> None:
@@ -123,6 +196,42 @@ def test_conditions_that_no_state_satisfies_are_refused() -> None:
 def test_initial_states_of_distinct_members_exclude_symmetry() -> None:
     with pytest.raises(UsageError, match="the members of number begin with different values; explore without"):
         check(Beginnings(), engine="explicit", symmetry=True)
+
+
+AT = "at = one_of('node', optional=True)\nheld = one_of('node')\n"
+
+
+def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
+    text = AT + "@transition()\ndef take(self, s): 'Take.'; s.held = s.at"
+    with pytest.raises(DeclarationError, match="4: take leaves the field's range after 1 steps"):
+        check(declared(text)())
+
+
+def test_members_as_values_exclude_symmetry_and_proofs() -> None:
+    with pytest.raises(UsageError, match="the values of at are members of node; explore without symmetry"):
+        check(declared(AT, Switch)(), engine="explicit", symmetry=True)
+    with pytest.raises(DeclarationError, match="at holds members of node: a proof has no such fields"):
+        proved(any_size(declared(AT, Switch)))
+    with pytest.raises(DeclarationError, match=r"lamp is per .*Colour, not an index: a proof has no such fields"):
+        proved(any_size(declared("lamp = flag(per=Colour)", Switch, Colour=Colour)))
+
+
+def test_a_step_property_reads_a_member_that_the_step_has_chosen() -> None:
+    text = AT + (
+        "@transition()\ndef take(self, s): 'Take.'; s.at, s.seen[s.held], s.held = s.held, True, s.node.after(s.held)\n"
+        "@sometimes()\ndef taken(self, s): 'Taken.'; return ~s.at.absent\n"
+        "@step(witness='taken')\ndef sees(self, before, after): 'Seen.'; return after.seen[after.at]\n"
+        "@step(witness='taken')\ndef blind(self, before, after): 'Not.'; return after.seen[after.held]"
+    )
+    report = assert_engines_agree(declared(text)())
+    assert [v.property.name for v in report.violated] == ["blind"]
+
+
+def test_a_table_is_an_argument_that_cannot_change() -> None:
+    system = Passing(order=(0, 1))
+    assert (system.order, Passing().order) == ((0, 1), (2, 0, 1)) and "order=(0, 1)" in system.label
+    with pytest.raises(UsageError, match=r"order is .*; give a value that cannot change, such as a tuple"):
+        Passing(order=[0, 1])
 
 
 def test_exports_refuse_more_initial_states_than_they_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ MISUSE = {
     STEP.format("s.wires[sender].pop()"): "unknown field 'wires', did you mean 'wire'",
     "x = sequence(0, full=bool)": "… give one or more",
     "x = sequence(1, when=bool)": "… called 'when': push(when=...) is the condition",
-    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, or the lowest",
+    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, an index, or the lowest",
     "x = sequence(1, number=(0, 'tpo'))": "x_0_number: the bound 'tpo' is neither a constant nor an index",
     "fork = sequence(1, full=bool)": "a sequence cannot be called 'fork': a state already has that name",
     "wire_length = flag()\nwire = sequence(1, full=bool)": "a field cannot be called 'wire_length'",
