@@ -24,8 +24,8 @@ else:
 __all__ = [
     "ANY", "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Lifelines",
     "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System",
-    "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
-    "constant", "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
-    "machine", "may", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
-    "terminal", "transition",
+    "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant",
+    "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine",
+    "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
+    "sum_", "terminal", "transition",
 ]  # fmt: skip

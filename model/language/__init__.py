@@ -1,5 +1,6 @@
 """The language in which declarations are written. `docs/language.md` shows it by example."""
 
+from .arithmetic import max_, min_, sum_
 from .beginnings import initial
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
 from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer, one_of
@@ -15,9 +16,10 @@ from .tables import Atom, Audit, DecisionTable, Row, row
 from .transitions import Arc, Kind, Transition, arc, environment, fault, may, transition
 
 __all__ = [
-    "ANY", "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
-    "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault", "flag", "implies", "index",
-    "initial", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move", "named", "not_", "one_of", "or_",
-    "ord_", "reset", "row", "sequence", "served", "sometimes", "step", "terminal", "transition",
+    "ANY", "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines",
+    "Machine", "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_",
+    "always", "and_", "any_", "arc", "as_int", "choice", "constant", "count", "environment", "fault", "flag",
+    "implies", "index", "initial", "integer", "ite", "leads_to", "machine", "machine_of", "max_", "may", "min_",
+    "move", "named", "not_", "one_of", "or_", "ord_", "reset", "row", "sequence", "served", "sometimes", "step",
+    "sum_", "terminal", "transition",
 ]  # fmt: skip

@@ -172,6 +172,45 @@ class Expr:
     def __rsub__(self, other: Any) -> Expr:
         return subtract(lift_like(other, self.sort), self)
 
+    def __mul__(self, other: Any) -> Expr:
+        from .arithmetic import multiply
+
+        return multiply(self, lift_like(other, self.sort))
+
+    def __rmul__(self, other: Any) -> Expr:
+        return lift(other) * self
+
+    def __floordiv__(self, divisor: Any) -> Expr:
+        from .arithmetic import quotient
+
+        return quotient(self, divisor)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return lift(other) // self
+
+    def __mod__(self, divisor: Any) -> Expr:
+        from .arithmetic import remainder
+
+        return remainder(self, divisor)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return lift(other) % self
+
+    def __neg__(self) -> Expr:
+        from .arithmetic import negative
+
+        return negative(self)
+
+    def __abs__(self) -> Expr:
+        from .arithmetic import absolute
+
+        return absolute(self)
+
+    def __xor__(self, other: Any) -> Expr:
+        return not_(equal(boolean(self, "^"), boolean(other, "^")))
+
+    __rxor__ = __xor__
+
     def __and__(self, other: Any) -> Expr:
         return and_(self, other)
 

@@ -143,17 +143,22 @@ def _replaced(
     return found
 
 
-def _consume(op: str, values: Iterable[Any]) -> Expr:
-    """Consume the generator and bind the loop variables that it made; `count` also binds one that its body ignores."""
+def looped(values: Iterable[Any]) -> Iterator[tuple[Expr, list[Expr]]]:
+    """Consume the generator: the tree of each value, and the loop variables that the generator made."""
     outer = set(_open)
-    out = []
     for value in values:
-        body = lift(value)
-        if body.sort.kind != "bool":
-            source.refuse(f"{op} needs conditions, but {body} is of sort {body.sort.name}")
         # A copy: the next line allocates, and garbage collection may then end a loop that was left by `break`.
         running = tuple(_open)
-        mine = [v for v in running if v not in outer and (op == "count" or v in body.free)]
+        yield lift(value), [v for v in running if v not in outer]
+
+
+def _consume(op: str, values: Iterable[Any]) -> Expr:
+    """Bind the loop variables that the generator made; `count` also binds one that its body ignores."""
+    out = []
+    for body, loops in looped(values):
+        if body.sort.kind != "bool":
+            source.refuse(f"{op} needs conditions, but {body} is of sort {body.sort.name}")
+        mine = [v for v in loops if op == "count" or v in body.free]
         if op == "count" and len(mine) > 1:
             source.refuse("count() ranges over only one index: nest any_() inside it for more")
         for v in reversed(mine):

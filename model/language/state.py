@@ -242,7 +242,7 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     loops, here = _place_of(slot, indices)
     expr = substitute(expr, dict(loops))
     if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
-        source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
+        source.refuse(f"the loop index escapes into {slot.name}: use sum_(), max_(), min_(), count(), any_() or all_()")
     trace = state._trace
     trace.assign(slot, here, expr)
     shown = tuple(loops.get(i, i) for i in indices)

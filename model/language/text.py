@@ -25,7 +25,8 @@ def show(expr: Expr, names: Names = ()) -> str:
     if op == "read":
         return f"{expr.name}[{', '.join(show(i, names) for i in args[1:])}]" if args[1:] else expr.name
     if op == "named":
-        return expr.name.format(*(_operand(x, names) for x in args[2:])) if args[2:] else expr.name
+        shown = show if "(" in expr.name or "[" in expr.name else _operand
+        return expr.name.format(*(shown(x, names) for x in args[2:])) if args[2:] else expr.name
     if op == "not":
         return _negation(args[0], names)
     if op == "and":
@@ -36,6 +37,8 @@ def show(expr: Expr, names: Names = ()) -> str:
         return show(args[0], names)
     if op in QUANTIFIERS:
         inner = _below(expr, names)
+        if args[1].sort.kind != "bool":  # an operand of a sum
+            return f"{inner[0]}: {show(args[1], inner)}"
         if op == "any":
             return f"∃ {inner[0]}: {_operand(args[1], inner)}"
         return f"#{{{inner[0]}: {show(args[1], inner)}}}"

@@ -41,7 +41,11 @@ def assert_page_agrees(system: System, engine: Path) -> None:
     """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
     data = exported([Choice.of(system, "named")])
     pair = Pair(data, 0, system)
-    (answer,) = ask(engine, data, [pair.question(states=STATES_MAX)])
+    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
+    steps = [data["transitions"][k] for k in pair.written["transitions"]]
+    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
+    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
+    assert texts == list(map(str, trees))
     assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
     assert len(answer["states"]) == check(system).exploration.distinct
     for found in answer["states"]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.checker.export.promela import promela
+from trystate.model.checker.interpret import Env, Interpreter
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
+from trystate.model.language.quantifiers import expand
 from trystate.model.prover.sizes import any_size
 from trystate.page.contents import Choice
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -132,8 +136,55 @@ class Passing(System):
         return (s.marks[s.at] <= 1) & implies(s.at.absent, none)
 
 
-FORMS: list[type[System]] = [Beginnings, Passing]
-COUNTS: dict[type[System], tuple[int, int]] = {Beginnings: (48, 36), Passing: (21, 2)}  # states, initial states
+class Sums(System):
+    """Each operator of arithmetic, and sums and extremes over an index."""
+
+    node = index(3)
+    load = integer(0, 2, per=node, initial=(2, 0, 1))
+    low = integer(-2, 2)
+    clock = integer(0, 7)
+    even = flag()
+
+    @transition()
+    def move(self, s: S, node: Expr) -> None:
+        """Load moves to the next node."""
+        s.when(s.load[node] * s.load[node] > s.load[s.node.after(node)] * 2)
+        s.load[node], s.load[s.node.after(node)] = s.load[node] - 1, s.load[s.node.after(node)] + 1
+
+    @transition()
+    def tick(self, s: S) -> None:
+        """The clock goes round, and turns the sign of a number."""
+        s.clock = (3 * s.clock + 5) % 8
+        s.low = ite(s.clock // 4 == 1, -s.low, (abs(s.low) + 1) % 3)
+        s.even = s.even ^ (sum_(s.load) % 2 == s.clock % 2)
+
+    @sometimes()
+    def is_level(self, s: S) -> Any:
+        """No node has more than one above another."""
+        return max_(s.load) - min_(s.load) <= 1
+
+    @sometimes()
+    def is_low(self, s: S) -> Any:
+        """The number is negative, and the sum of the numbers with the clock is 7."""
+        return (s.low < 0) & (sum_([s.low, s.clock, sum_(s.load[j] * 2 for j in s.node)]) == 7)
+
+    @always(witness="is_level")
+    def the_sum_stays(self, s: S) -> Any:
+        """A move keeps the sum, which is that of the members one by one."""
+        return sum_(s.load) == sum(s.load[k] for k in range(3))
+
+    @step(witness="is_level", on=("move",))
+    def none_is_lost(self, before: S, after: S) -> Any:
+        """A move keeps the sum."""
+        return sum_(before.load) == sum_(after.load)
+
+
+FORMS: list[type[System]] = [Beginnings, Passing, Sums]
+COUNTS: dict[type[System], tuple[int, int]] = {
+    Beginnings: (48, 36),
+    Passing: (21, 2),
+    Sums: (405, 27),
+}  # states, initial states
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +226,14 @@ REFUSED = {
     STEP.format("s.seen[s.node[s.level]] = True"): "level may be outside of 0..1: write s.node[... % 2]",
     STEP.format("s.seen[s.node[2]] = True"): "there is no node 2: there are 2, numbered from 0",
     STEP.format("s.seen[s.level] = True"): "seen[level]: not a node (0..1)",
+    STEP.format("s.level = s.level % s.level"): "cannot divide level by level: the divisor is a number of at least 1",
+    STEP.format("s.level = 7 // s.level"): "cannot divide 7 by level: the divisor is a number of at least 1",
+    STEP.format("s.level = s.level // 0"): "cannot divide level by 0: the divisor is a number of at least 1",
+    STEP.format("s.level = s.mood * 2"): "cannot multiply mood: it is of sort … not a number",
+    STEP.format("s.when(s.level ^ 1)"): "^ needs a condition, but level is of sort int",
+    STEP.format("s.level = sum_(s.seen)"): "cannot take the sum of seen[node]: it is of sort bool, not a number",
+    STEP.format("s.level = sum_(s.level for j in s.node for k in s.node)"): "sum_() ranges over only one index: nest",
+    STEP.format("s.level = max_([])"): "max_() of no numbers: give at least one",
     "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
     "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
     "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
@@ -196,6 +255,56 @@ def test_conditions_that_no_state_satisfies_are_refused() -> None:
 def test_initial_states_of_distinct_members_exclude_symmetry() -> None:
     with pytest.raises(UsageError, match="the members of number begin with different values; explore without"):
         check(Beginnings(), engine="explicit", symmetry=True)
+
+
+class Numbers(System):
+    """Numbers of a small and of a large range."""
+
+    node = index(2)
+    small = integer(-5, 6)
+    large = integer(-40, 60)
+    load = integer(-1, 2, per=node)
+    mass = integer(0, 30, per=node)
+
+
+OPERATORS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("small * large", lambda s, of: s.small * s.large),
+    ("3 * large", lambda s, of: 3 * s.large),
+    ("small % 4", lambda s, of: s.small % 4),
+    ("large % 7", lambda s, of: s.large % 7),
+    ("small // 3", lambda s, of: s.small // 3),
+    ("large // 9", lambda s, of: s.large // 9),
+    ("−small", lambda s, of: -s.small),
+    ("abs(small)", lambda s, of: abs(s.small)),
+    ("abs(large)", lambda s, of: abs(s.large)),
+    ("sum(j: load[j])", lambda s, of: of("sum", s.load)),
+    ("max(j: load[j])", lambda s, of: of("max", s.load)),
+    ("min(min(j: load[j]), small)", lambda s, of: of("min", [of("min", s.load), s.small])),
+    ("sum(j: mass[j])", lambda s, of: of("sum", s.mass)),
+    ("max(j: mass[j] + load[j])", lambda s, of: of("max", (s.mass[j] + s.load[j] for j in s.node))),
+    ("((small + 1) * 2) − (large // 9)", lambda s, of: (s.small + 1) * 2 - s.large // 9),
+]
+FOLDS: dict[str, tuple[Any, Any]] = {"sum": (sum_, sum), "max": (max_, max), "min": (min_, min)}
+
+
+@pytest.mark.parametrize(("text", "apply"), OPERATORS)
+def test_an_operator_means_and_prints_what_it_is_in_python(text: str, apply: Callable[[Any, Any], Any]) -> None:
+    system, chance = Numbers(), random.Random(3)
+    tree = apply(SymbolicState(system), lambda what, values: FOLDS[what][0](values))
+    assert str(tree) == text
+    for ground in (tree, expand(tree)):
+        found = Interpreter(system).evaluator(ground)
+        for _ in range(200):
+            state = tuple(chance.randint(cell.sort.low, cell.sort.high) for cell in system.cells)
+            s = SimpleNamespace(small=state[0], large=state[1], load=state[2:4], mass=state[4:], node=range(2))
+            assert found(state, Env()) == apply(s, lambda what, values: FOLDS[what][1](values)), state
+
+
+def test_bounds_of_arithmetic_are_tight_where_the_range_is_small() -> None:
+    s = SymbolicState(Numbers())
+    trees = [s.small % 4, abs(s.small), s.small // 3, sum_(s.load), max_(s.load), s.small * s.small]
+    bounds = [(tree.sort.low, tree.sort.high) for tree in trees]
+    assert bounds == [(0, 3), (0, 6), (-2, 2), (-2, 4), (-1, 2), (-30, 36)]
 
 
 AT = "at = one_of('node', optional=True)\nheld = one_of('node')\n"

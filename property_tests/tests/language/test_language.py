@@ -47,7 +47,7 @@ STEPS = {
     "s.seen = True": "'seen' has one value per node",
     "s.node = 1": "'node' is an index, not a field",
     "for j in s.node:\n    s.level = ite(s.seen[j], 1, 0)  # here":
-        "the loop index escapes into level: use count(), any_() or all_() for a total",
+        "the loop index escapes into level: use sum_(), max_(), min_(), count(), any_() or all_()",
     "for j in s.node:\n    s.seen[ite(s.level == 0, j, node)] = True  # here": "the loop index escapes into seen",
     "for j in s.node:\n    s.when(s.seen[j])  # here": "when() inside a loop over an index",
     "s.when(s.level)": "when() needs a condition, but level",
