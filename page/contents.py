@@ -37,13 +37,13 @@ class Choice:
     @classmethod
     def of(cls, system: System, name: str) -> Choice:
         """The choice that built a system."""
-        return cls(system.family, name, system.edition, system.sizes, system.faults, system.max_faults)
+        return cls(system.family, name, system.edition, system.arguments, system.faults, system.max_faults)
 
     @classmethod
     def planned(cls, run: Run, name: str) -> Choice:
         """The system of a planned run."""
         system = run.build()
-        return cls(run.system, name, run.edition, system.sizes, system.faults, run.max_faults)
+        return cls(run.system, name, run.edition, system.arguments, system.faults, run.max_faults)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ is another with a fault), or if all faults share one counter, the run's own syst
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +22,8 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.story import main_index
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import Cell, Expr, Machine, Property, Slot, System, Transition
-from trystate.model.language.expressions import Role
+from trystate.model.language.beginnings import beginnings
+from trystate.model.language.expressions import TRUE, Role
 from trystate.model.language.properties import Claim
 from trystate.model.language.tables import Decision, noting
 from trystate.model.language.transitions import Rule
@@ -30,9 +32,10 @@ from trystate.model.messages import TEXTS, Message
 from .charts import chart
 from .contents import Choice, Contents, Result, Shown
 from .owners import owners
-from .trees import Pool
+from .trees import Pool, dimension
 
 FORMAT = 1
+BEGINS_MAX = 1_000  # initial states that a page lists
 STEPS_MAX = 100_000  # steps of a walk: a page replays it when it is opened
 HOUSE = Path(trystate.model.__file__).parent.parent
 
@@ -133,12 +136,13 @@ class _Export:
             ],
             "terminal": self.pool.tree(system.terminal),
             "decisions": [self.pool.decision(condition, one) for condition, one in decisions.items() if _whole(one)],
+            **_begins(system), **_finite(system),
         }  # fmt: skip
 
     def _slot(self, slot: Slot) -> Json:
         return {
             "name": slot.name, "sort": self.pool.sort(slot.sort), "low": slot.sort.low, "high": slot.sort.high,
-            "dims": [dim.name for dim in slot.dims], "initial": list(slot.initial), "doc": slot.doc,
+            "dims": [dimension(dim) for dim in slot.dims], "initial": list(slot.initial), "doc": slot.doc,
         }  # fmt: skip
 
     def _transition(self, t: Transition) -> Json:
@@ -253,6 +257,24 @@ class _Export:
         return min(found)[-1] if found else None
 
 
+def _finite(system: System) -> Json:
+    """The values of each sort besides the indices that a field or a step is for each of."""
+    params = [p for t in system.transitions for p in t.params] + [v for p in system.properties for v in p.params]
+    sorts = dict.fromkeys((*(d for slot in system.slots.values() for d in slot.dims), *(p.sort for p in params)))
+    found = {dimension(sort): [sort.show(k) for k in range(sort.size)] for sort in sorts if sort.kind != "index"}
+    return {"finite": found} if found else {}
+
+
+def _begins(system: System) -> Json:
+    """The list of initial states, if they are not the product of the fields' initial values."""
+    if system.initial_condition is TRUE and not any(slot.own for slot in system.slots.values()):
+        return {}
+    states = [*islice(beginnings(system.cells, system.initial_condition), BEGINS_MAX + 1)]
+    if len(states) > BEGINS_MAX:
+        raise UsageError(f"{system.label} has more than {BEGINS_MAX:,} initial states, which a page lists: allow fewer")
+    return {"begins": states}
+
+
 def first_line(text: str | None) -> str:
     """The first line of a docstring."""
     return (text or "").strip().split("\n")[0]
@@ -321,7 +343,7 @@ def _id(choice: Choice, system: System, fixed: bool) -> str:
 
 
 def _params(params: tuple[Expr, ...]) -> list[list[str]]:
-    return [[p.name, p.sort.name] for p in params]
+    return [[p.name, dimension(p.sort)] for p in params]
 
 
 def _at(line: str) -> str:
@@ -335,7 +357,7 @@ def _at(line: str) -> str:
 def _value(cell: Cell, text: str) -> int:
     if cell.sort.kind == "bool":
         return int(text == "yes")
-    return cell.sort.labels.index(text) if cell.sort.labels else int(text)
+    return cell.sort.labels.index(text) if cell.sort.labels else -1 if text == "none" else int(text)
 
 
 def _message(one: Message) -> Json:

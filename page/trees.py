@@ -24,6 +24,11 @@ CODE = {op: code for code, op in enumerate(OPERATORS)}
 Json = Any
 
 
+def dimension(sort: Sort) -> str:
+    """The name of what a field or a step is for each of: an index, an enum, `bool` or a range."""
+    return sort.span if sort.kind == "int" else sort.name.rpartition(".")[2]
+
+
 class Table:
     """A list that has equal values only once."""
 
@@ -79,7 +84,7 @@ class Pool:
             return [args[0]]
         found: list[int | str] = []
         for x in args:
-            found.append(self.tree(x) if isinstance(x, Expr) else x.name if isinstance(x, Sort) else x)
+            found.append(self.tree(x) if isinstance(x, Expr) else dimension(x) if isinstance(x, Sort) else x)
         return found
 
     def table(self, table: DecisionTable) -> int:

@@ -23,10 +23,11 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness", "Field", "Form",
-    "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State",
+    "ANY", "Arc", "Atom", "Audit", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness", "Field",
+    "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State",
     "SymbolicState", "System", "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc",
     "as_int", "choice", "constant", "constraint", "count", "environment", "eventually", "fault", "flag", "implies",
-    "index", "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "refines", "row",
-    "sequence", "served", "sometimes", "stable", "step", "terminal", "transition",
+    "index", "initial", "integer", "ite", "leads_to", "machine", "max_", "may", "min_", "named", "not_", "one_of",
+    "or_", "ord_", "refines", "row", "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal",
+    "transition",
 ]  # fmt: skip

@@ -414,7 +414,7 @@ class Walk:
         if expr.op == "and":
             for each in expr.args:
                 yield from self._parts(each, binding, names)
-        elif expr.op == "named" and expr.args[1].op == "and":
+        elif expr.op == "named" and expr.args[1].op == "and" and not expr.args[2:]:
             yield from self._parts(expr.args[1], binding, (*names, expr.name))
         else:
             tree = self.interpreter.kernel.substituted(expr, binding)

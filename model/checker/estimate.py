@@ -48,7 +48,7 @@ def choose(kernel: Kernel, watches: Sequence[Watch], options: Options) -> Choice
     """The engine for this system; a system that the short search completes is not explored again."""
     if options.symmetry:
         return Choice("explicit", "explicit: symmetry was requested")
-    initial = prod(len(cell.slot.initial) for cell in kernel.cells)
+    initial = prod(len(cell.initial) for cell in kernel.cells)
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
     from .explicit.engine import ExplicitEngine, Pause

@@ -95,7 +95,7 @@ class Interpreter:
         if op in QUANTIFIERS:
             return self._quantifier(expr)
         if op in ("named", "int", "ord"):
-            return self.evaluator(args[-1])
+            return self.evaluator(args[op == "named"])
         parts = [self.evaluator(x) for x in args]
         if op == "not":
             a = parts[0]
@@ -117,7 +117,7 @@ class Interpreter:
             return lambda state, env: state[k]
         parts = [self.evaluator(i) for i in indices]
         if len(parts) == 1:
-            table = [position[name, (i,)] for i in range(indices[0].sort.size)]
+            table = [position[name, (i,)] for i in range(indices[0].sort.high + 1)]
             part = parts[0]
             return lambda state, env: state[table[part(state, env)]]
         return lambda state, env: state[position[name, tuple(p(state, env) for p in parts)]]

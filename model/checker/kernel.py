@@ -23,7 +23,8 @@ from functools import cached_property, partial
 from itertools import product
 from typing import NamedTuple
 
-from ..language.expressions import Expr, Role, and_, const, differing, equal, lift, not_, or_, read, substitute
+from ..language.beginnings import beginnings
+from ..language.expressions import Expr, Role, and_, const, differing, equal, lift_like, not_, or_, read, substitute
 from ..language.fields import Cell
 from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
@@ -47,7 +48,8 @@ class Instance:
 
     @property
     def label(self) -> str:
-        return self.transition.name + (f"({', '.join(map(str, self.indices))})" if self.indices else "")
+        shown = (p.sort.show(k) for p, k in zip(self.transition.params, self.indices, strict=True))
+        return self.transition.name + (f"({', '.join(shown)})" if self.indices else "")
 
     @property
     def fair(self) -> bool:
@@ -224,15 +226,15 @@ class Kernel:
 
     def initial_states(self) -> Iterator[State]:
         """Yield the initial states one by one: they may be more than any limit allows."""
-        return product(*(cell.slot.initial for cell in self.cells))
+        return beginnings(self.cells, self.system.initial_condition)
 
     def _constant_cells(self) -> dict[int, int]:
         """Position -> value of each cell that no step assigns, such as the fields of a fault that is switched off."""
         written = {name for t in self.system.transitions for name in t.effects}
         return {
-            k: cell.slot.initial[0]
+            k: cell.initial[0]
             for k, cell in enumerate(self.cells)
-            if cell.slot.name not in written and len(cell.slot.initial) == 1
+            if cell.slot.name not in written and len(cell.initial) == 1
         }
 
     def substituted(self, expr: Expr, binding: Binding) -> Expr:
@@ -284,9 +286,9 @@ class Kernel:
         """
         for number, write in enumerate(instance.transition.writes, 1):
             slot = self.system.slots[write.field]
-            if slot.sort.kind != "int":
-                continue
             value = write.value
+            if slot.sort.kind not in ("int", "index"):
+                continue
             if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
                 continue
             later = [w for w in instance.transition.writes[number:] if w.field == write.field]
@@ -302,7 +304,7 @@ class Kernel:
             tree = self.ground(write.value, binding)
             place = [self.ground(i, binding) for i in write.indices]
             replaced = or_(*(self._assigns(w, instance, place) for w in later))
-            out.append(and_(or_(lift(sort.low) > tree, tree > sort.high), not_(replaced)))
+            out.append(and_(or_(lift_like(sort.low, sort) > tree, tree > sort.high), not_(replaced)))
         return or_(*out)
 
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:

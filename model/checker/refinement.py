@@ -165,7 +165,7 @@ class _Images:
         self._fine = Interpreter(fine)
         self._values = [
             (
-                mapping.get(cell.slot.name, const(cell.slot.initial[0], cell.sort)),
+                mapping.get(cell.slot.name, const(cell.initial[0], cell.sort)),
                 dict(zip(cell.slot.placeholders(), cell.indices, strict=True)),
             )
             for cell in coarse.cells

@@ -46,10 +46,17 @@ def refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
         before, after = (kernel.system.decode(s) for s in path.states[-2:])
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
         if key.kind is WatchKind.RANGE:
-            raise DeclarationError(
-                f"{key.subject}: {instance.label} leaves the field's range after {len(path.steps)} steps"
-            )
+            lines = {write.line: write.field for write in instance.transition.writes}
+            what = _left_range(kernel.system, lines.get(str(key.subject), ""))
+            raise DeclarationError(f"{key.subject}: {instance.label} {what} after {len(path.steps)} steps")
         raise DeclarationError(
             f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
             f"claim ({changed}); add the arc to moves=, or fix the effect"
         )
+
+
+def _left_range(system: System, field: str) -> str:
+    for name in system.sequences:
+        if field == f"{name}_length":
+            return f"pushes to the sequence {name}, which is full, and so leaves the field's range"
+    return "leaves the field's range"

@@ -1,8 +1,10 @@
 """The language in which declarations are written. `docs/language.md` shows it by example."""
 
+from .arithmetic import max_, min_, sum_
+from .beginnings import initial
 from .constraints import constraint
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
-from .fields import Cell, Slot, choice, constant, flag, index, integer
+from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer, one_of
 from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine, machine_of
 from .properties import Form, Property, always, eventually, leads_to, refines, sometimes, stable, step
@@ -15,10 +17,10 @@ from .tables import Atom, Audit, DecisionTable, Row, row
 from .transitions import Arc, Kind, Transition, arc, environment, fault, may, transition
 
 __all__ = [
-    "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines", "Machine",
-    "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
-    "fault", "flag", "implies", "index", "integer", "ite", "leads_to", "machine", "machine_of", "may", "move",
-    "named", "not_", "or_", "ord_", "refines", "reset", "row", "sequence", "served", "sometimes", "stable", "step",
-    "terminal", "transition",
+    "ANY", "Arc", "Atom", "Audit", "Cell", "Condition", "DecisionTable", "Expr", "Form", "Kind", "Lifelines",
+    "Machine", "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition",
+    "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment",
+    "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine",
+    "machine_of", "max_", "may", "min_", "move", "named", "not_", "one_of", "or_", "ord_", "refines", "reset",
+    "row", "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

@@ -16,12 +16,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
+from functools import wraps
 from itertools import combinations, zip_longest
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
 
 from ..errors import TrystateError
 from . import source
-from .expressions import Expr, lift
+from .expressions import Expr, Role, lift
 
 DRAWS = 30  # a random choice among three values is equal in all runs once in 10^14 builds
 _COMPARED_BY_A_TEST = __name__.partition(".language.")[0] + "."
@@ -29,6 +31,33 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 Tree = tuple[Expr, str]  # a tree and the line that wrote it
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def with_parentheses(decorator: Callable[P, T]) -> Callable[P, T]:
+    """Refuse `@always` for `@always()`: the decorator would get the function as its first argument."""
+
+    @wraps(decorator)
+    def decorated(*given: P.args, **named: P.kwargs) -> T:
+        if given and isinstance(given[0], FunctionType):
+            name = decorator.__name__
+            at = source.line_of(given[0].__code__)
+            source.refuse(f"@{name} has no parentheses: write @{name}(...) above {given[0].__name__}", at=at)
+        return decorator(*given, **named)
+
+    return decorated
+
+
+def without_parentheses(decorator: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
+    """Refuse `@terminal()` for `@terminal`."""
+
+    @wraps(decorator)
+    def decorated(*body: Callable[..., Any]) -> T:
+        if not body:
+            source.refuse(f"@{decorator.__name__}() has parentheses: write @{decorator.__name__}")
+        return decorator(*body)
+
+    return decorated
 
 
 def check_plain(body: Callable[..., Any], described: str = "") -> None:
@@ -99,7 +128,10 @@ def value(name: str, result: Any, at: str) -> Expr:
     """The tree of the result of a body."""
     if result is None:
         source.refuse(f"{name} returns nothing: return a condition or a value of the state", at=at)
-    return lift(result)
+    found = lift(result)
+    if any(v.role is Role.LOOP for v in found.free):
+        source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
+    return found
 
 
 def tree(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Expr:

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import source
-from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
+from .sorts import BOOL, Sort, enum_sort, index_sort, int_sort, optional, ordinal
 
 QUANTIFIERS = ("any", "count")
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -113,6 +113,13 @@ class Expr:
         return value
 
     @property
+    def absent(self) -> Expr:
+        """True where a field of the form `one_of(..., optional=True)` has no member."""
+        if self.sort.kind != "index":
+            source.refuse(f"{self} is of sort {self.sort.name}: only a member of an index can be absent")
+        return equal(self, absent(self.sort))
+
+    @property
     def role(self) -> Role | None:
         """The role of a variable; None for other operators."""
         return self.args[1] if self.op == "var" else None
@@ -137,33 +144,72 @@ class Expr:
         return show(self)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return equal(self, _lift(other, self.sort))
+        return equal(self, lift_like(other, self.sort))
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return not_(equal(self, _lift(other, self.sort)))
+        return not_(equal(self, lift_like(other, self.sort)))
 
     def __lt__(self, other: Any) -> Expr:
-        return less(self, _lift(other, self.sort))
+        return less(self, lift_like(other, self.sort))
 
     def __gt__(self, other: Any) -> Expr:
-        return less(_lift(other, self.sort), self)
+        return less(lift_like(other, self.sort), self)
 
     def __le__(self, other: Any) -> Expr:
-        return not_(less(_lift(other, self.sort), self))
+        return not_(less(lift_like(other, self.sort), self))
 
     def __ge__(self, other: Any) -> Expr:
-        return not_(less(self, _lift(other, self.sort)))
+        return not_(less(self, lift_like(other, self.sort)))
 
     def __add__(self, other: Any) -> Expr:
-        return add(self, _lift(other, self.sort))
+        return add(self, lift_like(other, self.sort))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Expr:
-        return subtract(self, _lift(other, self.sort))
+        return subtract(self, lift_like(other, self.sort))
 
     def __rsub__(self, other: Any) -> Expr:
-        return subtract(_lift(other, self.sort), self)
+        return subtract(lift_like(other, self.sort), self)
+
+    def __mul__(self, other: Any) -> Expr:
+        from .arithmetic import multiply
+
+        return multiply(self, lift_like(other, self.sort))
+
+    def __rmul__(self, other: Any) -> Expr:
+        return lift(other) * self
+
+    def __floordiv__(self, divisor: Any) -> Expr:
+        from .arithmetic import quotient
+
+        return quotient(self, divisor)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return lift(other) // self
+
+    def __mod__(self, divisor: Any) -> Expr:
+        from .arithmetic import remainder
+
+        return remainder(self, divisor)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return lift(other) % self
+
+    def __neg__(self) -> Expr:
+        from .arithmetic import negative
+
+        return negative(self)
+
+    def __abs__(self) -> Expr:
+        from .arithmetic import absolute
+
+        return absolute(self)
+
+    def __xor__(self, other: Any) -> Expr:
+        return not_(equal(boolean(self, "^"), boolean(other, "^")))
+
+    __rxor__ = __xor__
 
     def __and__(self, other: Any) -> Expr:
         return and_(self, other)
@@ -190,6 +236,8 @@ class Expr:
 
 
 def const(value: int, sort: Sort) -> Expr:
+    if sort.least < 0 <= value and sort.kind == "index":
+        sort = index_sort(sort.name, sort.most + 1)  # a member is one tree, also where it may be absent
     return Expr("const", (value,), sort)
 
 
@@ -210,7 +258,10 @@ def lift(value: Any) -> Expr:
     source.refuse(f"{value!r} is not a value of the language: use a bool, an int, an enum member or a field")
 
 
-def _lift(value: Any, like: Sort) -> Expr:
+def lift_like(value: Any, like: Sort) -> Expr:
+    """Like `lift`, for a place of a sort: there a number may be a member of an index."""
+    if like.kind == "index" and value is None:
+        return absent(like)
     if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
         if not like.least <= value <= like.most:
             source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")
@@ -218,10 +269,39 @@ def _lift(value: Any, like: Sort) -> Expr:
     return lift(value)
 
 
-def _boolean(value: Any, what: str) -> Expr:
+def absent(index: Sort) -> Expr:
+    """The value of a field that has no member of an index."""
+    if index.least == 0:
+        source.refuse(f"a {index.name} is always a member: declare the field with one_of(..., optional=True)")
+    return const(-1, index)
+
+
+def member_of(value: Any, sort: Sort) -> Expr | None:
+    """The tree of a value that is always in a sort, or absent from an index; None for any other value."""
+    if sort.kind in ("index", "int") and isinstance(value, int):
+        inside = sort.least <= value <= sort.most
+        return None if not inside else const(value, sort) if sort.kind == "index" else lift(value)
+    found = lift(value)
+    if sort.kind == "index":
+        return found if found.sort.kind == "index" and found.sort.name == sort.name else None
+    if sort.kind == "int":
+        own = found.sort
+        return found if own.kind == "int" and sort.least <= own.least and own.most <= sort.most else None
+    return found if found.sort is sort else None
+
+
+def lowest(sort: Sort) -> Expr:
+    """The lowest value of a sort."""
+    return lift(sort.low) if sort.kind == "int" else const(sort.low, sort)
+
+
+def boolean(value: Any, what: str) -> Expr:
+    """The tree of a value, which is a condition; `what` needs it."""
     expr = lift(value)
     if expr.sort.kind != "bool":
-        source.refuse(f"{what} needs a condition, but {expr} is of sort {expr.sort.name}")
+        inverted = isinstance(value, int) and value in (~False, ~True)
+        hint = "; ~ of a Python bool is a number: write not_()" if inverted else ""
+        source.refuse(f"{what} needs a condition, but {expr} is of sort {expr.sort.name}{hint}")
     return expr
 
 
@@ -287,7 +367,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 def not_(value: Any) -> Expr:
     """True where the condition does not hold; the same as `~`."""
-    a = _boolean(value, "~")
+    a = boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
     return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)
@@ -298,7 +378,7 @@ def and_(*values: Any) -> Expr:
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
-        expr = value if isinstance(value, Expr) and value.sort is BOOL else _boolean(value, "&")
+        expr = value if isinstance(value, Expr) and value.sort is BOOL else boolean(value, "&")
         for part in expr.args if expr.op == "and" else (expr,):
             if part is FALSE or part in denied or (part.op == "not" and part.args[0] in parts):
                 return FALSE
@@ -313,7 +393,7 @@ def and_(*values: Any) -> Expr:
 
 def or_(*values: Any) -> Expr:
     """True where at least one condition holds; for two conditions the same as `|`."""
-    return not_(and_(*(not_(_boolean(value, "|")) for value in values)))
+    return not_(and_(*(not_(boolean(value, "|")) for value in values)))
 
 
 def implies(premise: Any, conclusion: Any) -> Expr:
@@ -321,9 +401,16 @@ def implies(premise: Any, conclusion: Any) -> Expr:
     return or_(not_(premise), conclusion)
 
 
+def _beside(value: Any, other: Sort) -> Expr:
+    """The tree of a value that is chosen instead of one of the other sort."""
+    return const(-1, optional(other)) if value is None and other.kind == "index" else lift_like(value, other)
+
+
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
     """`then` where the condition holds, else `otherwise`; both have the same sort."""
-    c, a, b = _boolean(condition, "ite"), lift(then), lift(otherwise)
+    c = boolean(condition, "ite")
+    a = _beside(then, otherwise.sort) if isinstance(otherwise, Expr) else lift(then)
+    b = _beside(otherwise, a.sort)
     _same_sort(a, b, "choose between")
     if c.op == "const":
         return a if c.args[0] else b
@@ -333,32 +420,43 @@ def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
         return or_(and_(c, a), and_(not_(c), b))
     if c.op == "not":
         c, a, b = c.args[0], b, a
-    sort = a.sort if a.sort.kind != "int" else int_sort(min(a.sort.least, b.sort.least), max(a.sort.most, b.sort.most))
+    sort = a.sort
+    if sort.kind == "int":
+        sort = int_sort(min(sort.least, b.sort.least), max(sort.most, b.sort.most))
+    elif sort.kind == "index" and b.sort.least < sort.least:
+        sort = b.sort
     return Expr("ite", (c, a, b), sort)
 
 
 def as_int(value: Any) -> Expr:
     """A condition as a number: 1 where it holds, else 0."""
-    a = _boolean(value, "as_int")
+    a = boolean(value, "as_int")
     return lift(int(a.args[0])) if a.op == "const" else Expr("int", (a,), int_sort(0, 1))
 
 
 def ord_(index: Expr) -> Expr:
     """The number of an index (which node of 0 .. n-1), for fields that refer to one. Breaks symmetry."""
+    if not isinstance(index, Expr) or index.sort.kind != "index":
+        source.refuse(f"ord_() gives the number of a member, and {index!r} is not a member of an index: leave it out")
     if index.op == "const":
         return lift(int(index.args[0]))
     return Expr("ord", (index,), int_sort(index.sort.least, index.sort.most))
 
 
-def named(label: str, value: Any) -> Expr:
-    """The same value, printed as `label`; it gives a condition a name."""
+def named(label: str, value: Any, *operands: Any) -> Expr:
+    """The same value, printed as `label`; it gives a condition a name. `{0}` in it is replaced by the first operand."""
     body = lift(value)
-    return body if body.op == "const" else Expr("named", (label, body), body.sort)
+    return body if body.op == "const" else Expr("named", (label, body, *operands), body.sort)
 
 
 def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
     for k, index in enumerate(indices):
-        if index.op == "ite":
+        if index.op == "const" and index.sort.kind in ("int", "index"):
+            if index.args[0] < 0:
+                return lowest(sort)
+            if index.sort.kind == "int" and index.sort.least != index.sort.most:  # a place is one tree
+                return read(field, (*indices[:k], lift(index.args[0]), *indices[k + 1 :]), sort)
+        elif index.op == "ite":
             condition, *chosen = index.args
             return ite(condition, *(read(field, (*indices[:k], i, *indices[k + 1 :]), sort) for i in chosen))
     return Expr("read", (field, *indices), sort)

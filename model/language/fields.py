@@ -1,20 +1,68 @@
-"""Fields, sizes and constants, which a system declares in its class body."""
+"""Fields, sizes and constants, which a system declares in its class body.
+
+`initial=` is a value, a tuple or set of values, `ANY`, or a function that gets the members of the field's indices and
+returns one of these. Each value gives further initial states.
+"""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import NoneType
 from typing import Any
 
 from . import source
-from .expressions import Expr, lift, placeholder, read
-from .sorts import BOOL, Sort, enum_sort, int_sort
+from .expressions import Expr, const, lift, lift_like, placeholder, read
+from .sorts import BOOL, Sort, enum_sort, int_sort, optional
 
-Bound = int | str | Expr  # a number, or the name of a constant or index of the system; in a proof also its symbol
+
+class Any_:
+    """The type of `ANY`."""
+
+
+ANY = Any_()
+"""`initial=ANY`: the field begins with any of its values."""
+
+
+class Size:
+    """A number that is known when a system is built: an index, a constant, or arithmetic on these."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Size:
+        return Computed(operator.add, (self, other))
+
+    def __radd__(self, other: Any) -> Size:
+        return Computed(operator.add, (other, self))
+
+    def __sub__(self, other: Any) -> Size:
+        return Computed(operator.sub, (self, other))
+
+    def __rsub__(self, other: Any) -> Size:
+        return Computed(operator.sub, (other, self))
+
+    def __mul__(self, other: Any) -> Size:
+        return Computed(operator.mul, (self, other))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Size:
+        return Computed(operator.floordiv, (self, other))
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Computed(Size):
+    """Arithmetic on sizes: `2 * node - 1`."""
+
+    apply: Callable[[Any, Any], Any]
+    operands: tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Size):
     """The size of a set of interchangeable or ordered things (nodes, clients, keys)."""
 
     default: int
@@ -22,26 +70,69 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """A number that is fixed when the system is built."""
+class Constant(Size):
+    """A value that is fixed when the system is built: a number, or a table, which cannot change."""
 
-    default: int
+    default: Any
     doc: str = ""
+
+
+# A number, the name of a constant or index of the system, or arithmetic on these; in a proof also a symbol.
+Bound = int | str | Size | Expr
+Finite = str | Index | type[enum.Enum] | type[bool] | range
+"""An index or its name, an enum, `bool`, or a range from 0: a field has a value for each, or a step an instance."""
+Each = Finite | tuple[Finite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of one system. names: the name of each declared index and constant, by its identity."""
+
+    values: Mapping[str, Any]
+    indices: Mapping[str, Sort]
+    names: Mapping[int, str]
+
+    def number(self, bound: Any, what: str, at: str) -> Any:
+        """The number of a bound; other values are returned as they are. `what` is for the text of an error."""
+        if isinstance(bound, Computed):
+            return bound.apply(*(self.number(one, what, at) for one in bound.operands))
+        if isinstance(bound, enum.Enum) or not isinstance(bound, str | Size):
+            return bound
+        name = bound if isinstance(bound, str) else self.names.get(id(bound), "")
+        if name not in self.values:
+            source.refuse(f"{what}: the bound {name!r} is neither a constant nor an index of the system", at=at)
+        return self.values[name]
+
+    def sort(self, given: Any, what: str, at: str) -> Sort:
+        """The sort of what a field or a step is for each of."""
+        name = self.names.get(id(given), given) if isinstance(given, Index) else given
+        if isinstance(name, str) and name in self.indices:
+            return self.indices[name]
+        if isinstance(given, type) and issubclass(given, enum.Enum):
+            return enum_sort(given)
+        if isinstance(given, range) and given and given[0] == 0 and given.step == 1:
+            return int_sort(0, len(given) - 1)
+        if given is bool:
+            return BOOL
+        known = ", ".join(self.indices) or "it has none"
+        source.refuse(f"{what}{name!r} is not an index of the system ({known}), an enum, bool or range(n)", at=at)
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """One or several of what a field or a step is for each of, as a tuple."""
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One bounded variable, or one per member of an index (or per pair).
-
-    `initial` is a tuple of values. Each value gives further initial states.
-    """
+    """One bounded variable, or one per member of an index (or per pair). `initial` is what its author wrote."""
 
     kind: str
     low: Bound
     high: Bound
     members: type[enum.Enum] | None
-    per: tuple[str, ...]
-    initial: tuple[Any, ...]
+    per: tuple[Any, ...]
+    initial: Any
     editions: tuple[enum.Enum, ...]  # the editions that have it; empty: all
     doc: str
     at: str
@@ -51,16 +142,12 @@ def _field(
     kind: str, *, per: Any, initial: Any, editions: Any, doc: str, low: Bound = 0, high: Bound = 0,
     members: type[enum.Enum] | None = None,
 ) -> Field:  # fmt: skip
-    dims = (per,) if isinstance(per, str) else tuple(per)
-    values = initial if isinstance(initial, tuple) else (initial,)
     return Field(
-        kind, low, high, members, per=dims, initial=values, editions=tuple(editions), doc=doc, at=source.line()
+        kind, low, high, members, per=several(per), initial=initial, editions=tuple(editions), doc=doc, at=source.line()
     )
 
 
-def flag(
-    *, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = False, editions: Any = (), doc: str = ""
-) -> Field:
+def flag(*, per: Each = (), initial: Any = False, editions: Any = (), doc: str = "") -> Field:
     """A variable that is true or false."""
     return _field("bool", high=1, per=per, initial=initial, editions=editions, doc=doc)
 
@@ -69,8 +156,8 @@ def integer(
     low: Bound,
     high: Bound,
     *,
-    per: str | tuple[str, ...] = (),
-    initial: Bound | tuple[Bound, ...] | None = None,
+    per: Each = (),
+    initial: Any = None,
     editions: Any = (),
     doc: str = "",
 ) -> Field:
@@ -80,11 +167,32 @@ def integer(
 
 
 def choice(
-    members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, editions: Any = (), doc: str = ""
+    members: type[enum.Enum],
+    *,
+    per: Each = (),
+    initial: Any = None,
+    editions: Any = (),
+    doc: str = "",
 ) -> Field:
     """A variable that is one member of an enum; by default initially the first."""
     first = next(iter(members)) if initial is None else initial
     return _field("enum", members=members, per=per, initial=first, editions=editions, doc=doc)
+
+
+def one_of(
+    index: Any,
+    *,
+    optional: bool = False,
+    per: Each = (),
+    initial: Any = None,
+    editions: Any = (),
+    doc: str = "",
+) -> Field:
+    """A variable that is one member of an index; with `optional`, or none of them.
+
+    Initially it is none if it is optional, and else the first member. `s.at.absent` holds where it is none.
+    """
+    return _field("index", low=-1 if optional else 0, high=index, per=per, initial=initial, editions=editions, doc=doc)
 
 
 def _check_default(what: str, default: Any, low: int) -> None:
@@ -99,10 +207,21 @@ def index(default: int, doc: str = "") -> Any:
     return Index(default, doc)
 
 
-def constant(default: int, doc: str = "") -> Any:
-    """Declare a constant: an argument when the system is built, afterwards a number."""
-    _check_default("a constant", default, 0)
+def constant(default: Any, doc: str = "") -> Any:
+    """Declare a constant: an argument when the system is built, afterwards a number.
+
+    Other values that cannot change are constants too, such as the edges of a graph as a tuple of pairs.
+    """
+    if not is_table(default):
+        _check_default("a constant", default, 0)
     return Constant(default, doc)
+
+
+def is_table(value: Any) -> bool:
+    """Whether a constant may have this value, which is not a number and cannot change."""
+    if isinstance(value, tuple | frozenset):
+        return all(isinstance(one, int | str | NoneType) or is_table(one) for one in value)
+    return isinstance(value, enum.Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +229,7 @@ class Slot:
     """A field of a system of a given size.
 
     bounds: its lowest and highest value. Bounds and initial values are ints, or symbols in a proof for any size.
+    initial: the values that it begins with. own: those of each member, if a function gives them.
     """
 
     name: str
@@ -119,6 +239,7 @@ class Slot:
     initial: tuple[Any, ...]
     doc: str
     at: str
+    own: Mapping[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
     def placeholders(self) -> tuple[Expr, ...]:
         """The variables for the indices in the body of an effect."""
@@ -141,34 +262,37 @@ class Cell:
         return self.slot.sort
 
     @property
+    def initial(self) -> tuple[Any, ...]:
+        """The values that it begins with."""
+        return self.slot.own.get(self.indices, self.slot.initial)
+
+    @property
     def name(self) -> str:
         return self.slot.name + "".join(f"[{i}]" for i in self.indices)
+
+    @property
+    def read(self) -> Expr:
+        """The tree of its value."""
+        at = (const(i, dim) for i, dim in zip(self.indices, self.slot.dims, strict=True))
+        return read(self.slot.name, tuple(at), self.sort)
 
     @property
     def key(self) -> tuple[str, tuple[int, ...]]:
         return self.slot.name, self.indices
 
 
-def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str, Sort]) -> Slot:
+def make_slot(name: str, declared: Field, sizes: Sizes) -> Slot:
     """Resolve a field's bounds, dimensions and initial values against the sizes of a system."""
 
     def number(bound: Any) -> Any:
-        if not isinstance(bound, str) or isinstance(bound, enum.Enum):
-            return bound
-        if bound not in sizes:
-            source.refuse(
-                f"{name}: the bound {bound!r} is neither a constant nor an index of the system", at=declared.at
-            )
-        return sizes[bound]
+        return sizes.number(bound, name, declared.at)
 
-    for dim in declared.per:
-        if dim not in dims:
-            source.refuse(
-                f"{name}: per={dim!r} is not an index of the system ({', '.join(dims) or 'it has none'})",
-                at=declared.at,
-            )
-    bounds = lift(number(declared.low)), lift(number(declared.high))
-    if declared.members is not None:
+    dims = tuple(sizes.sort(dim, f"{name}: per=", declared.at) for dim in declared.per)
+    bounds = lift(number(declared.low)), lift(number(0 if declared.kind == "index" else declared.high))
+    if declared.kind == "index":
+        sort = sizes.sort(declared.high, f"{name}: one_of ", declared.at)
+        sort = optional(sort) if declared.low else sort
+    elif declared.members is not None:
         sort = enum_sort(declared.members)
     elif declared.kind == "bool":
         sort = BOOL
@@ -176,15 +300,44 @@ def make_slot(name: str, declared: Field, sizes: dict[str, Any], dims: dict[str,
         sort = int_sort(bounds[0].sort.least, bounds[1].sort.most)
         if sort.least > sort.most:
             source.refuse(f"{name}: the range from {sort.least} to {sort.most} is empty", at=declared.at)
-    begins = tuple(dict.fromkeys(lift(number(v)) for v in declared.initial))
+    low, high = map(_plain, bounds)
+    slot = Slot(name, sort, dims, (low, high), (), declared.doc, declared.at)
+    if not callable(declared.initial):
+        return replace(slot, initial=_begins(slot, declared.initial, number))
+    if any(dim.is_open for dim in dims):
+        source.refuse(f"{name}: initial= is a function of its members, and a proof for any size has none", at=slot.at)
+    members = [*product(*(range(dim.size) for dim in dims))]
+    own = {these: _begins(slot, _of_members(slot, declared.initial, these), number) for these in members}
+    return replace(slot, initial=tuple(dict.fromkeys(v for values in own.values() for v in values)), own=own)
+
+
+def _of_members(slot: Slot, initial: Callable[..., Any], members: tuple[int, ...]) -> Any:
+    """What a function returns as the initial value of a field at these members."""
+    try:
+        return initial(*members)
+    except Exception as error:
+        shown = ", ".join(map(str, members))
+        source.refuse(f"{slot.name}: initial({shown}) raises {type(error).__name__}: {error}", at=slot.at)
+
+
+def _begins(slot: Slot, initial: Any, number: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The initial values of a field; `number` gives the value of a size."""
+    sort, initial = slot.sort, number(initial)
+    if initial is ANY:
+        return tuple(range(sort.low, sort.high + 1))
+    given = [*initial] if isinstance(initial, tuple | set | frozenset) else [initial]
+    if sort.kind == "index" and initial is None:
+        given = [sort.low]
+    begins = dict.fromkeys(lift_like(number(v), sort) for v in given)
     for v in begins:
         if v.sort.kind != sort.kind or (sort.kind == "enum" and v.sort is not sort):
-            source.refuse(f"{name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=declared.at)
+            source.refuse(f"{slot.name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=slot.at)
         if v.op == "const" and not sort.least <= v.value <= sort.most:
-            source.refuse(f"{name}: initial value {v} is outside {sort.span}", at=declared.at)
-    low, high = map(_plain, bounds)
-    dims_ = tuple(dims[d] for d in declared.per)
-    return Slot(name, sort, dims_, (low, high), tuple(map(_plain, begins)), declared.doc, declared.at)
+            source.refuse(f"{slot.name}: initial value {v} is outside {sort.span}", at=slot.at)
+    if not begins:
+        source.refuse(f"{slot.name} has no initial value: give at least one", at=slot.at)
+    values = [*map(_plain, begins)]
+    return tuple(values if isinstance(initial, tuple) or len(values) < 2 else sorted(values))
 
 
 def _plain(value: Expr) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
-from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, placeholder, read, rebuild, substitute
+from .expressions import QUANTIFIERS, Expr, Role, and_, equal, lift, not_, or_, read, rebuild, substitute
 from .fields import Field
 from .quantifiers import abstract, instantiate, loop_variable
 from .sorts import enum_sort
@@ -30,6 +30,7 @@ class View:
     at: str = ""
 
 
+@bodies.with_parentheses
 def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..., Any]], View]:
     """Declare a machine: the decorated function returns its control state, a member of `states`.
 
@@ -131,8 +132,8 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         if slot_body is None:
             found = read(expr.name, indices, expr.sort)
         else:
-            places = (placeholder(k, i.sort) for k, i in enumerate(indices))
-            found = substitute(slot_body, dict(zip(places, indices, strict=True)))
+            places = (v for v in slot_body.free if v.role is Role.PLACEHOLDER)
+            found = substitute(slot_body, {v: indices[v.number] for v in places})
     elif expr.op in ("const", "var"):
         found = expr
     elif expr.op in QUANTIFIERS:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
-from .expressions import TRUE, Expr, Role
+from .expressions import TRUE, Expr
+from .fields import Each, several
 from .state import SymbolicState, parameters, trace_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Claim:
 
     body: Callable[..., Any]
     form: Form
-    each: tuple[str, ...]
+    each: tuple[Any, ...]
     on: tuple[str, ...]
     except_: tuple[str, ...]
     witness: str
@@ -66,11 +67,11 @@ class Claim:
     coarse: type[System] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def concerns(self, t: Transition) -> bool:
+    def concerns(self, t: Transition, params: tuple[Expr, ...]) -> bool:
         """Whether a step property applies to this transition."""
         if t.name in self.except_ or (self.on and t.name not in self.on):
             return False
-        return not self.each or tuple(p.sort.name for p in t.params) == self.each
+        return not params or [p.sort for p in t.params] == [p.sort for p in params]
 
     def is_asked(self, system: System) -> bool:
         """Whether the property applies to a system, by its edition and its faults."""
@@ -117,7 +118,7 @@ def _claim(
 
     def decorate(body: Callable[..., Any]) -> Claim:
         bodies.check_plain(body, "what it claims")
-        dims = (each,) if isinstance(each, str) else tuple(each)
+        dims = several(each)
         if not dims and form in STATES:
             dims = bodies.members(body, STATES[form])
         return Claim(
@@ -128,6 +129,7 @@ def _claim(
     return decorate
 
 
+@bodies.with_parentheses
 def always(
     *, witness: str, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
 ) -> Decorator:
@@ -138,17 +140,19 @@ def always(
     return _claim(Form.ALWAYS, witness=witness, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def sometimes(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = "") -> Decorator:
     """A state that must be reachable. It is checked only with the faults that `needs` names."""
     return _claim(Form.SOMETIMES, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def step(
     *,
     witness: str,
     on: tuple[str, ...] = (),
     except_: tuple[str, ...] = (),
-    each: str | tuple[str, ...] = (),
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
@@ -169,9 +173,10 @@ def step(
     )
 
 
+@bodies.with_parentheses
 def leads_to(
     *,
-    each: str | tuple[str, ...] = (),
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
@@ -241,7 +246,7 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
         bodies.check_given(name, claim.body, system, state, state, *params)  # perhaps no transition concerns it
         conditions = {}
         for t in system.transitions:
-            if claim.concerns(t):
+            if claim.concerns(t, params):
                 after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
                 given = (state, after, *(t.params if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)
@@ -305,6 +310,4 @@ def _condition(name: str, at: str, value: Any) -> Expr:
     expr = bodies.value(name, value, at)
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
-    if any(v.role is Role.LOOP for v in expr.free):
-        source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
     return expr

@@ -22,15 +22,19 @@ from .expressions import (
     compared,
     const,
     equal,
+    ite,
     lift,
+    member_of,
+    named,
     not_,
     or_,
     quantifier,
+    read,
     rebuild,
     substitute,
     variable,
 )
-from .sorts import Sort
+from .sorts import Sort, int_sort
 
 FROM_THE_LEFT = 64  # the most numbers that are added from the left: engines walk a tree by recursion
 _fresh = itertools.count()
@@ -55,6 +59,41 @@ class IndexSet:
 
     def __len__(self) -> int:
         return self.sort.size
+
+    def __getitem__(self, number: Any) -> Expr:
+        """The member of a number: `s.node[0]` the first, `s.node[-1]` the last; also of a number of the state."""
+        size = self.sort.size
+        if isinstance(number, int):
+            if not -size <= number < size:
+                source.refuse(f"there is no {self.sort.name} {number}: there are {size}, numbered from 0")
+            return const(number % size, self.sort)
+        chosen = member_of(number, int_sort(0, size - 1))
+        if chosen is None:
+            source.refuse(f"{number} may be outside of 0..{size - 1}: write s.{self.sort.name}[... % {size}]")
+        return named(f"{self.sort.name}[{{0}}]", self._chosen(lambda k: equal(chosen, lift(k)), 0), chosen)
+
+    def after(self, member: Any) -> Expr:
+        """The next member on the ring: after the last comes the first, and after none comes none."""
+        return self._moved("after", member, 1)
+
+    def before(self, member: Any) -> Expr:
+        """The previous member on the ring: before the first comes the last, and before none comes none."""
+        return self._moved("before", member, -1)
+
+    def _moved(self, what: str, member: Any, by: int) -> Expr:
+        here = member_of(member, self.sort)
+        if here is None:
+            source.refuse(f"{what}({member}): not a {self.sort.name}")
+        found = self._chosen(lambda k: equal(here, const(k, self.sort)), by)
+        return named(f"{what}({{0}})", ite(here.absent, None, found) if here.sort.least < 0 else found, here)
+
+    def _chosen(self, holds: Callable[[int], Expr], by: int) -> Expr:
+        """The member whose number is `by` above the number that holds, on the ring."""
+        size = self.sort.size
+        out = const((size - 1 + by) % size, self.sort)
+        for k in reversed(range(size - 1)):
+            out = ite(holds(k), const((k + by) % size, self.sort), out)
+        return out
 
 
 def loop_variable(sort: Sort) -> Expr:
@@ -104,17 +143,22 @@ def _replaced(
     return found
 
 
-def _consume(op: str, values: Iterable[Any]) -> Expr:
-    """Consume the generator and bind the loop variables that it made; `count` also binds one that its body ignores."""
+def looped(values: Iterable[Any]) -> Iterator[tuple[Expr, list[Expr]]]:
+    """Consume the generator: the tree of each value, and the loop variables that the generator made."""
     outer = set(_open)
-    out = []
     for value in values:
-        body = lift(value)
-        if body.sort.kind != "bool":
-            source.refuse(f"{op} needs conditions, but {body} is of sort {body.sort.name}")
         # A copy: the next line allocates, and garbage collection may then end a loop that was left by `break`.
         running = tuple(_open)
-        mine = [v for v in running if v not in outer and (op == "count" or v in body.free)]
+        yield lift(value), [v for v in running if v not in outer]
+
+
+def _consume(op: str, values: Iterable[Any]) -> Expr:
+    """Bind the loop variables that the generator made; `count` also binds one that its body ignores."""
+    out = []
+    for body, loops in looped(values):
+        if body.sort.kind != "bool":
+            source.refuse(f"{op} needs conditions, but {body} is of sort {body.sort.name}")
+        mine = [v for v in loops if op == "count" or v in body.free]
         if op == "count" and len(mine) > 1:
             source.refuse("count() ranges over only one index: nest any_() inside it for more")
         for v in reversed(mine):
@@ -175,10 +219,26 @@ def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
         found = expr
     else:
         found = rebuild(expr, tuple([expand(x, done) if isinstance(x, Expr) else x for x in expr.args]))
-        if expr.op == "read" and done.fixed:
-            found = substitute(found, done.fixed)
+        if expr.op == "read":
+            found = _at_members(found)
+            if done.fixed:
+                found = substitute(found, done.fixed)
     done.trees[expr] = done.trees[found] = found
     return found
+
+
+def _at_members(expr: Expr) -> Expr:
+    """A read at a value of the state, as a choice between the members; another tree stays as it is."""
+    indices = expr.args[1:] if expr.op == "read" else ()
+    for k, index in enumerate(indices):
+        if index.op not in ("const", "var", "bound"):
+            at = [const(v, index.sort) for v in range(max(index.sort.low, 0), index.sort.high + 1)]
+            each = [_at_members(read(expr.name, (*indices[:k], v, *indices[k + 1 :]), expr.sort)) for v in at]
+            out = each[-1]
+            for v, value in zip(at[-2::-1], each[-2::-1], strict=True):
+                out = ite(equal(index, v), value, out)
+            return out
+    return expr
 
 
 def _unrolled(quantified: Expr, done: Unrolling) -> list[Expr]:

@@ -8,29 +8,39 @@ Rule: a place without a record has the lowest values, so equal sequences are equ
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import FALSE, TRUE, Expr, and_, ite, lift, or_
-from .fields import Bound, Field, choice, flag, integer
+from .expressions import TRUE, Expr, and_, ite, lift, lowest, or_
+from .fields import Bound, Each, Field, Finite, Index, Sizes, Slot, choice, flag, integer, one_of, several
 
 if TYPE_CHECKING:
     from .state import SymbolicState
 
-Component = type[enum.Enum] | type[bool] | tuple[Bound, Bound]
+Component = type[enum.Enum] | type[bool] | Index | tuple[Bound, Bound]
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
     """The declaration of a sequence: at most `length` records, one sequence per member of the indices in `per`."""
 
-    length: int
-    per: tuple[str, ...]
+    length: Any  # a number once it is built
+    per: tuple[Finite, ...]
     components: tuple[tuple[str, Component], ...]
     doc: str
     at: str
+
+    def built(self, name: str, sizes: Sizes) -> Sequence:
+        """The sequence of a system with these sizes."""
+        length = sizes.number(self.length, name, self.at)
+        if not isinstance(length, int) or length < 1:
+            found = "a size that a proof leaves open" if isinstance(length, Expr) else repr(length)
+            source.refuse(
+                f"{name}: the most records of the sequence are {found}: give a number of at least 1", at=self.at
+            )
+        return replace(self, length=length)
 
     def fields(self, name: str) -> Iterator[tuple[str, Field]]:
         """The fields of the sequence: its length, and each component at each place."""
@@ -42,26 +52,32 @@ class Sequence:
     def _field(self, sort: Component, doc: str) -> Field:
         if isinstance(sort, tuple):
             made = integer(*sort, per=self.per, doc=doc)
+        elif isinstance(sort, Index):
+            made = one_of(sort, per=self.per, doc=doc)
         else:
             made = choice(sort, per=self.per, doc=doc) if issubclass(sort, enum.Enum) else flag(per=self.per, doc=doc)
         return replace(made, at=self.at)
 
 
-def sequence(length: int, *, per: str | tuple[str, ...] = (), doc: str = "", **components: Component) -> Any:
-    """Declare a sequence of records; a component is an enum, `bool`, or the lowest and highest of its numbers.
+def sequence(length: Bound, *, per: Each = (), doc: str = "", **components: Component) -> Any:
+    """Declare a sequence of records.
+
+    A component is an enum, `bool`, an index, or the lowest and highest of its numbers. The length may be a size, such
+    as `2 * node`.
 
     Raises:
         DeclarationError: the length is below 1, a record has no components, or a component is not one of these.
     """
-    if length < 1 or not components:
+    if (isinstance(length, int) and length < 1) or not components:
         source.refuse(f"a sequence of at most {length} records of {len(components)} components: give one or more")
     if "when" in components:
         source.refuse("a component cannot be called 'when': push(when=...) is the condition")
     for name, sort in components.items():
-        if not (isinstance(sort, tuple) or (isinstance(sort, type) and issubclass(sort, enum.Enum | bool))):
-            source.refuse(f"{name}={sort!r}: a component is an enum, bool, or the lowest and highest of its numbers")
-    dims = (per,) if isinstance(per, str) else tuple(per)
-    return Sequence(length, dims, tuple(components.items()), doc, source.line())
+        if not (isinstance(sort, tuple | Index) or (isinstance(sort, type) and issubclass(sort, enum.Enum | bool))):
+            source.refuse(
+                f"{name}={sort!r}: a component is an enum, bool, an index, or the lowest and highest of its numbers"
+            )
+    return Sequence(length, several(per), tuple(components.items()), doc, source.line())
 
 
 def _place(name: str, place: int, component: str) -> str:
@@ -84,17 +100,10 @@ class Record:
 class SequenceView:
     """One sequence, as seen from a symbolic state."""
 
-    __slots__ = ("_declared", "_indices", "_name", "_sizes", "_state")
+    __slots__ = ("_declared", "_indices", "_name", "_state")
 
-    def __init__(
-        self,
-        state: SymbolicState,
-        name: str,
-        declared: Sequence,
-        sizes: Mapping[str, int],
-        indices: tuple[Any, ...] = (),
-    ) -> None:
-        self._state, self._name, self._declared, self._sizes, self._indices = state, name, declared, sizes, indices
+    def __init__(self, state: SymbolicState, name: str, declared: Sequence, indices: tuple[Any, ...] = ()) -> None:
+        self._state, self._name, self._declared, self._indices = state, name, declared, indices
 
     @property
     def length(self) -> Expr:
@@ -107,12 +116,19 @@ class SequenceView:
 
     @property
     def is_full(self) -> Expr:
-        return self.length == self._declared.length
+        full: Expr = self.length == self._declared.length
+        return full
 
     @property
     def head(self) -> Record:
         """The first record: the oldest one."""
         return Record(self, 0)
+
+    def __getitem__(self, place: int) -> Record:
+        """The record at a place, counted from 0."""
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < self._declared.length:
+            source.refuse(f"{self._name}[{place}]: a place is one of the numbers 0..{self._declared.length - 1}")
+        return Record(self, place)
 
     def __iter__(self) -> Iterator[tuple[Expr, Record]]:
         """Each place, with the condition that it has a record."""
@@ -131,6 +147,9 @@ class SequenceView:
         A step that appends to a full sequence is an error of the declaration, found when it is explored.
         """
         self._known(components)
+        if lift(when).sort.kind != "bool":
+            names = ", ".join(f"{name}=..." for name, _ in self._declared.components)
+            source.refuse(f"push() takes the components by name, and not {when!r}: write {self._name}.push({names})")
         condition, length = lift(when), self.length
         for place in range(self._declared.length):
             here = and_(condition, length == place)
@@ -164,12 +183,9 @@ class SequenceView:
         self._known((component,))
         return self._get(_place(self._name, place, component))
 
-    def _lowest(self, component: str) -> Any:
-        sort = dict(self._declared.components)[component]
-        if isinstance(sort, tuple):
-            low = sort[0]
-            return self._sizes[low] if isinstance(low, str) else low
-        return next(iter(sort)) if issubclass(sort, enum.Enum) else FALSE
+    def _lowest(self, component: str) -> Expr:
+        slot: Slot = self._state._system.slots[_place(self._name, 0, component)]
+        return lift(slot.bounds[0]) if slot.sort.kind == "int" else lowest(slot.sort)
 
     def _known(self, components: Any) -> None:
         known = [name for name, _ in self._declared.components]
@@ -191,10 +207,10 @@ class SequenceView:
 class SequenceArray:
     """One sequence per member of an index: `s.replies[client]`."""
 
-    __slots__ = ("_declared", "_name", "_sizes", "_state")
+    __slots__ = ("_declared", "_name", "_state")
 
-    def __init__(self, state: SymbolicState, name: str, declared: Sequence, sizes: Mapping[str, int]) -> None:
-        self._state, self._name, self._declared, self._sizes = state, name, declared, sizes
+    def __init__(self, state: SymbolicState, name: str, declared: Sequence) -> None:
+        self._state, self._name, self._declared = state, name, declared
 
     def __getitem__(self, key: Any) -> SequenceView:
         indices = key if isinstance(key, tuple) else (key,)
@@ -202,11 +218,9 @@ class SequenceArray:
             source.refuse(
                 f"{self._name}: the number of indices is {len(indices)}, but must be {len(self._declared.per)}"
             )
-        return SequenceView(self._state, self._name, self._declared, self._sizes, indices)
+        return SequenceView(self._state, self._name, self._declared, indices)
 
 
-def view_of(
-    state: SymbolicState, name: str, declared: Sequence, sizes: Mapping[str, int]
-) -> SequenceView | SequenceArray:
-    """The sequence of a system with these sizes, which are the values of its constants and indices."""
-    return (SequenceArray if declared.per else SequenceView)(state, name, declared, sizes)
+def view_of(state: SymbolicState, name: str, declared: Sequence) -> SequenceView | SequenceArray:
+    """The sequence of a system."""
+    return (SequenceArray if declared.per else SequenceView)(state, name, declared)

@@ -69,6 +69,8 @@ class Sort:
         """The text of one value of this sort."""
         if self.kind == "bool":
             return "yes" if value else "no"
+        if self.kind == "index" and value < 0:
+            return "none"
         return self.labels[value] if self.labels else str(value)
 
 
@@ -93,6 +95,12 @@ def enum_sort(cls: type[enum.Enum]) -> Sort:
 @functools.cache
 def index_sort(name: str, size: float) -> Sort:
     return Sort("index", name, 0, size - 1)
+
+
+@functools.cache
+def optional(index: Sort) -> Sort:
+    """The members of an index, and none of them, which is -1."""
+    return Sort("index", index.name, -1, index.most)
 
 
 @functools.cache

@@ -13,7 +13,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import TRUE, Expr, Role, and_, const, equal, ite, lift, or_, read, substitute, variable
+from .expressions import (
+    TRUE,
+    Expr,
+    Role,
+    and_,
+    boolean,
+    const,
+    equal,
+    ite,
+    lift,
+    lift_like,
+    lowest,
+    member_of,
+    named,
+    or_,
+    read,
+    substitute,
+    variable,
+)
 from .fields import Slot
 from .quantifiers import IndexSet, all_, any_, count
 from .sequences import view_of
@@ -83,10 +101,8 @@ class SymbolicState:
         """The transition is enabled only where all conditions hold."""
         if self._frozen:
             source.refuse(f"when() is for transitions, and not for {self._frozen}")
-        for condition in conditions:
-            expr = lift(condition)
-            if expr.sort.kind != "bool":
-                source.refuse(f"when() needs a condition, but {expr} is of sort {expr.sort.name}")
+        for given in conditions:
+            expr = boolean(given, "when()")
             if any(v.role is Role.LOOP for v in expr.free):
                 source.refuse("when() inside a loop over an index: use all_(...) or any_(... for j in s.node)")
             if expr is not TRUE:  # with given sizes, a condition may be constant
@@ -102,7 +118,7 @@ class SymbolicState:
             slot = system.slots[name]
             return ArrayView(self, slot) if slot.dims else self._trace.current(slot, ())
         if name in system.sequences:
-            return view_of(self, name, system.sequences[name], system.sizes)
+            return view_of(self, name, system.sequences[name])
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
         if name in {f"{fault}_left" for fault in system.faults}:
@@ -139,14 +155,19 @@ class ArrayView:
             source.refuse(f"{self._slot.name}: the number of indices is {len(keys)}, but must be {len(dims)}")
         out = []
         for k, dim in zip(keys, dims, strict=True):
-            expr = const(k, dim) if isinstance(k, int) and dim.least <= k <= dim.most else k
-            if not isinstance(expr, Expr) or expr.sort.kind != "index" or expr.sort.name != dim.name:
+            expr = member_of(k, dim)
+            if expr is None:
                 source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} ({dim.span})")
             out.append(expr)
         return tuple(out)
 
     def __getitem__(self, key: Any) -> Expr:
-        return self._state._trace.current(self._slot, self._indices(key))
+        slot, indices = self._slot, self._indices(key)
+        value = self._state._trace.current(slot, indices)
+        absent = [i.absent for i in indices if i.sort.least < 0]
+        if not absent:
+            return value
+        return named("{0}", ite(or_(*absent), lowest(slot.sort), value), read(slot.name, indices, slot.sort))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _write(self._state, self._slot, self._indices(key), value)
@@ -185,7 +206,7 @@ def _reset(view: ArrayView, at: tuple[Expr, ...], when: Any) -> None:
     if len(slot.initial) > 1:
         source.refuse(f"{slot.name} has several initial values: assign one of them")
     first = slot.initial[0]
-    view[at] = ite(when, const(first, slot.sort) if slot.sort.kind in ("bool", "enum") else lift(first), view[at])
+    view[at] = ite(when, lift(first) if slot.sort.kind == "int" else const(first, slot.sort), view[at])
 
 
 def move(field: ArrayView, origin: Any, dest: Any, *conditions: Any, at: Any) -> None:
@@ -204,27 +225,24 @@ def _with_indices(field: Any, name: str) -> ArrayView:
     return field
 
 
-def parameters(system: System, name: str, each: tuple[str, ...], at: str) -> tuple[Expr, ...]:
+def parameters(system: System, name: str, each: tuple[Any, ...], at: str) -> tuple[Expr, ...]:
     """The variables of a declaration with `each`; variables of an index that occurs more than once are numbered."""
-    for dim in each:
-        if dim not in system.index_sorts:
-            known = ", ".join(system.index_sorts) or "none"
-            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
-    return tuple(
-        variable(dim if each.count(dim) == 1 else f"{dim}{k}", system.index_sorts[dim]) for k, dim in enumerate(each)
-    )
+    sorts = [system._known.sort(dim, f"{name}: each=", at) for dim in each]
+    names = [sort.name.rpartition(".")[2] for sort in sorts]
+    numbered = (one if names.count(one) == 1 else f"{one}{k}" for k, one in enumerate(names))
+    return tuple(map(variable, numbered, sorts))
 
 
 def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: Any) -> None:
     if state._frozen:
         source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
-    expr = lift(value)
+    expr = lift_like(value, slot.sort)
     _refuse_misfit(slot, expr)
     # A loop over an index assigns every member there; any other index is compared with the place of the member.
     loops, here = _place_of(slot, indices)
     expr = substitute(expr, dict(loops))
     if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
-        source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
+        source.refuse(f"the loop index escapes into {slot.name}: use sum_(), max_(), min_(), count(), any_() or all_()")
     trace = state._trace
     trace.assign(slot, here, expr)
     shown = tuple(loops.get(i, i) for i in indices)
@@ -234,7 +252,8 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
 
 def _refuse_misfit(slot: Slot, expr: Expr) -> None:
     sort = slot.sort
-    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort is not sort):
+    alike = expr.sort.name == sort.name if sort.kind in ("enum", "index") else True
+    if expr.sort.kind != sort.kind or not alike:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
     if expr.op == "const" and not sort.least <= expr.value <= sort.most:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is outside")

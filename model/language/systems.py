@@ -33,9 +33,10 @@ from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
 from . import bodies, source
+from .beginnings import Beginning, beginnings
 from .constraints import Constraint, conditions, confined
-from .expressions import FALSE, Expr, lift, symbol
-from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
+from .expressions import FALSE, TRUE, Expr, and_, lift, symbol
+from .fields import Cell, Constant, Field, Index, Sizes, Slot, integer, is_table, make_slot
 from .lifelines import Lifelines
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
@@ -55,6 +56,7 @@ class Terminal:
     body: Callable[..., Any]
 
 
+@bodies.without_parentheses
 def terminal(body: Callable[..., Any]) -> Terminal:
     """Declare the states in which the system may stop; a stop in any other state is a deadlock."""
     bodies.check_plain(body)
@@ -135,7 +137,7 @@ class System:
 
     def __init__(
         self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), max_faults: int | None = None,
-        **sizes: int,
+        **sizes: Any,
     ) -> None:  # fmt: skip
         self.family = self.__family__.named
         self.name = self.family.__name__
@@ -145,7 +147,8 @@ class System:
         self.faults = self._faults(faults, max_faults)
         self.max_faults = max_faults
         self.index_sorts: dict[str, Sort] = {k: self._index_sort(k) for k, v in body.items() if isinstance(v, Index)}
-        self.sequences = {k: v for k, v in body.items() if isinstance(v, Sequence)}
+        self._known = Sizes(self.arguments, self.index_sorts, _names_of_sizes(type(self)))
+        self.sequences = {k: v.built(k, self._known) for k, v in body.items() if isinstance(v, Sequence)}
         self.slots: dict[str, Slot] = {}
         named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
         for name, value in named:
@@ -154,7 +157,7 @@ class System:
                     f"a field cannot be called {name!r}: a state already has that name, rename it", at=value.at
                 )
             if isinstance(value, Field):
-                self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
+                self.slots[name] = make_slot(name, value, self._known)
         self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
         steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
         self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)
@@ -165,20 +168,31 @@ class System:
             trace_property(self, k, v) for k, v in body.items() if isinstance(v, Claim) and v.is_asked(self)
         )
         ends = [v for v in body.values() if isinstance(v, Terminal)]
-        rest = SymbolicState(self, frozen="the terminal condition")
-        end = ends[-1].body if ends else None
-        self.terminal: Expr = bodies.tree(end.__name__, end, self, rest) if end is not None else FALSE
-        if self.terminal.sort.kind != "bool":
-            at = source.line_of(ends[-1].body.__code__)
-            source.refuse(f"the terminal condition is {self.terminal}, which is not a condition", at=at)
+        self.terminal: Expr = self._condition("the terminal condition", ends[-1].body) if ends else FALSE
+        first = [v.body for v in body.values() if isinstance(v, Beginning)]
+        self.initial_condition: Expr = and_(*(self._condition(f"the initial condition {b.__name__}", b) for b in first))
         self._check(body)
         self._check_sizes()
 
-    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
-        known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
+    def _condition(self, what: str, body: Callable[..., Any]) -> Expr:
+        """The tree of a condition on single states."""
+        tree = bodies.tree(body.__name__, body, self, SymbolicState(self, frozen=what))
+        if tree.sort.kind != "bool":
+            source.refuse(f"{what} is {tree}, which is not a condition", at=source.line_of(body.__code__))
+        return tree
+
+    def _sizes(self, body: dict[str, Any], given: dict[str, Any]) -> dict[str, int]:
+        declared = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
+        self._tables = {k: given.get(k, v) for k, v in declared.items() if is_table(v)}
+        for name, value in self._tables.items():
+            if not is_table(value):
+                raise UsageError(f"{self.name}: {name} is {value!r}; give a value that cannot change, such as a tuple")
+            setattr(self, name, value)
+        known = {k: v for k, v in declared.items() if k not in self._tables}
+        given = {k: v for k, v in given.items() if k not in self._tables}
         for name, value in given.items():
             if name not in known:
-                raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(known) or 'none'}")
+                raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(declared) or 'none'}")
             low = 1 if isinstance(body[name], Index) else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise UsageError(f"{self.name}: {name} is {value!r}; give a whole number of at least {low}")
@@ -187,6 +201,11 @@ class System:
             if isinstance(body[name], Constant):
                 setattr(self, name, size)
         return sizes
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The sizes and tables that a system alike is built with."""
+        return {**self.sizes, **self._tables}
 
     def _index_sort(self, name: str) -> Sort:
         return index_sort(name, self.sizes[name])
@@ -211,6 +230,10 @@ class System:
             wrong = "; ".join(text for text, tree in zip(wanted, allowed, strict=True) if tree is FALSE)
             sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
             raise UsageError(f"{self.name} does not allow {sizes}: it requires {wrong}")
+        if self.initial_condition is not TRUE and next(beginnings(self.cells, self.initial_condition), None) is None:
+            source.refuse(
+                f"{self.label} has no initial state: no values of initial= satisfy the conditions of @initial"
+            )
 
     def _symbolic(self) -> Self:
         """A system that has only its sizes, as symbols."""
@@ -259,8 +282,8 @@ class System:
         for name, value in body.items():
             if isinstance(value, Field) and (not value.editions or self.edition in value.editions):
                 yield name, value
-            elif isinstance(value, Sequence):
-                yield from value.fields(name)
+            elif name in self.sequences:
+                yield from self.sequences[name].fields(name)
         bounds = {self.fault_counter(fault): bound for fault, bound in self.faults.items()}
         for name, bound in bounds.items():
             yield name, integer(0, bound, initial=bound, doc=f"how often {name.removesuffix('_left')} may still happen")
@@ -322,7 +345,7 @@ class System:
 
     @cached_property
     def initial_states(self) -> tuple[State, ...]:
-        return tuple(product(*(cell.slot.initial for cell in self.cells)))
+        return tuple(beginnings(self.cells, self.initial_condition))
 
     def decode(self, state: State) -> dict[str, str]:
         """A state as `{cell name: value as text}`."""
@@ -345,7 +368,7 @@ class System:
     @property
     def label(self) -> str:
         """The system with its sizes, edition, faults and constraints, in one line."""
-        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        sizes = ", ".join(f"{k}={v}" for k, v in self.arguments.items())
         edition = f" {self.edition.name}" if self.edition is not None else ""
         faults = f" with {self.faults_label}" if self.faults else ""
         within = f" within {' and '.join(self.constraints)}" if self.constraints else ""
@@ -360,7 +383,7 @@ class System:
 
 _WORDS: Mapping[type, str] = {
     Field: "a field", Sequence: "a sequence", Index: "an index", Constant: "a constant", Rule: "a transition",
-    View: "a machine", Claim: "a property", Terminal: "a terminal condition",
+    View: "a machine", Claim: "a property", Terminal: "a terminal condition", Beginning: "an initial condition",
     Constraint: "a constraint",
 }  # fmt: skip
 
@@ -397,6 +420,11 @@ def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iter
 
 def _class_body(cls: type) -> dict[str, Any]:
     return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+
+
+def _names_of_sizes(cls: type) -> dict[int, str]:
+    """The name of each index and constant that the class or a base declares, by identity: a subclass may replace it."""
+    return {id(v): name for base in cls.__mro__ for name, v in vars(base).items() if isinstance(v, Index | Constant)}
 
 
 def _join(cls: Any, its: type[System]) -> Any:

@@ -25,7 +25,8 @@ def show(expr: Expr, names: Names = ()) -> str:
     if op == "read":
         return f"{expr.name}[{', '.join(show(i, names) for i in args[1:])}]" if args[1:] else expr.name
     if op == "named":
-        return expr.name
+        shown = show if "(" in expr.name or "[" in expr.name else _operand
+        return expr.name.format(*(shown(x, names) for x in args[2:])) if args[2:] else expr.name
     if op == "not":
         return _negation(args[0], names)
     if op == "and":
@@ -36,6 +37,8 @@ def show(expr: Expr, names: Names = ()) -> str:
         return show(args[0], names)
     if op in QUANTIFIERS:
         inner = _below(expr, names)
+        if args[1].sort.kind != "bool":  # an operand of a sum
+            return f"{inner[0]}: {show(args[1], inner)}"
         if op == "any":
             return f"∃ {inner[0]}: {_operand(args[1], inner)}"
         return f"#{{{inner[0]}: {show(args[1], inner)}}}"
@@ -95,6 +98,8 @@ def _opposite(expr: Expr) -> Expr:
 def _operand(expr: Expr, names: Names, loose: str = "") -> str:
     """The text of an operand, in parentheses if it binds less tightly than its surroundings."""
     text = show(expr, names)
+    if expr.op == "named" and " " in expr.name and expr.args[2:]:
+        return f"({text})"
     if expr.op in ("const", "var", "bound", "read", "named", "count", "int", "ord"):
         return text
     if expr.op == "not" and text.startswith("¬"):
@@ -108,7 +113,7 @@ def _operand(expr: Expr, names: Names, loose: str = "") -> str:
 
 def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
     """The label of each named value in a tree and the text of its body, outermost first."""
-    if expr.op == "named":
+    if expr.op == "named" and not expr.args[2:]:
         yield expr.name, show(expr.args[1], names)
     inner = _below(expr, names) if expr.op in QUANTIFIERS else names
     for part in expr.args:

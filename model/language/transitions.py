@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import Expr, Role, and_
+from .fields import Each, several
 from .state import SymbolicState, Trace, Write, parameters, trace_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Rule:
 
     body: Callable[..., None]
     kind: Kind
-    each: tuple[str, ...]
+    each: tuple[Any, ...]
     arcs: tuple[Arc, ...]
     fair: Fairness | None
     fault: str
@@ -144,7 +145,7 @@ def _decorator(
     def decorate(body: Callable[..., None]) -> Rule:
         bodies.check_plain(body, "what the step is")
         wanted = _fairness(body.__name__, fair, source.line_of(body.__code__))
-        dims = (each,) if isinstance(each, str) else tuple(each) or bodies.members(body, 1)
+        dims = several(each) or bodies.members(body, 1)
         return Rule(
             body, kind, each=dims, arcs=arcs, fair=wanted, fault=fault, bound=bound, editions=tuple(editions), cite=cite
         )
@@ -152,8 +153,9 @@ def _decorator(
     return decorate
 
 
+@bodies.with_parentheses
 def transition(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool | str = True, cite: str = "", editions: Any = ()
+    *, each: Each = (), moves: Any = (), fair: bool | str = True, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step of the protocol.
 
@@ -170,8 +172,9 @@ def transition(
     return _decorator(Kind.PROTOCOL, each, moves, fair=fair, cite=cite, editions=editions)
 
 
+@bodies.with_parentheses
 def environment(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool | str = False, cite: str = "", editions: Any = (),
+    *, each: Each = (), moves: Any = (), fair: bool | str = False, cite: str = "", editions: Any = (),
     switch: str = "", bound: int = 1,
 ) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
     """Declare a step that no part of the protocol decides, such as time passing.
@@ -183,8 +186,15 @@ def environment(
     return _decorator(Kind.ENVIRONMENT, each, moves, fair=fair, cite=cite, editions=editions, fault=switch, bound=limit)
 
 
+@bodies.with_parentheses
 def fault(
-    name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
+    name: str,
+    *,
+    each: Each = (),
+    moves: Any = (),
+    bound: int = 1,
+    cite: str = "",
+    editions: Any = (),
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step that happens at most `bound` times, and only if the fault `name` is switched on."""
     return _decorator(Kind.FAULT, each, moves, fair=False, cite=cite, editions=editions, fault=name, bound=bound)

@@ -64,6 +64,7 @@ class Claims:
 
     def __init__(self, system: System) -> None:
         self.system = system
+        _refuse_values(system)
         _refuse_counters(system)
         self._plain: dict[Expr, Expr] = {}
         always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
@@ -83,8 +84,8 @@ class Claims:
         """All conditions: `init` first, then step by step."""
         start = {slot.name: _begins(slot)[0] for slot in self.system.slots.values()
                  if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
-        several = self.plain(and_(*_starts(self.system)))
         memo: dict[Expr, Expr] = {}
+        several = after(self.plain(and_(*_starts(self.system), self.system.initial_condition)), start, memo)
         for name, tree in self.invariant.items():
             goal = after(tree, start, memo)
             yield Condition(INIT, name, (), several, goal, goal is TRUE)  # a field begins in its range: `make_slot`
@@ -109,6 +110,20 @@ class Claims:
     def guard(self, t: Transition) -> Expr:
         """The condition that a step can be taken, after any number of faults."""
         return self.plain(and_(*_without_counter(self.system, t)))
+
+
+def _refuse_values(system: System) -> None:
+    """Refuse what a proof for any size has no formulas for: indices as values, and fields per other sorts."""
+    for slot in system.slots.values():
+        if slot.sort.kind == "index":
+            source.refuse(f"{slot.name} holds members of {slot.sort.name}: a proof has no such fields", at=slot.at)
+        for dim in slot.dims:
+            if dim.kind != "index":
+                source.refuse(f"{slot.name} is per {dim.name}, not an index: a proof has no such fields", at=slot.at)
+    taken = [(p, t.name, t.at) for t in system.transitions for p in t.params]
+    for p, name, at in (*taken, *((p, one.name, one.at) for one in system.properties for p in one.params)):
+        if p.sort.kind != "index":
+            source.refuse(f"{name} is for each {p.name}, not an index: a proof has no such steps", at=at)
 
 
 def _without_counter(system: System, t: Transition) -> list[Expr]:
@@ -186,6 +201,9 @@ def _starts(system: System) -> Iterator[Expr]:
         indices = tuple(loop_variable(dim) for dim in slot.dims)
         value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
         other = not_(or_(*(equal(value, v) for v in _begins(slot))))
+        for members, begins in slot.own.items():
+            own = substitute(value, {v: const(k, v.sort) for v, k in zip(indices, members, strict=True)})
+            yield or_(*(equal(own, const(v, slot.sort)) for v in begins))
         for v in reversed(indices):
             other = abstract("any", v, other)
         yield not_(other)

@@ -137,6 +137,8 @@ class Formulas:
                     self.law("members", symbol >= 1)
                 return symbol
             return z3.Function(declared(tree.name), *(x.sort() for x in places), self.sort(tree.sort))(*places)
+        if op == "named":
+            return self(args[1])
         if op == "any":
             v, body = inside(tree)
             return z3.Exists([self(v)], self(body))
@@ -154,7 +156,7 @@ class Formulas:
         made = {
             "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]),
             "and": lambda: z3.And(*a), "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
-            "int": lambda: z3.If(a[0], 1, 0), "named": lambda: a[1],
+            "int": lambda: z3.If(a[0], 1, 0),
         }  # fmt: skip
         return made[op]()
 

@@ -60,7 +60,7 @@ def fault_names(cls: type[System]) -> list[str]:
 class _AnySize(System):
     """A system with symbols for its sizes."""
 
-    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, Any]:
+    def _sizes(self, body: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         fixed = self.sizes_in_proofs
         sizes: dict[str, Any] = super()._sizes(body, {**given, **fixed})
         for name in (name for name in sizes if name not in fixed):  # keeps the order, in which trees are made

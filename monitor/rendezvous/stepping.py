@@ -180,7 +180,7 @@ class Stepper:
         if op == "read":
             return self._read(expr, around)
         if op in ("named", "int", "ord"):
-            return self._evaluator(args[-1], around)
+            return self._evaluator(args[op == "named"], around)
         if op in QUANTIFIERS:
             return _remembered(expr, around, self._quantifier(expr, around))
         if op == "and":

@@ -42,6 +42,7 @@ export class Compiler {
   readonly width: number;
   private readonly nodes: NodeData[];
   private readonly sizes: Record<string, number>;
+  private readonly finite: Record<string, string[]>;
   private readonly reaches: number[] = [];
   private readonly placed: boolean[] = [];
   private temporaries = 0;
@@ -49,6 +50,7 @@ export class Compiler {
   constructor(data: Data, system: SystemData) {
     this.nodes = data.nodes;
     this.sizes = system.sizes;
+    this.finite = system.finite ?? {};
     let offset = 0;
     for (const number of system.slots) {
       const slot = data.slots[number]!;
@@ -61,7 +63,7 @@ export class Compiler {
 
   /** The number of members of an index. */
   size(index: string): number {
-    const size = this.sizes[index];
+    const size = this.sizes[index] ?? this.finite[index]?.length;
     if (size === undefined) throw new Error(`there is no index ${index}: there are ${Object.keys(this.sizes).join(", ")}`);
     return size;
   }

@@ -52,7 +52,7 @@ export class Model implements ModelApi, Asked {
         this.cells.push({ slot, owner: system.owners[k]!, indices, name, member, position: this.cells.length });
       }
     });
-    this.initials = system.slots.reduce((count, k) => {
+    this.initials = system.begins?.length ?? system.slots.reduce((count, k) => {
       const slot = data.slots[k]!;
       return count * slot.initial.length ** slot.dims.reduce((n, dim) => n * this.compiler.size(dim), 1);
     }, 1);
@@ -63,7 +63,8 @@ export class Model implements ModelApi, Asked {
     if (transition.fault && !(transition.fault in this.faults)) return;
     const lane = transition.params.findIndex(([, index]) => index === this.system.main);
     for (const indices of tuples(transition.params.map(([, index]) => this.compiler.size(index)))) {
-      const label = transition.name + (indices.length ? `(${indices.join(", ")})` : "");
+      const shown = indices.map((value, k) => this.system.finite?.[transition.params[k]![1]]?.[value] ?? value);
+      const label = transition.name + (indices.length ? `(${shown.join(", ")})` : "");
       const actor = lane < 0 ? null : indices[lane]!;
       const instance: Instance = { number: this.instances.length, transition, indices, label, actor };
       this.instances.push(instance);
@@ -78,6 +79,11 @@ export class Model implements ModelApi, Asked {
       const { slot, owner } = this.cells[k]!;
       if (owner === "budget") {
         state[k] = this.max ?? this.faults[slot.name.slice(0, -BUDGET.length)] ?? 0;
+        continue;
+      }
+      const begins = this.system.begins?.[number];
+      if (begins) {
+        state[k] = begins[k]!;
         continue;
       }
       state[k] = slot.initial[rest % slot.initial.length]!;

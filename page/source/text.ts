@@ -18,7 +18,7 @@ const letter = (number: number): string => {
 export function shown(data: Data, sort: number, value: number): string {
   const { kind, labels } = data.sorts[sort]!;
   if (kind === "bool") return value ? "yes" : "no";
-  return labels[value] ?? String(value);
+  return labels[value] ?? (kind === "index" && value < 0 ? "none" : String(value));
 }
 
 export class Writer {
@@ -40,7 +40,7 @@ export class Writer {
         const at = (node.slice(2) as number[]).map((x) => this.show(x, binding, names));
         return at.length ? `${node[1]}[${at.join(", ")}]` : String(node[1]);
       }
-      case Op.NAMED: return String(node[1]);
+      case Op.NAMED: return String(node[1]).replace(/\{(\d)\}/g, (text, k) => this.inLabel(node, Number(k), text, binding, names));
       case Op.NOT: return this.negation(a!, binding, names);
       case Op.AND: return (node.slice(1) as number[]).map((x) => operand(x, "∨")).join(" ∧ ");
       case Op.INT: return operand(a!);
@@ -53,6 +53,18 @@ export class Writer {
       case Op.ITE: return `${operand(a!)} ? ${operand(b!)} : ${operand(c!)}`;
     }
     return `${operand(a!)} ${SYMBOL[op!]} ${operand(b!)}`;
+  }
+
+  /** An operand in the label of a named tree; the operand of a sum over an index is written `j: load[j]`. */
+  private inLabel(node: NodeData, k: number, text: string, binding: Binding, names: string[]): string {
+    const id = node[3 + k] as number | undefined;
+    const label = node[1] as string;
+    if (id === undefined) return text;
+    if (!/[([]/.test(label)) return this.operand(id, binding, names);
+    const [op, , body] = this.data.nodes[id] as number[];
+    if (op !== Op.ANY || !/^(sum|max|min)\(/.test(label)) return this.show(id, binding, names);
+    const inner = this.below(id, names);
+    return `${inner[0]}: ${this.show(body!, binding, inner)}`;
   }
 
   private variable(node: NodeData, binding: Binding = {}): string {
@@ -91,6 +103,7 @@ export class Writer {
     const node = this.data.nodes[id]!;
     const op = node[0] as number;
     const text = this.show(id, binding, names);
+    if (op === Op.NAMED && node.length > 3 && String(node[1]).includes(" ")) return `(${text})`;
     if (ATOMS.includes(op) || (op === Op.NOT && text.startsWith("¬"))) return text;
     const below = op === Op.NOT ? (this.data.nodes[node[1] as number]![0] as number) : op;
     if (below === Op.EQ || below === Op.LT) return loose ? text : `(${text})`;

@@ -29,7 +29,7 @@ export const Op = {
   ANY: 12, // index name, body
   COUNT: 13, // index name, body
   BOUND: 14, // the number of quantifiers between it and its own quantifier: 0 for the innermost
-  NAMED: 15, // label, tree
+  NAMED: 15, // label, tree, operands: `{0}` in the label is the first
 } as const;
 
 export type NodeData = (number | string)[];
@@ -153,6 +153,8 @@ export interface SystemData {
   properties: number[]; // ends with deadlock_freedom
   terminal: number; // node
   decisions: number[];
+  finite?: Record<string, string[]>; // the values of each other sort that a slot or a step is for each of
+  begins?: State[]; // the initial states, if they are not the product of the slots' initial values
 }
 
 // ---- results

@@ -97,6 +97,8 @@ def _value(where: str, sort: Sort, value: object) -> int:
         wanted = (
             f"a member of {sort.name.rpartition('.')[2]} ({', '.join(sort.labels)}), its name, or its number from 0"
         )
+    elif sort.kind == "index" and sort.low < 0 and value is None:
+        return -1
     else:
         wanted = "True or False" if sort.kind == "bool" else f"a whole number from {sort.low} to {sort.high}"
         try:

@@ -66,8 +66,11 @@ class Pair:
     def _cells(self, slot: Json) -> Iterator[str]:
         names = [slot["name"]]
         for dim in slot["dims"]:
-            names = [f"{name}[{k}]" for name in names for k in range(self.written["sizes"][dim])]
+            names = [f"{name}[{k}]" for name in names for k in self._members(dim)]
         yield from names
+
+    def _members(self, dim: str) -> range:
+        return range(self.written["sizes"].get(dim) or len(self.written["finite"][dim]))
 
     def question(self, **asked: Json) -> Json:
         return {"system": self.place, "faults": self.system.faults, "max": self.system.max_faults, **asked}

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import LimitReached
-from ...language.expressions import Expr, Role
+from ...language.expressions import TRUE, Expr, Role
 from ..kernel import Kernel, Watch, WatchKey, WatchKind
 from .packing import Keys, Layout, Mask
 from .watch_evaluation import Find
@@ -196,7 +196,10 @@ class Storage(ABC):
 def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterable[Watch]) -> dict[str, str]:
     """Texts that identify the states of a search, their layout and the questions; they are equal in each process."""
     system, trees = kernel.system, _Trees()
-    slots = [(s.name, trees.sort(s.sort), [*map(trees.sort, s.dims)], s.initial) for s in system.slots.values()]
+    slots = [
+        (s.name, trees.sort(s.sort), [*map(trees.sort, s.dims)], s.initial, *s.own.values())
+        for s in system.slots.values()
+    ]
     steps = [
         (
             t.name, t.kind.name, str(t.fair), t.fault,
@@ -214,9 +217,10 @@ def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterabl
          [(name, trees.text(tree)) for name, tree in (p.conditions or {}).items()]) for p in system.properties
     ]  # fmt: skip
     places = [(p.word, p.shift, p.bits, p.low, p.high) for p in layout.places]
+    conditions = [system.terminal, *([] if system.initial_condition is TRUE else [system.initial_condition])]
     return {
         "system": system.label,
-        "declaration": _digest((slots, steps, trees.text(system.terminal))),
+        "declaration": _digest((slots, steps, *map(trees.text, conditions))),
         "reduction": "symmetry" if symmetry else "none",
         "layout": f"{layout.words} words, {_digest(places)}",
         "set of properties": _digest((asked, machines, properties)),

@@ -33,7 +33,7 @@ def interchangeable(system: System) -> Sort:
     Raises:
         UsageError: the system has no index or several, or a tree numbers or orders its members.
     """
-    dims = {d.name: d for slot in system.slots.values() for d in slot.dims}
+    dims = {d.name: d for slot in system.slots.values() for d in slot.dims if d.kind == "index"}
     if len(dims) != 1:
         raise UsageError(
             f"{system.name} has fields per {', '.join(sorted(dims)) or 'no index at all'}: "
@@ -45,6 +45,12 @@ def interchangeable(system: System) -> Sort:
             raise UsageError(
                 f"{slot.at}: {slot.name} is indexed by pairs of {sort.name}, which have no lanes; {REMEDY}"
             )
+        if slot.sort.kind == "index":
+            raise UsageError(f"{slot.at}: the values of {slot.name} are members of {slot.sort.name}; {REMEDY}")
+        if slot.dims and slot.dims[0] is not sort:
+            raise UsageError(f"{slot.at}: {slot.name} is indexed by {slot.dims[0].name}, which has no lanes; {REMEDY}")
+        if len({*slot.own.values()}) > 1:
+            raise UsageError(f"{slot.at}: the members of {slot.name} begin with different values; {REMEDY}")
     for what, expr in _trees(system):
         reason = _tells_apart(expr, sort)
         if reason:
@@ -62,6 +68,7 @@ def _trees(system: System) -> Iterator[tuple[str, Expr]]:
     for m in system.machines.values():
         yield f"the machine {m.name}", m.control
     yield f"the terminal condition of {system.name}", system.terminal
+    yield f"the condition of {system.name} on its initial states", system.initial_condition
 
 
 def _tells_apart(expr: Expr, sort: Sort) -> str:

@@ -202,6 +202,9 @@ class Emitter:
         # A bool is a byte that holds 0 or 1: adding bytes moves an eighth of the memory.
         return f"byte({self.condition(expr.args[0])})", _BYTE
 
+    def _ord(self, expr: Expr) -> tuple[str, str]:
+        return self._text(expr.args[0])
+
     def _add(self, expr: Expr) -> tuple[str, str]:
         return self._arithmetic(expr, "+")
 

@@ -21,9 +21,10 @@ Failures: a number does not fit Spin's 32-bit int, or a property is not a safety
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 
 from ...errors import UsageError
-from ...language.expressions import Expr, const, not_
+from ...language.expressions import TRUE, Expr, const, not_
 from ...language.properties import Form, Property
 from ...language.systems import System
 from ...language.transitions import Kind
@@ -31,6 +32,7 @@ from ..kernel import Kernel
 from .steps import Labels, Names, Printer, Step, exported, reads, shared, steps, words
 
 TYPES = {"bit": (0, 1), "byte": (0, 255), "short": (-(1 << 15), (1 << 15) - 1), "int": (-(1 << 31), (1 << 31) - 1)}
+STATES_MAX = 10_000  # initial states that a model lists, a line each
 RESERVED = words(
     "_ _last _nr_pr _pid active always assert atomic bit bool break byte c_code c_decl c_expr c_state c_track chan "
     "d_step D_proctype do else empty enabled equivalent eval eventually false fi for full get_priority goto hidden if "
@@ -100,7 +102,7 @@ class _Model(Printer):
         for k, name in self.cells.items():
             cell = self.kernel.cells[k]
             kind = self._type(cell.name, cell.sort.low, cell.sort.high)
-            begins = cell.slot.initial[0]
+            begins = cell.initial[0]
             yield f"{kind} {name}" + (f" = {self._const(const(begins, cell.sort))};" if begins else ";")
 
     def _constant(self) -> Iterator[str]:
@@ -119,7 +121,7 @@ class _Model(Printer):
 
     @property
     def _several(self) -> bool:
-        return any(len(self.kernel.cells[k].slot.initial) > 1 for k in self.cells)
+        return any(len(self.kernel.cells[k].initial) > 1 for k in self.cells)
 
     def _init(self) -> Iterator[str]:
         """The choice of an initial state, if there are several."""
@@ -127,15 +129,25 @@ class _Model(Printer):
             return
         yield "init {"
         yield "  atomic {"
-        for k, name in self.cells.items():
-            slot = self.kernel.cells[k].slot
-            if len(slot.initial) > 1:
-                options = " ".join(f":: {name} = {self._const(const(v, slot.sort))}" for v in slot.initial)
-                yield f"    if {options} fi;"
+        several = [k for k in self.cells if len(self.kernel.cells[k].initial) > 1]
+        if self.kernel.system.initial_condition is TRUE:
+            for k in several:
+                options = (f":: {self._begin(k, v)}" for v in self.kernel.cells[k].initial)
+                yield f"    if {' '.join(options)} fi;"
+        else:  # each state is one choice: a choice that the condition excludes would be one more state of Spin
+            states = [*islice(self.kernel.initial_states(), STATES_MAX + 1)]
+            if len(states) > STATES_MAX:
+                raise UsageError(f"@initial allows more than {STATES_MAX:,} states, which Promela lists: export TLA+")
+            yield "    if"
+            yield from (f"    :: {'; '.join(self._begin(k, state[k]) for k in several)}" for state in states)
+            yield "    fi;"
         yield "    run system(); run faults(); run properties()"
         yield "  }"
         yield "}"
         yield ""
+
+    def _begin(self, k: int, value: int) -> str:
+        return f"{self.cells[k]} = {self._const(const(value, self.kernel.cells[k].sort))}"
 
     # ---- processes
 

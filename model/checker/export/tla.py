@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import product
 
-from ...language.expressions import Expr, const, not_
+from ...language.expressions import TRUE, Expr, const, equal, not_, or_
 from ...language.fields import Slot
 from ...language.properties import Form, Property
 from ...language.sorts import Sort
@@ -107,12 +107,21 @@ class _Module(Printer):
         for slot in slots:
             begins = ", ".join(self._const(const(v, slot.sort)) for v in slot.initial)
             yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, '{' + begins + '}')}"
+        yield from (f"  /\\ {self.show(tree, {})}" for tree in self._conditions(slots))
         yield ""
         yield "InRange =="
         yield from same
         for slot in slots:
             yield f"  /\\ {self.fields[slot.name]} \\in {self._functions(slot, _set(slot.sort))}"
         yield ""
+
+    def _conditions(self, slots: Iterable[Slot]) -> Iterator[Expr]:
+        """The conditions on the initial states, besides the values of each field."""
+        own = (cell for cell in self.kernel.cells if cell.slot in slots and cell.slot.own)
+        yield from (or_(*(equal(cell.read, const(v, cell.sort)) for v in cell.initial)) for cell in own)
+        condition = self.kernel.ground(self.kernel.system.initial_condition, {})
+        if condition is not TRUE:
+            yield condition
 
     def _functions(self, slot: Slot, values: str) -> str:
         domain = " \\X ".join(f"(0..{dim.high})" for dim in slot.dims)

@@ -148,11 +148,11 @@ class SymbolicEngine:
             yield step.image(states)
 
     def _initial(self) -> Function:
-        out = self.diagrams.true
+        out = self._holds(self.kernel.system.initial_condition, {})
         for cell in self.kernel.cells:
             read = self.kernel.cell_read(*cell.key)
             values = self.diagrams.false
-            for value in cell.slot.initial:
+            for value in cell.initial:
                 values = values | self.trees.equal(self.trees.vector(read), self.trees.constant(value))
             out = out & values
         return out

@@ -20,6 +20,7 @@ from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form, Kind
+from trystate.model.language.expressions import TRUE
 
 SECONDS_MAX = 300  # limit of one program
 PROCESSES = 3  # processes of an exported system
@@ -106,7 +107,8 @@ def _read(lines: Iterator[str]) -> Seen:
 
 def differences(report: Report, seen: Seen) -> list[str]:
     """How Spin's search of an exported system differs from ours, in words; empty if it does not."""
-    choices = sum(len(cell.slot.initial) > 1 for cell in report.system.cells)
+    choices = sum(len(cell.initial) > 1 for cell in report.system.cells)
+    choices = choices if report.system.initial_condition is TRUE else min(choices, 1)
     before = choices + PROCESSES if choices else 0  # steps of Spin's before an initial state is complete
     found = []
     if seen.states - (choices > 0) != report.exploration.distinct:

@@ -47,10 +47,13 @@ STEPS = {
     "s.seen = True": "'seen' has one value per node",
     "s.node = 1": "'node' is an index, not a field",
     "for j in s.node:\n    s.level = ite(s.seen[j], 1, 0)  # here":
-        "the loop index escapes into level: use count(), any_() or all_() for a total",
+        "the loop index escapes into level: use sum_(), max_(), min_(), count(), any_() or all_()",
     "for j in s.node:\n    s.seen[ite(s.level == 0, j, node)] = True  # here": "the loop index escapes into seen",
     "for j in s.node:\n    s.when(s.seen[j])  # here": "when() inside a loop over an index",
     "s.when(s.level)": "when() needs a condition, but level",
+    "s.when(~(s.node is None))": "when() needs a condition, but -1 is of sort int; ~ of a Python bool … write not_()",
+    "s.level = ord_(0)": "ord_() gives the number of a member, and 0 is not a member of an index: leave it out",
+    "s.seen[node] = sorted(s.seen)[0]": "the loop index escapes into seen",
     "for j in s.node:\n    s.knows[j, j] = True  # here": "knows: a loop index is used twice",
     "s.when(count(s.knows[j, k] for j in s.node for k in s.node) > 1)": "count() ranges over only one index",
     "s.seen[node] = True\ns.level = random.choice([1, 2, 3])  # here": "bad gives … when it runs again",
@@ -63,6 +66,7 @@ RUN = ("transition()", "environment()", "fault('crash')", "machine(Mood)", "alwa
 SAY = {
     **dict.fromkeys(RUN[:3], "what the step is"), RUN[3]: "what moves", **dict.fromkeys(RUN[4:], "what it claims"),
 }  # fmt: skip
+HEAD = "\ndef bare(self, s): 'No.'; return s.level == 0"
 # Each row is a decorator and a function; an error blames the decorator's line, unless another is marked.
 OTHERS = {
     "transition(each='nod')\ndef bad(self, s, nod): 'A step.'; s.level = 0":
@@ -134,6 +138,10 @@ OTHERS = {
     "machine(Mood, each='cat')\ndef humour(self, s, cat): 'How it feels.'; return s.mood":
         "humour: each='cat' is not an index of the system (node)",
     "constraint\ndef low(self, s): return s.level": "low returned level, which is not a condition",
+    **{f"{kind}{HEAD}": f"@{kind} has no parentheses: write @{kind}(...) above bare" for kind in
+       ("transition", "environment", "fault", "machine", "always", "sometimes", "step", "leads_to")},
+    f"terminal(){HEAD}": "@terminal() has parentheses: write @terminal",
+    "terminal\ndef rest(self, s): return sorted(s.seen)[0]": "rest: a condition contains a loop index",
     "terminal\ndef rest(self, s): return s.level": "the terminal condition is level, which is not a condition",
 }  # fmt: skip
 REFUSED = {**{step(body): words for body, words in STEPS.items()}, **{f"@{text}": w for text, w in OTHERS.items()}}

@@ -75,7 +75,7 @@ class Channels(System):
     @sometimes()
     def both_are_full(self, s: S) -> Any:
         """Both wires are full, and the last number is on them."""
-        return all_(s.wire[j].contains(number=2, last=True) & s.wire[j].contains(number=1, kind=Kind.PLAIN)
+        return all_((s.wire[j][1].number == 2) & s.wire[j][1].last & s.wire[j].contains(number=1, kind=Kind.PLAIN)
                     for j in s.sender)  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_a_sequence_means_what_a_list_means(engine: str) -> None:
 
 
 def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
-    with pytest.raises(DeclarationError, match=r"push leaves the .* range after 2 steps"):
+    with pytest.raises(DeclarationError, match=r"push pushes to the sequence wire, which is full, .* after 2 steps"):
         check(
             declared(
                 "wire = sequence(1, full=bool)\n@transition()\ndef push(self, s): 'One.'; s.wire.push(full=True)",
@@ -125,11 +125,13 @@ STEP = "@transition(each='sender')\ndef wrong(self, s, sender): 'Wrong.'; {}  # 
 MISUSE = {
     STEP.format("s.wire[sender].push(colour=1)"): "… no component 'colour': its records have kind, number, last",
     STEP.format("s.log = 1"): "… 'log' is a sequence: use log.push",
+    STEP.format("s.wire[sender].push(1)"): "push() takes the components by name, and not 1: write wire.push(kind=…",
+    STEP.format("s.got[sender] = s.wire[sender][2].number"): "wire[2]: a place is one of the numbers 0..1",
     STEP.format("s.wire[sender, sender].pop()"): "… the number of indices is 2, but must be 1",
     STEP.format("s.wires[sender].pop()"): "unknown field 'wires', did you mean 'wire'",
     "x = sequence(0, full=bool)": "… give one or more",
     "x = sequence(1, when=bool)": "… called 'when': push(when=...) is the condition",
-    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, or the lowest",
+    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, an index, or the lowest",
     "x = sequence(1, number=(0, 'tpo'))": "x_0_number: the bound 'tpo' is neither a constant nor an index",
     "fork = sequence(1, full=bool)": "a sequence cannot be called 'fork': a state already has that name",
     "wire_length = flag()\nwire = sequence(1, full=bool)": "a field cannot be called 'wire_length'",

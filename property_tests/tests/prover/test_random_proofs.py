@@ -37,9 +37,9 @@ def slots(changed: Any) -> Mutant:
     """Each field of a system of any size is changed."""
     original = fields.make_slot
 
-    def make_slot(name: str, declared: fields.Field, given: Any, dims: Any) -> fields.Slot:
-        made = original(name, declared, given, dims)
-        return changed(declared, made) if any(isinstance(value, Expr) for value in given.values()) else made
+    def make_slot(name: str, declared: fields.Field, sizes: fields.Sizes) -> fields.Slot:
+        made = original(name, declared, sizes)
+        return changed(declared, made) if any(isinstance(value, Expr) for value in sizes.values.values()) else made
 
     return replaced(systems, "make_slot", make_slot)
 
@@ -65,10 +65,8 @@ MUTANTS: Mapping[int, Mapping[str, Mutant]] = {
         "a question about an initial state assumes the invariant": rewritten(
             Prover.base, "condition.where != INIT", "True"
         ),
-        "the first of several initial values alone": rewritten(
-            fields.make_slot,
-            "map(_plain, begins)",
-            "map(_plain, begins[: 1 if any(isinstance(v, Expr) for v in sizes.values()) else None])",
+        "the first of several initial values alone": slots(
+            lambda declared, made: replace(made, initial=made.initial[:1])
         ),
         "a count of all members is a number": rewritten(
             expressions.members, 'symbol(f"{index.name}{MEMBERS}", 1)', "lift(10**6)"

@@ -1,0 +1,389 @@
+"""The forms that are traced to the core: every engine, export and the page agree on a small system with each."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trystate.model.checker.check import check
+from trystate.model.checker.export.promela import promela
+from trystate.model.checker.interpret import Env, Interpreter
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import *
+from trystate.model.language.quantifiers import expand
+from trystate.model.prover.sizes import any_size
+from trystate.page.contents import Choice
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.page import bundled, exported, needed
+from trystate.property_tests.support.proofs import proved
+from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
+from trystate.property_tests.support.systems.every_engine import (
+    assert_engines_agree,
+    assert_exports_agree,
+    assert_page_agrees,
+)
+
+S = SymbolicState
+
+
+class Colour(enum.Enum):
+    RED = "stop"
+    AMBER = "wait"
+    GREEN = "go"
+
+
+class Beginnings(System):
+    """Each form of initial=, and a condition on the initial states."""
+
+    node = index(3)
+    number = integer(0, 5, per="node", initial=lambda node: (node, 5))
+    colour = choice(Colour, initial=ANY)
+    lit = flag(per="node", initial=(True, False))
+    left = integer(0, 3, initial={3, 1})
+
+    @initial
+    def one_is_lit(self, s: S) -> Any:
+        """One node is lit, and red goes with one left."""
+        return (count(s.lit) == 1) & ((s.colour == Colour.RED) == (s.left == 1))
+
+    @initial
+    def last_is_low(self, s: S) -> Any:
+        """The last number is not 5."""
+        return s.number[2] != 5
+
+    @transition()
+    def darken(self, s: S, node: Expr) -> None:
+        """A node becomes dark."""
+        s.when(s.lit[node], s.left > 0)
+        s.lit[node], s.left = False, s.left - 1
+
+    @sometimes()
+    def all_are_dark(self, s: S) -> Any:
+        """No node is lit."""
+        return ~any_(s.lit)
+
+    @always(witness="all_are_dark")
+    def at_most_one(self, s: S) -> Any:
+        """At most one node is lit."""
+        return count(s.lit) <= 1
+
+
+class Passing(System):
+    """A token passed on a ring, by its holder or to a chosen other; members as values, in fields and records."""
+
+    node = index(3)
+    turns = constant(1)
+    order = constant((2, 0, 1))
+
+    at = one_of(node, optional=True, initial=lambda: 1)
+    friend = one_of("node", per=node, initial=lambda node: (node, 0))
+    marks = integer(0, turns + 2 * node - 6, per=node)
+    lit = flag(per=(node, Colour))
+    colour = choice(Colour)
+    log = sequence(turns * 2, who=node)
+    where = integer(0, node - 1)
+
+    @initial
+    def few(self, s: S) -> Any:
+        """Node 0 has itself as its friend, and so has node 2."""
+        return s.friend[2] == 2
+
+    @transition()
+    def pass_on(self, s: S) -> None:
+        """The token goes to the next node, which is marked."""
+        s.when(~s.at.absent, s.marks[s.at] < 1, ~s.log.is_full)
+        s.log.push(who=s.node.after(s.node[s.where]))
+        s.marks[s.at] = s.marks[s.at] + 1
+        s.at = s.node.after(s.at)
+        s.where = ord_(s.node.after(s.node[s.where]))
+
+    @transition()
+    def hand(self, s: S, node: Expr) -> None:
+        """The holder gives the token to its friend."""
+        s.when(s.at == node, s.friend[node] != node)
+        s.at = s.friend[s.at]
+        s.lit[node, s.colour] = True
+        s.colour = ite(s.lit[s.friend[node], Colour.GREEN], Colour.AMBER, Colour.GREEN)
+
+    @transition()
+    def drop(self, s: S) -> None:
+        """The token is lost."""
+        s.when(~s.log.is_empty, s.at == s.log.head.who)
+        s.at = None
+        s.log.pop()
+
+    @transition()
+    def find(self, s: S, node: Expr) -> None:
+        """The node before the last that is marked finds it."""
+        s.when(s.at.absent, s.marks[s.node.before(node)] == 1, s.marks[s.node[-1]] == 0)
+        s.at = node
+
+    @sometimes()
+    def is_lost(self, s: S) -> Any:
+        """No node has the token."""
+        return s.at.absent
+
+    @always(witness="is_lost")
+    def marks_are_low(self, s: S) -> Any:
+        """The holder has at most one mark; where there is none, a read gives the lowest value."""
+        none = (s.marks[s.at] == 0) & s.node.before(s.at).absent
+        return (s.marks[s.at] <= 1) & implies(s.at.absent, none)
+
+
+class Sums(System):
+    """Each operator of arithmetic, and sums and extremes over an index."""
+
+    node = index(3)
+    load = integer(0, 2, per=node, initial=(2, 0, 1))
+    low = integer(-2, 2)
+    clock = integer(0, 7)
+    even = flag()
+
+    @transition()
+    def move(self, s: S, node: Expr) -> None:
+        """Load moves to the next node."""
+        s.when(s.load[node] * s.load[node] > s.load[s.node.after(node)] * 2)
+        s.load[node], s.load[s.node.after(node)] = s.load[node] - 1, s.load[s.node.after(node)] + 1
+
+    @transition()
+    def tick(self, s: S) -> None:
+        """The clock goes round, and turns the sign of a number."""
+        s.clock = (3 * s.clock + 5) % 8
+        s.low = ite(s.clock // 4 == 1, -s.low, (abs(s.low) + 1) % 3)
+        s.even = s.even ^ (sum_(s.load) % 2 == s.clock % 2)
+
+    @sometimes()
+    def is_level(self, s: S) -> Any:
+        """No node has more than one above another."""
+        return max_(s.load) - min_(s.load) <= 1
+
+    @sometimes()
+    def is_low(self, s: S) -> Any:
+        """The number is negative, and the sum of the numbers with the clock is 7."""
+        return (s.low < 0) & (sum_([s.low, s.clock, sum_(s.load[j] * 2 for j in s.node)]) == 7)
+
+    @always(witness="is_level")
+    def the_sum_stays(self, s: S) -> Any:
+        """A move keeps the sum, which is that of the members one by one."""
+        return sum_(s.load) == sum(s.load[k] for k in range(3))
+
+    @step(witness="is_level", on=("move",))
+    def none_is_lost(self, before: S, after: S) -> Any:
+        """A move keeps the sum."""
+        return sum_(before.load) == sum_(after.load)
+
+
+FORMS: list[type[System]] = [Beginnings, Passing, Sums]
+COUNTS: dict[type[System], tuple[int, int]] = {
+    Beginnings: (48, 36),
+    Passing: (21, 2),
+    Sums: (405, 27),
+}  # states, initial states
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if missing := needed():
+        pytest.skip(missing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trystate.page.export.chart", lambda machine: None)
+        yield bundled(tmp_path_factory.mktemp("engine") / "engine.mjs")
+
+
+@pytest.mark.parametrize("cls", FORMS)
+def test_a_form_means_the_same_in_every_engine(cls: type[System]) -> None:
+    report = assert_engines_agree(cls())
+    assert (report.exploration.distinct, len(report.system.initial_states)) == COUNTS[cls]
+    assert not [v.property.name for v in report.violated if v.property.name != "deadlock_freedom"]
+
+
+@pytest.mark.parametrize("cls", FORMS)
+def test_a_form_means_the_same_on_the_page(cls: type[System], engine: Path) -> None:
+    assert_page_agrees(cls(), engine)
+
+
+@pytest.mark.parametrize("cls", FORMS if NIGHTLY else FORMS[:1])
+def test_a_form_means_the_same_in_spin_and_tlc(cls: type[System], tmp_path: Path) -> None:
+    assert_exports_agree(cls(), tmp_path)
+
+
+STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
+REFUSED = {
+    "n = integer(0, 3, per='node', initial=lambda: 1)": "n: initial(0) raises TypeError",
+    "n = integer(0, 3, per='node', initial=lambda node: node + 3)": "n: initial value 4 is outside 0..3",
+    "n = integer(0, 3, initial=())": "n has no initial value: give at least one",
+    "@initial\ndef first(self, s): 'First.'; return s.level": "the initial condition first is level, which",
+    "at = one_of('edge')": "at: one_of 'edge' is not an index of the system (node)",
+    "at = one_of('node', initial=None)\n" + STEP.format("s.at = None"): "… declare the field with one_of(…",
+    STEP.format("s.when(s.level.absent)"): "level is of sort int: only a member of an index can be absent",
+    STEP.format("s.seen[s.node.after(s.level)] = True"): "after(level): not a node",
+    STEP.format("s.seen[s.node[s.level]] = True"): "level may be outside of 0..1: write s.node[... % 2]",
+    STEP.format("s.seen[s.node[2]] = True"): "there is no node 2: there are 2, numbered from 0",
+    STEP.format("s.seen[s.level] = True"): "seen[level]: not a node (0..1)",
+    STEP.format("s.level = s.level % s.level"): "cannot divide level by level: the divisor is a number of at least 1",
+    STEP.format("s.level = 7 // s.level"): "cannot divide 7 by level: the divisor is a number of at least 1",
+    STEP.format("s.level = s.level // 0"): "cannot divide level by 0: the divisor is a number of at least 1",
+    STEP.format("s.level = s.mood * 2"): "cannot multiply mood: it is of sort … not a number",
+    STEP.format("s.when(s.level ^ 1)"): "^ needs a condition, but level is of sort int",
+    STEP.format("s.level = sum_(s.seen)"): "cannot take the sum of seen[node]: it is of sort bool, not a number",
+    STEP.format("s.level = sum_(s.level for j in s.node for k in s.node)"): "sum_() ranges over only one index: nest",
+    STEP.format("s.level = max_([])"): "max_() of no numbers: give at least one",
+    "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
+    "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
+    "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
+    "@initial()\ndef first(self, s): 'First.'; return s.level == 0": "@initial() has parentheses: write @initial",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_misuse_of_a_form_is_refused_with_its_line(text: str) -> None:
+    assert_refused(text, REFUSED[text], Base=Base)
+
+
+def test_conditions_that_no_state_satisfies_are_refused() -> None:
+    text = "@initial\ndef first(self, s): 'First.'; return s.level > 0"
+    with pytest.raises(DeclarationError, match="has no initial state: no values of initial= satisfy the conditions of"):
+        declared(text)()
+
+
+def test_initial_states_of_distinct_members_exclude_symmetry() -> None:
+    with pytest.raises(UsageError, match="the members of number begin with different values; explore without"):
+        check(Beginnings(), engine="explicit", symmetry=True)
+
+
+class Numbers(System):
+    """Numbers of a small and of a large range."""
+
+    node = index(2)
+    small = integer(-5, 6)
+    large = integer(-40, 60)
+    load = integer(-1, 2, per=node)
+    mass = integer(0, 30, per=node)
+
+
+OPERATORS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("small * large", lambda s, of: s.small * s.large),
+    ("3 * large", lambda s, of: 3 * s.large),
+    ("small % 4", lambda s, of: s.small % 4),
+    ("large % 7", lambda s, of: s.large % 7),
+    ("small // 3", lambda s, of: s.small // 3),
+    ("large // 9", lambda s, of: s.large // 9),
+    ("−small", lambda s, of: -s.small),
+    ("abs(small)", lambda s, of: abs(s.small)),
+    ("abs(large)", lambda s, of: abs(s.large)),
+    ("sum(j: load[j])", lambda s, of: of("sum", s.load)),
+    ("max(j: load[j])", lambda s, of: of("max", s.load)),
+    ("min(min(j: load[j]), small)", lambda s, of: of("min", [of("min", s.load), s.small])),
+    ("sum(j: mass[j])", lambda s, of: of("sum", s.mass)),
+    ("max(j: mass[j] + load[j])", lambda s, of: of("max", (s.mass[j] + s.load[j] for j in s.node))),
+    ("((small + 1) * 2) − (large // 9)", lambda s, of: (s.small + 1) * 2 - s.large // 9),
+]
+FOLDS: dict[str, tuple[Any, Any]] = {"sum": (sum_, sum), "max": (max_, max), "min": (min_, min)}
+
+
+@pytest.mark.parametrize(("text", "apply"), OPERATORS)
+def test_an_operator_means_and_prints_what_it_is_in_python(text: str, apply: Callable[[Any, Any], Any]) -> None:
+    system, chance = Numbers(), random.Random(3)
+    tree = apply(SymbolicState(system), lambda what, values: FOLDS[what][0](values))
+    assert str(tree) == text
+    for ground in (tree, expand(tree)):
+        found = Interpreter(system).evaluator(ground)
+        for _ in range(200):
+            state = tuple(chance.randint(cell.sort.low, cell.sort.high) for cell in system.cells)
+            s = SimpleNamespace(small=state[0], large=state[1], load=state[2:4], mass=state[4:], node=range(2))
+            assert found(state, Env()) == apply(s, lambda what, values: FOLDS[what][1](values)), state
+
+
+def test_bounds_of_arithmetic_are_tight_where_the_range_is_small() -> None:
+    s = SymbolicState(Numbers())
+    trees = [s.small % 4, abs(s.small), s.small // 3, sum_(s.load), max_(s.load), s.small * s.small]
+    bounds = [(tree.sort.low, tree.sort.high) for tree in trees]
+    assert bounds == [(0, 3), (0, 6), (-2, 2), (-2, 4), (-1, 2), (-30, 36)]
+
+
+AT = "at = one_of('node', optional=True)\nheld = one_of('node')\n"
+
+
+def test_none_is_out_of_range_of_a_field_that_is_always_a_member() -> None:
+    text = AT + "@transition()\ndef take(self, s): 'Take.'; s.held = s.at"
+    with pytest.raises(DeclarationError, match="4: take leaves the field's range after 1 steps"):
+        check(declared(text)())
+
+
+def test_members_as_values_exclude_symmetry_and_proofs() -> None:
+    with pytest.raises(UsageError, match="the values of at are members of node; explore without symmetry"):
+        check(declared(AT, Switch)(), engine="explicit", symmetry=True)
+    with pytest.raises(DeclarationError, match="at holds members of node: a proof has no such fields"):
+        proved(any_size(declared(AT, Switch)))
+    with pytest.raises(DeclarationError, match=r"lamp is per .*Colour, not an index: a proof has no such fields"):
+        proved(any_size(declared("lamp = flag(per=Colour)", Switch, Colour=Colour)))
+
+
+def test_a_step_property_reads_a_member_that_the_step_has_chosen() -> None:
+    text = AT + (
+        "@transition()\ndef take(self, s): 'Take.'; s.at, s.seen[s.held], s.held = s.held, True, s.node.after(s.held)\n"
+        "@sometimes()\ndef taken(self, s): 'Taken.'; return ~s.at.absent\n"
+        "@step(witness='taken')\ndef sees(self, before, after): 'Seen.'; return after.seen[after.at]\n"
+        "@step(witness='taken')\ndef blind(self, before, after): 'Not.'; return after.seen[after.held]"
+    )
+    report = assert_engines_agree(declared(text)())
+    assert [v.property.name for v in report.violated] == ["blind"]
+
+
+def test_a_table_is_an_argument_that_cannot_change() -> None:
+    system = Passing(order=(0, 1))
+    assert (system.order, Passing().order) == ((0, 1), (2, 0, 1)) and "order=(0, 1)" in system.label
+    with pytest.raises(UsageError, match=r"order is .*; give a value that cannot change, such as a tuple"):
+        Passing(order=[0, 1])
+
+
+def test_exports_refuse_more_initial_states_than_they_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trystate.model.checker.export.promela.STATES_MAX", 35)
+    with pytest.raises(UsageError, match="@initial allows more than 35 states, which Promela lists: export TLA"):
+        promela(Beginnings())
+    monkeypatch.setattr("trystate.page.export.BEGINS_MAX", 35)
+    with pytest.raises(UsageError, match="has more than 35 initial states, which a page lists: allow fewer"):
+        exported([Choice.of(Beginnings(), "named")])
+
+
+class Switch(System):
+    """A lamp that never goes out."""
+
+    node = index(2)
+    lit = flag(per="node", initial=ANY)
+
+    @initial
+    def one_is_lit(self, s: S) -> Any:
+        """A lamp is lit."""
+        return any_(s.lit)
+
+    @transition()
+    def light(self, s: S, node: Expr) -> None:
+        """A lamp is lit."""
+        s.lit[node] = True
+
+    @sometimes()
+    def all_are_lit(self, s: S) -> Any:
+        """Each lamp is lit."""
+        return all_(s.lit)
+
+    @always(witness="all_are_lit")
+    def one_stays_lit(self, s: S) -> Any:
+        """A lamp is lit."""
+        return any_(s.lit)
+
+
+class Dark(Switch):
+    """The mutant: without the condition, all lamps may be dark at first."""
+
+    one_is_lit: Any = None
+
+
+def test_a_proof_assumes_the_condition_on_initial_states() -> None:
+    assert [proved(any_size(cls)).complete for cls in (Switch, Dark)] == [True, False]
