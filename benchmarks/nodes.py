@@ -72,7 +72,7 @@ def torch_handler(port: int, params: RendezvousParameters, asked: Asked) -> Any:
 def our_handler(port: int, params: RendezvousParameters, asked: Asked) -> Any:
     store = TCPStore(LOOPBACK, port, timeout=timedelta(seconds=LIMIT_SECONDS))
     handler = DynamicRendezvousHandler(Options.of(params), StoreBackend(store, params.run_id))
-    member: Any = handler._part._member
+    member: Any = handler._part.core
     take = member.take
 
     def taken(now: float) -> bytes | None:

@@ -84,10 +84,13 @@ class Table(Counted):
         return None
 
     def membership(self, token: str) -> Membership:
-        for nodes, membership in zip(self.lists(), LISTS.values(), strict=False):
-            if token in nodes:
-                return membership
-        return Membership.OUTSIDE
+        if token in self.participants:  # written out: a notice to each node of a large job calls it
+            return Membership.PARTICIPANT
+        if token in self.expected:
+            return Membership.EXPECTED
+        if token in self.waiting:
+            return Membership.WAITING
+        return Membership.REDUNDANT if token in self.spares else Membership.OUTSIDE
 
     @property
     def size(self) -> int:

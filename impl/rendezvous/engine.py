@@ -49,12 +49,12 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 from . import operators
 from .changes import Table, after
 from .decisions import Decision, decided
-from .errors import RendezvousClosedError, RendezvousDrained, RendezvousSettingsError, RendezvousTimeoutError
+from .errors import RendezvousSettingsError, RendezvousTimeoutError, checked, closed_error, drained_error, late_error
 from .intents import applied, exit_flags
 from .observer import Beat, Beaten, Lease, Observer
 from .operators import View
 from .rooms.messages import ANYWAY, CLOSE, DONE, JOIN, LEAVE, NOTICE, STEP_OUT, Intent
-from .state import Closed, Node, Participant, Settings, State, named
+from .state import Participant, Settings, State, named
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # the first span has room for this number of writers
@@ -493,30 +493,3 @@ BY_NODE = {
     Action.MARK_RENDEZVOUS_COMPLETE: Table.mark_complete,
     Action.WITHDRAW: Table.withdraw,
 }
-
-
-def checked(settings: Settings) -> Settings:
-    """These settings. Raises RendezvousSettingsError: a full round would complete below its own minimum."""
-    low, high = settings.min_nodes, settings.max_nodes
-    if not 1 <= low <= high:
-        raise RendezvousSettingsError(
-            f"--nnodes={low}:{high}: with max_nodes={high}, min_nodes={low} is not possible; "
-            "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
-        )
-    return settings
-
-
-def late_error(node: Node, settings: Settings, seconds: float, others: str) -> RendezvousTimeoutError:
-    """The error of a join whose deadline has passed; `others` is a clause about the nodes that remain."""
-    return RendezvousTimeoutError(
-        f"no round with {node} was complete within join_timeout={seconds:g} s; see whether at least "
-        f"min_nodes={settings.min_nodes} nodes have started. This node has left; {others}"
-    )
-
-
-def drained_error(node: Node, others: str) -> RendezvousDrained:
-    return RendezvousDrained(f"an operator has drained this node, {node}: it has left; {others}")
-
-
-def closed_error(closed: Closed) -> RendezvousClosedError:
-    return RendezvousClosedError(f"the rendezvous was {closed}")

@@ -10,6 +10,8 @@ from .. import torch_release
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import api as torch_api
+
+    from .state import Closed, Node, Settings
 else:
     torch_api = torch_release.rendezvous_errors()
 
@@ -69,3 +71,33 @@ class RendezvousSettingsError(RendezvousError, ValueError):
     """The settings of this node differ from the settings of the rendezvous that it wants to join, or are invalid."""
 
     symptom = "settings-that-differ"
+
+
+# ---- errors of both parts of a node, on a document and in a room
+
+
+def checked(settings: Settings) -> Settings:
+    """These settings. Raises RendezvousSettingsError: a full round would complete below its own minimum."""
+    low, high = settings.min_nodes, settings.max_nodes
+    if not 1 <= low <= high:
+        raise RendezvousSettingsError(
+            f"--nnodes={low}:{high}: with max_nodes={high}, min_nodes={low} is not possible; "
+            "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
+        )
+    return settings
+
+
+def late_error(node: Node, settings: Settings, seconds: float, others: str) -> RendezvousTimeoutError:
+    """The error of a join whose deadline has passed; `others` is a clause about the nodes that remain."""
+    return RendezvousTimeoutError(
+        f"no round with {node} was complete within join_timeout={seconds:g} s; see whether at least "
+        f"min_nodes={settings.min_nodes} nodes have started. This node has left; {others}"
+    )
+
+
+def drained_error(node: Node, others: str) -> RendezvousDrained:
+    return RendezvousDrained(f"an operator has drained this node, {node}: it has left; {others}")
+
+
+def closed_error(closed: Closed) -> RendezvousClosedError:
+    return RendezvousClosedError(f"the rendezvous was {closed}")

@@ -4,10 +4,10 @@ Theory of operation. Three kinds of threads of a node run this module at the sam
 
 - the agent's main thread, which calls `next_rendezvous` and, several times a second, `num_nodes_waiting`;
 - the heartbeat thread of the node's part, from the end of `next_rendezvous` until the next one begins;
-- a thread that leaves (`_Resources.release_async`) when the handler is dropped or the process ends.
+- a thread that leaves (`Resources.release_async`) when the handler is dropped or the process ends.
 
 The part does the operations on the shared state: a `RoomPart` if the server of the store has rooms, else a
-`DocumentPart`. `_Resources` holds the part, the stores of the rounds and the endpoint. It has no reference to the
+`DocumentPart`. `Resources` holds the part, the stores of the rounds and the endpoint. It has no reference to the
 handler, so a handler without users is collected, and its finalizer makes the node leave.
 
 A restart of the job is spent whenever a complete round loses a member. These calls make a node leave or step out:
@@ -33,7 +33,6 @@ Failures:
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import contextlib
 import functools
@@ -44,7 +43,6 @@ import random
 import secrets
 import socket
 import sys
-import threading
 import time
 import uuid
 import weakref
@@ -67,7 +65,7 @@ from .backend import Backend
 from .command import UNKNOWN, Command
 from .document_part import DocumentPart
 from .driver import STOP_SECONDS
-from .engine import RUNS, Engine, Standing, closed_error
+from .engine import RUNS, Engine, Standing
 from .errors import (
     NotNeeded,
     RendezvousClosedError,
@@ -75,9 +73,11 @@ from .errors import (
     RendezvousError,
     RendezvousIdShared,
     RendezvousTimeoutError,
+    closed_error,
 )
 from .events import Recorder
 from .options import NO_ID, Options
+from .resources import LEAVE_SECONDS, Resources
 from .rooms.messages import Summary
 from .rooms.part import RoomPart
 from .state import Node, Participant
@@ -87,7 +87,6 @@ from .torch_backend import TorchBackend
 from .waiting import SEATLESS
 
 NAME = "trystate"
-LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous serves the store for this time, so others can read it
 SIGNALLED = (SignalException, KeyboardInterrupt)
@@ -114,7 +113,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         me = Participant(node, host, 0, rank_key=options.rank_key)
         self._part = part = _part(me, options, backend, self._recorder)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
-        self._resources = resources = _Resources(part, meeting, at)
+        self._resources = resources = Resources(part, meeting, at)
         self._closed = False
         self.for_launcher = False  # torch's `launch_agent` made the handler, and only its agent uses it
         self._outer_error = sys.exc_info()[1]  # the caller handles this error already: it is not the agent's
@@ -444,7 +443,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._closed
 
 
-def _released(dropped: weakref.finalize[..., Any], resources: _Resources) -> None:
+def _released(dropped: weakref.finalize[..., Any], resources: Resources) -> None:
     """Make the node leave, unless it has left or another call does that; wait for it, with a limit."""
     dropped()
     if not resources.departed.wait(DEPART_SECONDS):
@@ -463,60 +462,3 @@ def _part(me: Participant, options: Options, backend: Backend, recorder: Recorde
         return RoomPart(me, options.settings, backend.store, options.run_id, recorder, local, backend.owner)
     engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
     return DocumentPart(engine, StateHolder(backend, told=recorder.told), recorder.standing, local)
-
-
-class _Resources:
-    """The resources of a handler, released at its end. They do not refer to the handler: see the module's docstring."""
-
-    def __init__(
-        self, part: DocumentPart | RoomPart, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None
-    ) -> None:
-        self.part, self.meeting, self._place = part, meeting, place
-        self.departed = threading.Event()
-        self.at_exit: Callable[[], None] = lambda: None  # registered with atexit
-        self.at_end: Finalize[Any] | None = None  # registered with multiprocessing
-
-    @property
-    def serves(self) -> bool:
-        """Whether the endpoint ends with this node."""
-        return self._place is not None and self._place.server is not None
-
-    def serve_others(self, seconds: float) -> None:
-        """Leave; return when no other job uses the store that this node serves, or after `seconds`."""
-        if self._place is None or not self.serves:
-            return
-        self.part.stop()
-        with contextlib.suppress(RendezvousError):
-            self.part.leave(LEAVE_SECONDS)  # first: then no node waits for one that has ended
-        self._place.serve_others(seconds)
-
-    def release_async(self, owner: int) -> None:
-        """Leave and release everything in another thread; a fork of the node does neither.
-
-        The garbage collector calls this on any thread, which may hold any lock, and `threading` would take a lock.
-        """
-        if os.getpid() != owner:
-            self.departed.set()
-            return
-        try:
-            _thread.start_new_thread(self._release, ())
-        except RuntimeError:  # the interpreter is shutting down
-            self._release()
-
-    def _release(self) -> None:
-        try:
-            self.part.stop()
-            self.part.interrupt()
-            try:
-                self.part.leave(LEAVE_SECONDS)
-            except RendezvousError as error:
-                log.warning("this node could not report that it leaves; the other nodes will notice it: %s", error)
-            self.part.end()
-            self.meeting.close()
-            if self._place is not None:
-                self._place.close()
-        finally:
-            atexit.unregister(self.at_exit)
-            if self.at_end is not None:
-                self.at_end.cancel()
-            self.departed.set()

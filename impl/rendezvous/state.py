@@ -158,7 +158,7 @@ class Closed:
 
 
 class Counted:
-    """What follows from the lengths of the lists of a state."""
+    """The counts that a state has by the lengths of its lists."""
 
     __slots__ = ()
     settings: Settings

@@ -27,7 +27,7 @@ from trystate.impl.store.record.recorder import Recorder
 from trystate.impl.store.record.writer import BYTES, FILES, Writer
 from trystate.impl.store.server.driver import Driver
 from trystate.impl.store.server.driver import serve as drive
-from trystate.impl.store.server.embedding import PREFIX, allow_open_files
+from trystate.impl.store.server.embedding import PREFIX, allow_open_files, collect_rarely
 from trystate.impl.store.server.log import Log, lines_to
 from trystate.impl.store.server.proxy import Proxy
 from trystate.model.errors import UsageError
@@ -42,6 +42,7 @@ def serve(args: argparse.Namespace) -> int:
         raise UsageError("--sync sets when the journal of --data DIR is synced: give --data too, or leave out --sync")
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
+    collect_rarely()
     who = "for clients that have the secret" if secret else "for every client that can reach it"
     with (
         logging(limits.connections, warns=limits.connections > Limits().connections) as log,

@@ -34,8 +34,16 @@ from zlib import crc32
 from trystate.model.rendezvous.vocabulary import Membership
 
 from ..encoding import encode_settings
-from ..engine import ALONE, DRIFT_MAX, GRACE_SECONDS, Standing, checked, closed_error, drained_error, late_error
-from ..errors import RendezvousError, RendezvousSettingsError, RendezvousStateError
+from ..engine import ALONE, DRIFT_MAX, GRACE_SECONDS, Standing
+from ..errors import (
+    RendezvousError,
+    RendezvousSettingsError,
+    RendezvousStateError,
+    checked,
+    closed_error,
+    drained_error,
+    late_error,
+)
 from ..intents import exit_flags
 from ..observer import Lease
 from ..state import REASON_LENGTH_MAX, Participant, Settings

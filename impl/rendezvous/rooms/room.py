@@ -56,10 +56,6 @@ NUMBERS_MAX = 1 << 16
 # A sentence of WHY costs O(N), and thousands of nodes send for it. It is kept for a second, and longer for more nodes.
 SENTENCE_SECONDS, SENTENCE_NODES = 1.0, 4096
 EXACT_MAX = 64  # listed nodes; with more, nodes of one membership share a sentence
-ACTIONS = {
-    "expel": Action.EXPEL, "withdraw": Action.WITHDRAW, "mark_done": Action.MARK_DONE,
-    "add_to_wait_list": Action.ADD_TO_WAIT_LIST, "add_to_redundancy_list": Action.ADD_TO_REDUNDANCY_LIST,
-}  # fmt: skip
 LISTING = ("add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "replace_round")  # a node is listed
 FREEING = ("expel", "withdraw", "drain")  # seats may be free after these
 
@@ -405,7 +401,7 @@ class Room:
         if t.complete and (t.round, True) != (was.round, was.complete):
             self._completed = now
         # The parts that other nodes see.
-        action = ACTIONS.get(name, Action.SYNC)
+        action = Action.__members__.get(name.upper(), Action.SYNC)
         self.decisions += [(node, one) for one in made(action, was, t, [str(one) for one in gone], member)]
         if t.closed is not was.closed or t.round != was.round:
             self._notify(self._peers)

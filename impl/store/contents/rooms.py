@@ -56,5 +56,7 @@ def forget(contents: Contents, run_id: bytes) -> None:
 
 def drop(contents: Contents, key: bytes) -> None:
     """The key was deleted: if it stands for a room, its room has ended."""
-    if key in contents.guarded and contents.rooms.pop(key[len(key_of(b"")) - len(b"/state") : -len(b"/state")], None):
+    run_id = key.removeprefix(b"/trystate/").removesuffix(b"/state")
+    if key in contents.guarded and run_id in contents.rooms:
         contents.guarded.remove(key)
+        del contents.rooms[run_id]

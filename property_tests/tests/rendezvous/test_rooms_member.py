@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trystate.impl.rendezvous import engine, errors, waiting
+from trystate.impl.rendezvous import errors, waiting
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.engine import GRACE_SECONDS, Engine, Standing
 from trystate.impl.rendezvous.rooms import member as members
@@ -200,7 +200,7 @@ def test_errors_of_a_join_have_the_sentences_of_the_engine() -> None:
     m.settle()
     m.members[1].join(m.now, 10.0)
     m.settle()
-    assert str(m.members[1].error) == str(engine.drained_error(participant(1).node, "node0_100_0 remains"))
+    assert str(m.members[1].error) == str(errors.drained_error(participant(1).node, "node0_100_0 remains"))
 
 
 def test_invalid_settings_and_listings_are_refused_at_once() -> None:

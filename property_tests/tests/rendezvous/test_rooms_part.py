@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore as TorchStore
 
 from trystate.impl.rendezvous.errors import Interrupted, RendezvousStateError
 from trystate.impl.rendezvous.events import Recorder
@@ -108,7 +108,7 @@ def test_a_node_that_serves_others_does_not_read_the_state(store: TCPStore, monk
 def test_a_node_with_another_client_is_refused_with_a_sentence(store: TCPStore) -> None:
     with DynamicRendezvousHandler.from_store("job", store, 1, 2, last_call_timeout=0) as ours:
         ours.next_rendezvous()
-        plain = dist.TCPStore(store.host, store.port, is_master=False, timeout=timedelta(seconds=20), use_libuv=False)
+        plain = TorchStore(store.host, store.port, is_master=False, timeout=timedelta(seconds=20), use_libuv=False)
         with (
             DynamicRendezvousHandler.from_store("job", plain, 1, 2, last_call_timeout=0) as other,
             pytest.raises(RendezvousStateError, match=r"has another client; give it a trystate\.store\.TCPStore"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ import pytest
 
 from trystate.impl.store.limits import MIB, Limits
 from trystate.impl.store.server.driver import Acceptor
+from trystate.impl.store.server.embedding import YOUNGER_COLLECTIONS, collect_rarely
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import U64, counted
 from trystate.model.errors import UsageError
@@ -124,6 +126,14 @@ def test_connections_that_are_being_opened_count_as_connections() -> None:
     log: list[str] = []
     asyncio.run(turned_away(log))
     assert log[0].startswith("cannot accept: Too many open files, with 2 connections; newcomers are turned away")
+
+
+def test_a_process_that_only_serves_rarely_walks_through_all_objects() -> None:
+    before = gc.get_threshold()
+    collect_rarely()
+    changed = gc.get_threshold()
+    gc.set_threshold(*before)
+    assert changed == (*before[:2], YOUNGER_COLLECTIONS) and before[2] < YOUNGER_COLLECTIONS
 
 
 @LINUX
