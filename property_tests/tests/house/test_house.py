@@ -22,7 +22,7 @@ from trystate.property_tests.support.quick import QUICK
 CHECKOUT = Path(__file__).resolve().parents[3]
 FOLDERS = ("diagrams", "impl", "model", "monitor", "page", "property_tests")  # each is trystate.<name>
 PARTS = (*FOLDERS, "search")  # the last is in trystate/ itself
-ROOMS = ("harness", "adapters", "replays", "support", "tests")  # folders in property_tests; each may import the earlier ones
+ROOMS = ("harness", "adapters", "replays", "support", "tests")  # folders of tests; each may import the earlier ones
 INSTALLED = ROOMS[:3]
 TESTS = "trystate.property_tests.tests"
 VERSION = ("trystate", "trystate.version")  # the package's own name, for its version
