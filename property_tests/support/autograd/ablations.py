@@ -51,11 +51,6 @@ ABLATIONS = (
     (altered("RunsOnTheFirstInput", Ours, "is_ready", "s.fed[k] == self.waits_for(s, k)",
              "or_(s.fed[k] > 0, s.fed[k] == self.waits_for(s, k))"), TRYSTATE, "shared", 1, (),
      "gradients_are_right nodes_run_on_whole_gradients"),
-    (wrong("CountsFromTheRoot", Ours,  # the counts leave out the sends
-     waits_for=lambda self, s, k: len(
-         [f for f in self.shape.feeders(k) if f in self.shape.local_reach(self.shape.root)]) or 1),
-     TRYSTATE, "shared", 1, (),
-     "a_part_is_done_when_all_has_run gradients_are_right inputs_are_counted nodes_run_on_whole_gradients"),
     (wrong("IsOverWhenGradientsHaveArrived", Ours,
      is_at_rest=lambda self, s, w: and_(self.missing(s, w) == 0, not_(self.is_unanswered(s, w)))), TRYSTATE, "note",
      1, (), "a_part_is_done_when_all_has_run backward_ends deadlock_freedom gradients_are_right"),
@@ -75,10 +70,6 @@ ABLATIONS = (
              "s.call[attempt, pair] = ite(s.call[attempt, pair] == Call.HELD, Call.DONE, s.call[attempt, pair])"),
      TRYSTATE, "note", 1, ("copy",),
      "no_error_is_swallowed only_unused_calls_are_named the_root_returns_last"),
-    # It answers the first gradient when its part ends, and every other one at once, as torch does.
-    (altered("AnswersTheSecondAtOnce", Ours,
-             "takes_in", "return refused, engaged", "return refused, or_(engaged, self.at_taker(pair, part))"),
-     TRYSTATE, "shared", 1, (), "only_unused_calls_are_named the_missing_are_counted"),
     (KnowsTooLateWhomToAnswer, TRYSTATE, "chain-2", 1, (), "backward_ends deadlock_freedom"),
     (wrong("GoesOnAfterAnError", Torch, gives_up=lambda self, s, pair, when: None), TORCH, "note", 1, ("error",),
      "backward_ends deadlock_freedom"),
@@ -92,12 +83,6 @@ ABLATIONS = (
     (DropsWhatAnAnswerCarries, TRYSTATE, "note", 1, (), "only_unused_calls_are_named"),
     (DropsWhatAnAnswerCarries, SMART, "note", 1, (),
      "gradients_are_right gradients_come_for_the_marked reachable_means_marked"),
-    (altered("KeepsForAnybody",  # a worker holds back, for its own answer, also what it sends to other workers
-             altered("Keeps", Ours, "returns", "self.shape.ends(q) == (taker, source)",
-                     "self.shape.ends(q)[1] == source"),
-             "unloads", "return came",
-             "return [and_(one, self.comes_from(pair, self.shape.ends(p)[1])) for p, one in enumerate(came)]"),
-     TRYSTATE, "chain-3", 1, (), "gradients_are_right"),
     (wrong("AsksItsParentAndDoesNotWait", Ours,  # a request to the parent is sent by itself: the answer may overtake it
      keeps=lambda self, s, kind, a, p: False,
      is_awaited=lambda self, s, a, p: and_(s.call[a, p].isin(UNANSWERED), not_(Ours.keeps(self, s, "call", a, p)))),
@@ -113,18 +98,8 @@ ABLATIONS = (
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
     (wrong("LeavesThemWaiting", TellsNobody, expire=None), TRYSTATE, "fetched", 1, ("late",),
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left errors_reach_everybody"),
-    (wrong("TellsOnlyItsOwn", Ours,  # CANCEL is sent only to workers that the root itself has sent a gradient
-     tells=lambda self, s, a, worker: self.at(worker, [
-         or_(*(self.concerns(s, self.shape.home, a, p)
-               for p in self.shape.sends(w) if self.shape.ends(p)[0] == self.shape.home)) for w in self.workers()])),
-     TRYSTATE, "chain-3", 1, ("late",),
-     "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
     (wrong("RaisesBeforeTheyAnswer", Ours, is_telling=lambda self, s: or_(False)), TRYSTATE, "note", 1, ("late",),
      "after_an_error_nothing_is_left"),
-    (altered("TriesAgainUnsure", Ours,  # another pass begins although a CANCEL was given up
-             "begins_now", "super().begins_now(s, attempt)\n    s.when(~s.unsure)",
-             "Backward.begins_now(self, s, attempt)\n    s.unsure = False"), TRYSTATE, "fetched", 2, ("late", "lose"),
-     "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
     (wrong("ForgetsWhatIsOver", Ours, is_over=lambda self, s, w, attempt: s.released[w]), TRYSTATE, "fetched", 1,
      ("late",), "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left backward_ends deadlock_freedom"),
     (wrong("RefusesTheNext", Ours,
@@ -147,9 +122,5 @@ ABLATIONS = (
              "        for p in self.shape.sends(w):\n"
              "            s.marked[p] = or_(s.marked[p], self.goes_to(pair, w))"), SMART, "unused-output", 1, (),
      "marked_means_reachable only_unused_calls_are_named"),
-    (altered("ShipsWithoutMarks", Smart,  # only half of the marks are sent on
-             "marks_from", "if self.shape.pairs[p]",
-             "if node == self.shape.root and self.shape.pairs[p]"), SMART, "note", 1, (),
-     "gradients_are_right gradients_come_for_the_marked reachable_means_marked"),
 )
 # fmt: on

@@ -205,14 +205,11 @@ def _stops_at_once(self: Any, s: S, node: Expr) -> None:
     """An agent does not wait for a worker that it stops."""
 
 
-KILLS_TOO_LATE = altered("KillsTooLate", Ours, "watchdog_kills", "self.is_leased(", "Ours.is_leased(self, ")
 NOBODY_IS_EXPELLED = wrong("NobodyIsExpelled", Ours, expel=None)
 # fmt: off
 ABLATIONS = (
     (wrong("LeavesWhileTheyRun", Ours, has_stopped=_stops_at_once), run(TRYSTATE, 2, 1, 2, ("deaf",)),
      ("one_group_in_the_job", "one_group_on_a_node")),
-    (altered("WithdrawsWhileTheyRun", Ours, "withdraw", "self.has_stopped(s, node)", "pass"),
-     run(TRYSTATE, 2, 1, 2, ("signal", "deaf")), ("one_group_in_the_job",)),
     # The wait for a worker has no time-out.
     (wrong("NeverKills", Ours, kill_workers=None), run(TRYSTATE, 2, 1, 2, ("deaf",)),
      ("everybody_ends", "joins_end", "stopped_workers_end")),
@@ -246,9 +243,6 @@ ABLATIONS = (
      "replaced, s.spent = self.spend(s, lost), before.spent"), run(TRYSTATE, 2, 1, 2, ("crash",)), ("losses_spend",)),
     (altered("RestartsWhatIsFinal", Ours, "exit_round", "failed & s.final[node]", "failed & (s.spent < 0)"),
      run(TRYSTATE, 2, 2, 2, ("final_failure",)), ("some_failures_end_the_job",)),
-    (altered("FinalFailuresSpend", Ours, "exit_round", "s.final[node] = False",
-     "s.spent = ite(for_good & (s.spent < self.max_restarts), s.spent + 1, s.spent)"),
-     run(TRYSTATE, 2, 2, 2, ("final_failure",)), ("some_failures_end_the_job",)),
     (altered("FailsAtOnce", Ours, "spend", "s.spent < self.max_restarts", "s.spent < 0"),
      run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_left_are_used",)),
     (NOBODY_IS_EXPELLED, run(TRYSTATE, 2, 1, 2, ("crash",)),
@@ -261,20 +255,12 @@ ABLATIONS = (
     # A node that comes back continues as if nothing had happened.
     (wrong("GoesOnWithoutALease", Ours, resume=Torch.resume.body), run(TRYSTATE, 2, 1, 2, ("freeze",)),
      ("one_group_in_the_job",)),
-    # A node that comes back, and is on no list, still waits for a worker that does not end at SIGTERM.
-    (altered("WaitsOnWhenItComesBack", Ours, "resume", "~listed, Stopping.PROMPT", "~listed, Stopping.ASKED"),
-     run(TRYSTATE, 2, 1, 2, ("freeze", "deaf")), ("one_group_in_the_job",)),
-    # A15: no watchdog ends the workers, or it ends them at the end of the window instead of the lease.
+    # A15: no watchdog ends the workers.
     (wrong("WatchesNobody", Ours, is_leased=_never_leased, watchdog_kills=None), run(TRYSTATE, 2, 1, 2, ("stall",)),
      ("one_group_in_the_job",)),
-    (wrong("ExpelsBeforeTheLeaseEnds", KILLS_TOO_LATE, is_leased=_never_leased),
-     run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
     # A round completes before the members of the previous round have joined.
     (altered("CompletesWithoutTheExpected", Ours, "mark_complete", ", s.member.count(Membership.EXPECTED) == 0", ""),
      run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
-    # No seat is kept for members of the previous round: spares and newcomers take these seats.
-    (altered("MovesUpInTheSeatsOfTheExpected", Ours, "move_up", "*SEATED", "Membership.PARTICIPANT"),
-     run(TRYSTATE, 3, 2, 2, ("worker_failure",)), ("one_group_in_the_job",)),
     (altered("JoinsInTheSeatOfTheExpected", Ours, "join",
      "(s.member[node] == Membership.EXPECTED) | (~s.complete & self.seats(s))",
      "~s.complete & (self.members(s) < self.max_nodes)"),

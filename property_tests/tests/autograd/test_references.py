@@ -34,7 +34,6 @@ MUTANTS = (
     ("the_confirmed_have_a_value", wrong("AlwaysConfirms", Ours, has_value=lambda self, s: not_(False)), THREE,
      ("crash",)),
     ("nothing_is_left", wrong("ForgetsNothing", Ours, collects=lambda self, s: None), THREE, ()),
-    ("nothing_is_left", wrong("KeepsForTheDead", Ours, ends_forks=lambda self, worker: not_(True)), THREE, ("crash",)),
     ("it_is_forgotten", wrong("LosesDeleted", Ours, forget={"fair": False}), THREE, ()),
     ("a_handle_is_confirmed_or_fails", wrong("LosesForked", Ours, register={"fair": False}), THREE, ()),
     ("nobody_keeps_a_handle_for_ever", wrong("LosesAccepted", Ours, accept={"fair": False}), THREE, ()),

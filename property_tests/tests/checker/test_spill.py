@@ -378,15 +378,11 @@ MUTANTS = {
     "a batch is forgotten": rewritten(NextLevel._keep_within, "*self._batches, *batch", "*batch"),
     "an older run is forgotten": rewritten(Visited._store, "*self.stored, *merged", "*merged"),
     "memory is not emptied": rewritten(Visited.add, "self.held > self.keys_max", "False"),
-    "memory has all new states": rewritten(NextLevel._keep_within, "self.held > self._keys_max:", "False:"),
     "a run is not looked up before its first key's block": rewritten(
         Run.has, "self._firsts)", "self._firsts, 'right')"
     ),
     "the last level is not added again": rewritten(Saver.resume, "in saved.levels:", "in saved.levels[:-1]:"),
-    "levels that are merged are added again": rewritten(Saver.resume, "self.resumed > visited.count", "True"),
-    "steps are counted from 0": rewritten(Saver.resume, "saved.edges", "0"),
     "finds are forgotten": rewritten(Saver.save, "whole.finds", "0"),
-    "steps of a level that is not whole are saved": rewritten(Saver.save, "whole.edges", "search.edges"),
     "a level that is not whole is saved": rewritten(
         ExplicitEngine._add, "if self.stopped:", "if self.stopped and self._saver.storage is None:"
     ),
@@ -400,7 +396,6 @@ MUTANTS = {
     ),
     "a file is not synced": rewritten(checkpoint._written, "disk.sync(fd)", "pass"),
     "files that are named are removed": rewritten(Directory._clean, "name in self.entries", "False"),
-    "files that are in use are removed": rewritten(Directory._clean, "name in self._in_use", "False"),
     "files that are left over stay": rewritten(Directory._clean, "name == NEW or not needed", "False"),
     "files are written over": rewritten(Directory.write, "self._next + 1", "self._next"),
 }

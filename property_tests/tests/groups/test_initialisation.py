@@ -84,27 +84,19 @@ HELPER = dist.distributed_c10d._new_process_group_helper
 ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_store
 MUTANTS = {
     "another variable": (ENV, '_get_env_or_raise("RANK")', '_get_env_or_raise("WORLD_SIZE")'),
-    "the variable first": (ENV, 'if "rank" in query_dict:', 'if "RANK" not in os.environ:'),
     "another rank serves": (MADE, "rank == 0", "rank == 1"),
     "the agent's store is not used": (MADE, "if _torchelastic_use_agent_store()", "if False"),
     "a rank is optional": (torch_module._file_rendezvous_handler, 'if "rank" not in query_dict', "if False"),
-    "both are merged": (torch_module._rendezvous_helper, 'if "rank" in query_dict or', "if False and"),
     "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
-    "no rank with a store": (dist.init_process_group, "rank >= 0", "rank >= -1"),
     "outsiders are members": (HELPER, "if global_rank not in global_ranks_in_group", "if False"),
     "a name twice": (HELPER, "if group_name in _world.pg_names.values()", "if False"),
-    "options of any class": (HELPER, "isinstance(backend_options, ProcessGroupNCCL.Options)", "True"),
     "options for XCCL": (HELPER, "= ProcessGroupXCCL.Options()", "= backend_options or ProcessGroupXCCL.Options()"),
-    "UCC as NCCL": (HELPER, "backend_str == Backend.UCC and is_ucc_available()", "backend_str == Backend.UCC"),
     "no numbers for gloo": (HELPER, "if backend_str == Backend.GLOO and not", "if False and not"),
-    "another timeout": (HELPER, "_timeout = timeout\n\n", "_timeout = 2 * timeout\n\n"),
     "the keys of all devices": (HELPER, 'PrefixStore(f"{device}/", prefix_store)', "prefix_store"),
 }
 MUTANTS_OF_1_9: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "another rank serves": (urls_1_9.tcp, "serves=rank == 0", "serves=rank == 1", "tcp_url"),
-    "a host that is not needed": (urls_1_9.tcp, "assert parts.hostname is not None", "assert True", "tcp_url"),
     "the agent's store is not used": (urls_1_9.env, '== "True"', '== "False"', "env_url"),
-    "no prefix": (urls_1_9.env, "False, OF_WORKERS", 'False, ""', "env_url"),
     "the URL first": (urls_1_9.rendezvous, "_query(url) | said", "said | _query(url)", "rendezvous_url"),
 }
 

@@ -67,11 +67,8 @@ def disagree(system: Groups) -> bool:
 
 MUTANTS: dict[str, tuple[Any, str, str]] = {
     "every rank draws": (Program._number, "self._rank == 0", "True"),
-    "another number is read": (Program._number, "U64.unpack(self._store.get(key))[0]", "1"),
     "the number is below no prefix": (Program._number, "self._key(group.name, NUMBER_KEY)", "self._key(NUMBER_KEY)"),
     "a barrier of one process less": (Program._barrier, "!= self._world", "< self._world - 1"),
-    "one barrier for all groups": (Program._barrier, ":{self.count}", ""),
-    "an outsider does not count": (Program.new_group, "self.count += 1", "self.count += self._rank in ranks"),
     "outsiders skip the barrier": (Program.new_group, "self._barrier()", "is_member and self._barrier()"),
     "no process waits for addresses": (Program._connect_full_mesh, "if rank != self._rank:", "if False:"),
     "the number comes first": (Program.new_group, "self._connect_full_mesh(group, ranks)",

@@ -234,12 +234,6 @@ def results_come_once_here() -> None:
 MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
     "a lost task is not run again": (
         rewritten(Cluster.results, "left.append(number)", "pass"), results_come_once_here),
-    "a lost task is run twice": (
-        rewritten(Cluster.results, "left.append(number)", "left += [number, number]"),
-        results_come_once_here),
-    "one result twice": (
-        rewritten(Cluster.results, "yield number, result", "yield number, result; yield number, result"),
-        results_come_once_here),
     "a result has the number of another": (
         rewritten(Cluster.results, "busy.pop(one)", "busy.pop(one) and 0"), results_come_once_here),
     "an error is swallowed": (
@@ -250,9 +244,6 @@ MUTANTS: dict[str, tuple[Mutant, Callable[[], None]]] = {
         test_an_error_of_ray_without_a_loss_does_not_repeat_the_task),
     "a node that died is no loss": (
         replaced(cluster, "LOST", cluster.LOST[:1]), results_come_once_here),
-    "a task is run again without a limit": (
-        rewritten(Cluster.results, "losses[number] += 1", "pass"),
-        test_a_task_that_is_lost_repeatedly_is_given_up_with_the_remedy),
     "the last one is given first": (
         rewritten(Cluster.results, "list(reversed(order))", "list(order)"),
         partial(test_results_arrive_as_tasks_end_and_few_tasks_are_submitted_at_once, pytest.MonkeyPatch())),

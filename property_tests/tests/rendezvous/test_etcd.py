@@ -43,7 +43,6 @@ FreezesBelowMin = wrong("FreezesBelowMin", EtcdRendezvous,
 OneConfirms = wrong("OneConfirms", EtcdRendezvous, is_confirmed_by_enough=lambda self, s: s.confirmed.count() >= 1)
 CreatesOverClosed = wrong("CreatesOverClosed", EtcdRendezvous,
                           is_free=lambda self, s: s.status.isin((EtcdRound.NONE, EtcdRound.CLOSED)))
-FrozenForEver = wrong("FrozenForEver", EtcdRendezvous, frozen_expires={"fair": False})
 EndlessLastCall = wrong("EndlessLastCall", EtcdRendezvous, end_last_call={"fair": False})
 MUTANTS = (
     ("agree_on_world", GivesOneRank, TWO, ()),
@@ -52,11 +51,9 @@ MUTANTS = (
     ("at_least_min", FreezesBelowMin, FULL, ()),
     ("final_means_confirmed", OneConfirms, FULL, ()),
     ("closed_stays_closed", CreatesOverClosed, FULL, ("job_end",)),
-    ("a_round_ends", FrozenForEver, FULL, ("crash",)),
     ("a_round_ends", EndlessLastCall, THREE, ()),
     ("enough_nodes_complete_a_round", EndlessLastCall, THREE, ()),
     ("the_waiting_are_answered", wrong("PollsNever", EtcdRendezvous, restart_workers={"fair": False}), FULL, ()),
-    ("the_waiting_are_answered", wrong("KeepsOldLeases", EtcdRendezvous, lease_expires={"fair": False}), FULL, ()),
     ("closing_reaches_everyone", wrong("ReadsNoClosing", EtcdRendezvous, see_closed={"fair": False}), FULL,
      ("job_end",)),
     ("deadlock_freedom", wrong("StaysWhereItIs", EtcdRendezvous, go_back=None), FULL, ("crash",)),

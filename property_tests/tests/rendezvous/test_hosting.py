@@ -19,14 +19,12 @@ from trystate.model.rendezvous.vocabulary import Edition
 from trystate.property_tests.adapters.our_rendezvous.hosting import every_edge, our_node
 from trystate.property_tests.adapters.torch_rendezvous.hosting import compare
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import altered, wrong
+from trystate.property_tests.support.mutants import wrong
 from trystate.property_tests.support.pinned import model_tests, of_plan
 
 # fmt: off
 MUTANTS = (
     ("no_job_ends_another", wrong("NeverServesOthers", hosting.Ours, stays=lambda self, s, job: False), "job=2", ()),
-    ("no_job_ends_another", altered("LooksOnce", hosting.Ours, "others_have_left",
-     ", ~self.is_used_by_others(s, job)", ""), "job=2", ()),
     ("nodes_end", wrong("ServesForEver", hosting.Ours, others_have_left={"fair": False}), "job=2", ()),
     ("the_server_ends_with_its_node", wrong("LeavesItsServer", hosting.Ours,
      stop_serving=lambda self, s, job, when, by_fault=False: s.connected.__setitem__(job, False)), "job=2", ()),

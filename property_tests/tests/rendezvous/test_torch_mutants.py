@@ -14,7 +14,7 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
-from trystate.model.language import DecisionTable, Expr, Row, reset
+from trystate.model.language import DecisionTable, Expr, Row
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.properties import Rendezvous
@@ -57,27 +57,16 @@ JOIN, EXIT, CLOSE, BEAT = (
 # fmt: off
 OF_TORCHS_OPERATORS: dict[str, tuple[Any, str, str]] = {
     "join ignores closed": (JOIN, "if state.closed:", "if False:"),
-    "join of a closed spare is an error": (JOIN, "raise RendezvousGracefulExitError(msg)",
-        "return _Action.ERROR_CLOSED"),
     "join wants more than a quorum": (JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
-    "join completes an overfull round": (JOIN, "<= ctx.settings.max_nodes", "<= 99"),
     "join takes nothing back": (JOIN, "rollback_period = 5", "rollback_period = -1"),
-    "join has less time to take back": (JOIN, "now <= deadline + rollback_period", "now < deadline + rollback_period"),
-    "join is late too early": (JOIN, "now > deadline:", "now >= deadline:"),
-    "join waits instead of standing by": (JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
-        "return _Action.ADD_TO_WAIT_LIST"),
     "join stands by twice": (JOIN, "and ctx.node not in state.wait_list", ""),
-    "join keeps a spare of an overfull round": (JOIN, "len(state.participants) == ctx.settings.max_nodes",
-        "len(state.participants) >= ctx.settings.max_nodes"),
     "join ends the last call too early": (JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
     "join finishes as an outsider": (JOIN, "if state.complete and is_participant:", "if state.complete:"),
     "exit ignores its deadline": (EXIT, "if time.monotonic() > deadline:", "if False:"),
     "exit does not look at who takes part": (EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
     "close closes twice": (CLOSE, "if ctx.state.closed:", "if False:"),
-    "close is late too early": (CLOSE, "> deadline", ">= deadline"),
     "keep-alive ignores its deadline": (BEAT, "if time.monotonic() > deadline:", "if False:"),
     "a heartbeat is due too late": (dr._should_keep_alive, "last_heartbeat <= ", "last_heartbeat < "),
-    "a heartbeat is due where there is none": (dr._should_keep_alive, "return False", "return True"),
 }
 # fmt: on
 
@@ -85,19 +74,11 @@ OF_TORCHS_OPERATORS: dict[str, tuple[Any, str, str]] = {
 # fmt: off
 OF_SEEDS_OPERATORS: dict[str, tuple[Any, str, str]] = {
     "join ignores closed": (engine.Join.__call__, "if state.closed:", "if False:"),
-    "join finishes as an outsider": (engine.Join.__call__, "if member and state.complete:", "if state.complete:"),
     "join wants more than a quorum": (engine.Join.__call__, ">= at.settings.min_nodes", "> at.settings.min_nodes"),
-    "join waits for a full round": (engine.Join.__call__, "< at.settings.max_nodes", "<= at.settings.max_nodes"),
-    "join waits twice": (engine.Join.__call__, "and at.node not in state.wait_list", ""),
     "join ends the last call too early": (engine.Join._is_last_call_over, "state.deadline < ", "state.deadline <= "),
-    "join looks whether there is a deadline": (engine.Join._is_last_call_over,
-        "state.deadline <", "state.deadline and state.deadline <"),
     "join has less time to take back": (engine.Join._too_late, "<= deadline + ROLLBACK", "< deadline + ROLLBACK"),
-    "join leaves the wait list as it is": (engine.Join._too_late, "in at.state.wait_list", "in ()"),
     "exit does not look at who takes part": (engine.Exit.__call__, "at.node not in at.state.participants", "False"),
-    "close closes twice": (engine.Close.__call__, "if at.state.closed:", "if False:"),
     "late is too early": (engine._Operator._is_late, "> deadline", ">= deadline"),
-    "a heartbeat is due too late": (engine._Operator._is_beat_due, "stamp <= ", "stamp < "),
 }
 # fmt: on
 OPERATOR_MUTANTS = {TORCH: OF_TORCHS_OPERATORS, SEED: OF_SEEDS_OPERATORS}
@@ -118,30 +99,20 @@ EXECUTOR, HOLDER = dr._DistributedRendezvousOpExecutor, dr._BackendRendezvousSta
 OF_TORCHS_EXECUTORS: dict[str, tuple[Any, ...]] = {
     "ranks in reverse": (EXECUTOR._mark_rendezvous_complete, "sorted(state.participants)",
         "sorted(state.participants, reverse=True)"),
-    "completing keeps the deadline": (EXECUTOR._mark_rendezvous_complete, "state.deadline = None", "pass"),
-    "a full round is not completed": (EXECUTOR._add_to_participants, "self._mark_rendezvous_complete()", "pass"),
-    "joining forgets the heartbeat": (EXECUTOR._add_to_participants, "self._keep_alive()", "pass"),
     "a beat is not written": (
         EXECUTOR._keep_alive, "self._state.last_heartbeats[self._node] = datetime.now(timezone.utc)", "pass"),
     "a change is not marked dirty": (EXECUTOR.run, "self._state_holder.mark_dirty()", "pass"),
     "polling does not wait": (EXECUTOR.run, "_delay(seconds=1)", "pass"),
     "a lost write is told as won": (HOLDER.sync, "state_bits, token, has_set = set_response",
         "state_bits, token, _ = set_response; has_set = True"),
-    "a written copy stays dirty": (HOLDER.sync, "self._dirty = False", "pass"),
     "a token is kept": (HOLDER.sync, "self._token = token", "self._token = self._token or token"),
     "the cache is never used": (HOLDER.sync, "if self._cache_duration > 0:", "if False:"),
     "the dead are not dropped": (HOLDER._sanitize, "if last_heartbeat < expire_time", "if False", 2, ("crash",)),
-    "the dead keep their heartbeat": (HOLDER._sanitize, "del state.last_heartbeats[dead_node]", "pass", 2, ("crash",)),
     "dropping the dead forgets the epilogue": (HOLDER._sanitize, "if participant_removed:", "if False:", 1, ("crash",)),
-    "leaving keeps the deadline": (dr._remove_participant_epilogue, "state.deadline = None",
-        "pass", 1, ("join_timeout",)),
     "an emptied round is not replaced": (dr._remove_participant_epilogue, "state.round += 1",
-        "pass", 2, ("worker_failure",)),
-    "leaving keeps the heartbeat": (EXECUTOR._remove_from_participants, "del state.last_heartbeats[self._node]",
         "pass", 2, ("worker_failure",)),
     "closing does nothing": (EXECUTOR._mark_rendezvous_closed, "self._state.closed = True", "pass", 2, ("job_end",)),
     "every write wins": (sim.Backend.set_state, "if (token or 0) == self.version:", "if True:"),
-    "a write keeps the version": (sim.Backend.set_state, "self.version += 1", "pass"),
 }
 # fmt: on
 
@@ -150,21 +121,13 @@ OF_TORCHS_EXECUTORS: dict[str, tuple[Any, ...]] = {
 OF_SEEDS_EXECUTORS: dict[str, tuple[Any, ...]] = {
     "ranks in reverse": (engine.Executor._mark_complete, "sorted(state.participants)",
         "sorted(state.participants, reverse=True)"),
-    "completing keeps the deadline": (engine.Executor._mark_complete, "state.complete, state.deadline = True, None",
-        "state.complete = True"),
-    "a full round is not completed": (engine.Executor._add_to_participants, "self._mark_complete(state)", "pass"),
-    "joining forgets the heartbeat": (engine.Executor._add_to_participants, "self._keep_alive(state)", "pass"),
     "a change is not marked dirty": (engine.Executor.run, "self._holder.dirty = True", "pass"),
     "polling does not wait": (engine.Executor.run, "self._delay(POLL_SECONDS)", "pass"),
-    "a written copy stays dirty": (engine.StateHolder.sync, "self.dirty = False", "pass"),
     "a token is kept": (engine.StateHolder.sync, "self.token = found[1]", "self.token = self.token or found[1]"),
     "a lost write is told as won": (engine.StateHolder.sync, "answer is not None and answer[2]", "True"),
-    "the dead are not dropped": (engine.StateHolder._drop_the_dead, "if stamp < oldest", "if False", 2, ("crash",)),
     "dropping the dead forgets the epilogue": (engine.StateHolder._drop_the_dead,
         "if lost_one:", "if False:", 1, ("crash",)),
     "an emptied round is not replaced": (engine.after_a_removal, "state.round += 1", "pass", 2, ("worker_failure",)),
-    "leaving keeps the deadline": (engine.after_a_removal, "state.deadline = None", "pass", 1, ("join_timeout",)),
-    "closing does nothing": (engine.Executor._mark_closed, "state.closed = True", "pass", 2, ("job_end",)),
     "every write wins": (Versions.compare_set, "if self.text == expected.encode():", "if True:"),
 }
 # fmt: on
@@ -279,13 +242,9 @@ def without_epilogue(base: type[Any]) -> type[Any]:
 # fmt: off
 HOLDER_MUTANTS: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
     (without_epilogue(Holders), 1, ("crash",)),
-    (wrong("KeepsTheRound", Holders, next_round=lambda self, number: number), 2, ("worker_failure",)),
-    (wrong("NoStamp", Holders, copy_stamp=lambda self, s, copy, node: s.stamped.__setitem__(node, True)), 2, ()),
     (wrong("ReversedRanks", Holders,
            count_below=lambda self, s, node: self.participants(s) - 1 - Holders.count_below(self, s, node)), 2, ()),
     (altered("SurvivingTokens", Holders, "load", "Token.GOOD", "Token.PREVIOUS"), 2, ()),
-    (altered("KeptHeartbeat", Holders, "copy_unlist", "Heartbeat.NONE", "copy.heartbeat_age[node]"), 2,
-     ("worker_failure",)),
     (wrong("BytesDiffer", Holders, same_bytes=lambda self, s, node: s.round != s.round), 1, ("job_end",)),
 )
 # fmt: on
@@ -318,12 +277,6 @@ RENDEZVOUS_MUTANTS = (
     (wrong("ForgetsNothing", Torch, forget_returns=lambda self, s, replaced: None), SEED, "3 2 2", "agree_on_master",
      ("worker_failure",)),
     (wrong("OneRank", Torch, count_below=lambda self, s, node: 0), TORCH, "2 2 2", "ranks_are_ordered", ()),
-    (altered("KeepsTheDeadline", Torch, "assign_ranks", "ite(done, Deadline.UNSET, s.deadline)", "s.deadline"), TORCH,
-     "2 2 2", "deadline_iff_last_call", ()),
-    (altered("DropsTheDue", Torch, "expired_for", "return ", "return (age == Heartbeat.DUE) | "), TORCH, "2 2 2",
-     CLAIMS, ()),
-    (wrong("KeepsTheHeartbeat", Torch, unlist=lambda self, s, node: reset(s.member, s.rank, at=node)), TORCH, "2 2 2",
-     CLAIMS, ("worker_failure",)),
     (wrong("Reopens", Torch, stamp=reopens), TORCH, "2 2 2", CLAIMS, ("job_end",)),
     (wrong("NobodyBeats", Torch, beat_due=lambda self, s, node: s.round != s.round), TORCH, "2 2 2",
      "deadlock_freedom", ()),

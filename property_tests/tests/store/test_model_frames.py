@@ -69,18 +69,8 @@ LeavesThemOpen = changed(
     "LeavesThemOpen",
     finish=both(when(lambda self, s: s.serving == Serving.ENDING), puts(serving=Serving.ENDED)),
 )
-CountsToAll = changed(
-    startup.Ours,
-    "CountsToAll",
-    count_in=then(startup.Ours.count_in, lambda self, s, _: setattr(s, "counter", self.world())),
-)
 TakesAnyNumber = changed(
     startup.Ours, "TakesAnyNumber", overwrite=lambda self, s, number: setattr(s, "counter", number)
-)
-LosesTheNewcomer = changed(
-    startup.Ours,
-    "LosesTheNewcomer",
-    connect=then(startup.Ours.connect, when(lambda self, s, client: ~s.counted[client])),
 )
 WritesWhatItHas = changed(frames.Ours, "WritesWhatItHas", set_begins=then(frames.Ours.set_begins, frames.Ours.write))
 ReadsWithoutEnd = changed(startup.Ours, "ReadsWithoutEnd", counting_times_out=None)
@@ -89,8 +79,6 @@ ReadsWithoutEnd = changed(startup.Ours, "ReadsWithoutEnd", counting_times_out=No
 MUTANTS = (
     ("requests_are_whole", WritesWhatItHas, "connection=1", ()),
     ("nothing_is_undone", WritesWhatItHas, "connection=2", ()),
-    ("nothing_is_undone", changed(frames.Ours, "ServesTwice", serve=then(frames.Ours.serve, puts(asked=True))),
-        "connection=2", ()),
     ("only_the_validated_are_served", ServesStrangers, "connection=1", ()),
     ("who_keeps_the_rules_stays", WantsValidateWhole, "connection=1", ()),
     ("nothing_is_left_of_the_closed", changed(frames.Ours, "ForgetsNothing", forget=lambda *_: None), "connection=1",
@@ -102,21 +90,14 @@ MUTANTS = (
         finish=before(frames.Ours.finish, when(holds_nothing))), "connection=1", ("end",)),
     ("an_end_leaves_nothing", LeavesThemOpen, "connection=1", ("end",)),
     ("deadlock_freedom", changed(frames.Ours, "NeverCleansUp", clean_up=None), "connection=1", ()),
-    ("started_means_enough_are_counted", CountsToAll, "client=3", ()),
     ("started_means_enough_are_counted", TakesAnyNumber, "client=2", ("overwrite",)),
-    ("started_means_enough_are_counted", changed(startup.Ours, "StartsAtOnce",
-        see_all=both(when(lambda self, s, client: s.phase[client] == StartUp.WAITING), puts(phase=StartUp.STARTED))),
-        "client=2", ()),
-    ("only_the_start_up_counts", CountsToAll, "client=3", ()),
     ("only_the_start_up_counts", TakesAnyNumber, "client=2", ("overwrite",)),
     ("a_master_that_failed_serves_nobody", changed(startup.Ours, "ServesOn", fails=puts(phase=StartUp.FAILED)),
         "client=2", ()),
     ("a_constructor_that_failed_leaves_nothing", changed(startup.Ours, "KeepsItsConnection", closes=lambda *_: None),
         "client=2", ()),
-    ("enough_counted_means_started", changed(startup.Ours, "NeverTellsTheMaster", see_all="unfair"), "client=2", ()),
     ("enough_counted_means_started", TakesAnyNumber, "client=2", ("overwrite",)),
     ("the_constructor_ends", ReadsWithoutEnd, "client=2", ("freeze",)),
-    ("the_constructor_ends", LosesTheNewcomer, "client=2", ("again",)),
     ("deadlock_freedom", ReadsWithoutEnd, "client=2", ("freeze",)),
 )
 # fmt: on

@@ -35,10 +35,6 @@ ASKED = (
 MUTANTS = (
     ("nothing_told_is_lost", changed(Ours, "AnswersBeforeTheSync", may_be_told=lambda self, s: s.written), "change=2",
         ("crash",)),
-    ("nothing_told_is_lost", changed(Ours, "AnswersAtOnce", may_be_told=lambda self, s: s.made), "change=2",
-        ("crash",)),
-    ("nothing_told_is_lost", changed(Ours, "LosesWhatCameMeanwhile", added=lambda self, s: s.frozen), "change=2",
-        ("crash",)),
     ("a_torn_record_is_no_change", changed(Ours, "TakesTornRecords", found=lambda self, s: ite(s.torn, s.whole + 1,
         s.whole)), "change=2", ("crash",)),
     ("changes_are_told", changed(Ours, "NeverSyncs", end_batch="unfair"), "change=2", ()),
@@ -73,7 +69,6 @@ def test_a_journal_and_a_larger_model_agree_on_random_runs() -> None:
 
 SWITCHED = Journal._switched
 WRONG: dict[str, Mutant] = {
-    "a sync is none": replaced(Journal, "sync", lambda self: setattr(self.file, "synced", self.file.end)),
     "the new file lacks what came meanwhile": replaced(Journal, "_switched", lambda self, since: SWITCHED(self, b"")),
 }
 

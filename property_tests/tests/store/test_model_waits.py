@@ -42,11 +42,6 @@ def returns_late(self: Any, s: S, client: Expr) -> None:
     self.ends(s, client, Waiter.SATISFIED)
 
 
-def deletes_all(self: Any, s: S, _: Expr) -> None:
-    for k in s.key:
-        s.holds[k] = 0
-
-
 CLEANS_NOTHING = changed(
     OurWaits,
     "CleansNothing",
@@ -76,7 +71,6 @@ def is_told_of_one(self: Any, s: S, client: Expr) -> Any:
 MUTANTS = (
     ("no_wake_up_is_lost", WAKES_NOBODY, "client=1 key=1", ()),
     ("ready_waits_return", WAKES_NOBODY, "client=1 key=1", ()),
-    ("ready_waits_return", changed(OurWaits, "NeverTakesAWait", take_wait="unfair"), "client=1 key=1", ()),
     ("keys_were_there_together", changed(OurWaits, "CountsDown", goes_missing=lambda *_: None), "client=1 key=2", ()),
     ("a_get_returns_what_was_set", changed(OurWaits, "KeepsNothing", keeps=lambda *_: None), "client=1 key=1", ()),
     ("answers_are_in_step", changed(OurWaits, "CancelsNothing", time_out=None,
@@ -84,17 +78,9 @@ MUTANTS = (
     ("nobody_is_thrown_out", changed(OurWaits, "ClosesAfterEveryGet",
         closes=lambda self, s, client, _: OurWaits.closes(self, s, client, True)), "client=1 key=1", ()),
     ("nothing_of_a_closed_connection_is_left", CLEANS_NOTHING, "client=1 key=1", ("drop",)),
-    ("nothing_of_a_closed_connection_is_left", CLEANS_NOTHING, "client=1 key=1", ("half_frame",)),
-    ("a_get_returns_what_was_set", changed(OurWaits, "ForgetsToDrop", drops_kept=lambda *_: None, keeps=altered("",
-        OurWaits, "keeps", "ite(when & self.among(target, k), s.holds[k], 0)", "ite((s.kept[k, client] == 0) & when"
-        " & self.among(target, k), s.holds[k], s.kept[k, client])").keeps), "client=1 key=1 value=2", ()),
-    ("only_writes_change_keys", changed(OurWaits, "CancelDeletes", drops_kept=both(OurWaits.drops_kept, deletes_all)),
-        "client=1 key=1", ()),
     ("only_writes_change_keys", changed(OurWaits, "FailedCompareSetDeletes", compare_set_fails=puts(holds=0)),
         "client=1 key=1", ()),
     ("the_late_raise", changed(OurWaits, "ReturnsLate", read_cancelled=returns_late), "client=1 key=1", ()),
-    ("late_operations_end", changed(OurWaits, "NeverTimesOut", time_out=None), "client=1 key=1", ()),
-    ("late_operations_end", changed(OurWaits, "NeverExpires", expires=None), "client=1 key=1 torch_clients=0", ()),
     ("late_operations_end", NEVER_GIVES_UP, "client=1 key=1 torch_clients=0", ("freeze",)),
     ("deadlock_freedom", NEVER_GIVES_UP, "client=1 key=1 torch_clients=0", ("freeze",)),
     ("elements_are_delivered_once", altered("PopsWithoutRemoving", OurQueues, "take_pop_in_one", "s.queue.pop()",
@@ -105,8 +91,6 @@ MUTANTS = (
         "place.element < 0"), "client=2 torch_clients=2", ()),
     ("no_popper_sleeps_beside_an_element", GIVES_BACK_SILENTLY, "client=2 torch_clients=2", ()),
     ("poppers_are_served", GIVES_BACK_SILENTLY, "client=2 torch_clients=2", ()),
-    ("poppers_are_served", changed(OurQueues, "NeverTakesAPop", take_wait_for_queue="unfair"),
-        "client=1 torch_clients=1", ()),
     ("a_blocking_pop_never_says_empty", changed(OurQueues, "ReservesTooBriefly",
         send_pop=then(OurQueues.send_pop, OurQueues.gives_back)), "client=2 torch_clients=2", ()),
     ("a_get_waits_for_its_key", changed(OurQueues, "PushTellsGetters",

@@ -71,8 +71,6 @@ def disagree(system: StartUps) -> bool:
 
 MUTANTS = (
     changed(startup.Torch, "CountsNobody", plus_one=lambda self, number: number),
-    changed(startup.Torch, "LeavesItsConnection", closes=lambda *_: None),
-    changed(startup.Torch, "ServesOn", fails=puts(phase=StartUp.FAILED)),
     changed(
         startup.Torch,
         "SeesAllAtOnce",
