@@ -1,4 +1,1 @@
-"""Rooms and members without I/O: `nodes` makes their requests, `worlds` has random runs of many, `orders` all of two.
-
-python -m trystate.property_tests.adapters.rooms.worlds 0 500
-"""
+"""Rooms and members without I/O: `nodes` makes requests, `worlds` has random runs of many, `orders` all runs of two."""

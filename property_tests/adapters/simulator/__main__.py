@@ -17,13 +17,14 @@ from types import FrameType
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.search.cluster import WorkerLost
 
+from ..rooms.worlds import ROOMS
 from . import handlers, spread, swarm
-from .handlers import SUBJECTS
 from .swarm import Run, Subject
 
 SHOWN_MAX = 200  # number of events shown of a run that failed
 SEEDS_SHOWN = 8  # number of seeds shown of each property
 LINE_SECONDS = 5.0  # time between two lines on stderr with the progress of a sweep
+SUBJECTS = {**handlers.SUBJECTS, ROOMS.name: ROOMS}
 INTERRUPTED = 130  # the exit code by which a shell reports a process ended by SIGINT
 
 
@@ -34,7 +35,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2_000, help="the number of seeds to run (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
     parser.add_argument("--nodes", type=int, help="the number of nodes in each run (default: 3 to 9, by the seed)")
-    parser.add_argument("--handlers", choices=[*SUBJECTS], help="real handlers in torch's agents, ours or torch's")
+    parser.add_argument("--handlers", choices=[*SUBJECTS], help="real handlers in torch's agents, ours or "
+                                                                   "torch's; or members of a room")  # fmt: skip
     parser.add_argument("--on", metavar="PROPERTY", help="with --handlers and --seed: continue until all is seen; the "
                                                          "smallest run that violates this one")  # fmt: skip
     parser.add_argument("--crowd", metavar="N", type=int, help="the number of our handlers that form one round")

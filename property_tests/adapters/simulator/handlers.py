@@ -114,6 +114,7 @@ class Handlers(World):
         for agent in self.outcomes.agents:
             agent.die()
         self.time.run(self.time.now)
+        super().end()
 
 
 OURS, TORCH = (Subject(partial(Handlers, side), side.name, usual, virtual) for side in (OUR_SIDE, TORCHS_SIDE))

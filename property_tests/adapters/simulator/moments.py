@@ -28,6 +28,7 @@ class Time:
         self.now = 0.0
         self.main = greenlet.getcurrent()  # it runs the moments: every task returns to it
         self.current: Task | None = None
+        self.tasks: list[Task] = []
         self._moments: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
 
@@ -63,14 +64,20 @@ class Time:
             call()
         self.now = until
 
+    def end(self) -> None:
+        """End all tasks at once. A suspended greenlet that is part of a cycle would never be collected."""
+        for task in self.tasks:
+            task.greenlet.throw(greenlet.GreenletExit)
+
 
 class Task:
     """A thread of a simulated process. `frozen_until` returns the time until which its host is frozen."""
 
     def __init__(self, time: Time, frozen_until: Callable[[], float], body: Callable[[], None]) -> None:
         self._time, self._frozen_until = time, frozen_until
-        self._greenlet = greenlet.greenlet(lambda _: body(), time.main)
+        self.greenlet = greenlet.greenlet(lambda _: body(), time.main)
         self._nap = 0  # the number of the task's current wait: an alarm of an earlier wait has no effect
+        time.tasks.append(self)
         self._time.at(time.now, self.alarm())
 
     def alarm(self) -> Callable[[], None]:
@@ -81,21 +88,21 @@ class Task:
         nap = self._nap = self._nap + 1
 
         def wake() -> None:
-            if nap != self._nap or self._greenlet.dead:
+            if nap != self._nap or self.greenlet.dead:
                 return
             if self._frozen_until() > self._time.now:
                 self._time.at(self._frozen_until(), wake)
             else:
                 self._nap += 1
                 self._time.current = self
-                self._greenlet.switch(None)
+                self.greenlet.switch(None)
 
         return wake
 
     def end(self) -> None:
         """The process has ended, or does not need this thread any more."""
         self._nap += 1
-        self._time.at(self._time.now, lambda: self._greenlet.throw(greenlet.GreenletExit))
+        self._time.at(self._time.now, lambda: self.greenlet.throw(greenlet.GreenletExit))
 
 
 class Signal:

@@ -88,6 +88,8 @@ class Watch:
 class Monitors(Watch):
     """The properties of a run, checked at each event."""
 
+    unlisted_expel = False  # whether the request of a node that is not listed yet may expel silent nodes
+
     def __init__(self, time: Time) -> None:
         super().__init__(time)
         self.processes: dict[str, Process] = {}
@@ -134,7 +136,11 @@ class Monitors(Watch):
         self._runners(after)
 
     def _spending(self, before: State, after: State, writer: Process) -> None:
-        """Only failures and departures spend restarts of the job, at most one for each round."""
+        """Only failures and departures spend restarts of the job, at most one for each round.
+
+        `losses_spend` excludes one case: the workers of a node fail, and before its agent replaces the round, the
+        node's heartbeats replace it for a newcomer (seed 1074). The failure then ends no round and spends nothing.
+        """
         if not any(before.listed()):  # a newcomer with other settings begins another job
             same = after.settings == before.settings
             return demand(after.spent == same * before.spent, "losses_spend", writer.token, before, after)
@@ -144,7 +150,7 @@ class Monitors(Watch):
         if fails or after.round != before.round:
             left = writer.signalled and writer.token in members
             failed = writer.restarting and writer.token in members and writer.leased
-            failed = failed and not after.cause.endswith("waited for a seat")  # its other thread has made room before
+            failed = failed and not (before.waiting and after.cause.endswith("waited for a seat"))
             lost = bool(gone) or left or failed
             spent = int(lost and before.restarts_left and after.settings.max_restarts >= 0)
             enough = after.spent == before.spent + spent and fails >= (lost and not before.restarts_left)
@@ -167,7 +173,8 @@ class Monitors(Watch):
             return
         member = any(p.node.token == who for p in (*before.participants, *before.expected))
         gone = any(not self.processes[p.node.token].leased for p in before.participants)
-        demand(member or (gone and before.find(who) is not None), "closing_is_earned", who, before)
+        listed = self.unlisted_expel or before.find(who) is not None
+        demand(member or (gone and listed), "closing_is_earned", who, before)
         verdict, agreed = after.closed.verdict, after.settings
         demand(after.closed.reason and verdict in ("succeeded", "failed"), "closing_says_why", who, after.closed)
         if verdict == "succeeded":

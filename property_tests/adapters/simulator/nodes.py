@@ -25,6 +25,7 @@ from trystate.impl.rendezvous.engine import RUNS, Effect, Engine, Joined, Seen, 
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
+    RendezvousDrained,
     RendezvousSettingsError,
     RendezvousTimeoutError,
 )
@@ -114,7 +115,7 @@ class Process:
         self.name = f"{self.host.number}{'' if number == 0 else f'.{number}'}"
         node = Node(f"node{self.host.number}", 100 + number, 0, f"t{self.name}")
         me = Participant(node, f"host{self.host.number}", 29_000 + number, rank_key=self.host.rank_key)
-        self.engine = Engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
+        self.engine = self._made(me)
         self.up, self.running, self.workers = True, False, WorkerState.INIT
         self.phase = AgentPhase.JOINING
         self.joined: Joined | None = None
@@ -133,6 +134,9 @@ class Process:
         self._signal = Signal(self.time)
         computer.witness.begins(self)
         self._thread(self._live)
+
+    def _made(self, me: Participant) -> Engine:
+        return Engine(me, self.host.settings, draw=self.computer.rng.random, life=f"life of {self.name}")
 
     @property
     def token(self) -> str:
@@ -155,7 +159,7 @@ class Process:
 
     def _rounds(self) -> tuple[Ending, str]:
         """Join one round after the other until the job is over. Returns how that ends, and why."""
-        state = self._drive(look())
+        state = self._read()
         late, order = state is not None and state.closed is not None, Order.REJOIN
         while order in (Order.REJOIN, Order.RESTART):
             self.restarting = order is Order.RESTART
@@ -163,8 +167,8 @@ class Process:
                 order = self._round() if not self.signalled else Order.LEAVE
             except RendezvousTimeoutError as error:
                 return Ending.TIMED_OUT, f"RendezvousTimeoutError: {error}"
-            except RendezvousSettingsError as error:
-                return Ending.NONE, f"RendezvousSettingsError: {error}"
+            except (RendezvousSettingsError, RendezvousDrained) as error:
+                return Ending.NONE, f"{type(error).__name__}: {error}"
             except RendezvousClosedError as error:
                 if late:
                     return Ending.CLOSED, f"RendezvousClosedError: {error}"
@@ -249,7 +253,7 @@ class Process:
     def _report(self, joined: Joined) -> bool:
         with contextlib.suppress(RendezvousConnectionError):
             self._drive(self.engine.done(joined), NOTICE_SECONDS)
-            state = self._drive(look(), NOTICE_SECONDS)
+            state = self._read(NOTICE_SECONDS)
             return state is not None and self.token in state.done
         return False
 
@@ -332,6 +336,9 @@ class Process:
 
     def _line(self) -> Line:
         return Line(self.computer.store, self.computer.link, self.computer.clock, self.host.rate, self.token)
+
+    def _read(self, patience: float = math.inf) -> State | None:
+        return self._drive(look(), patience)
 
     def _drive(self, steps: Generator[Effect, Seen, T], patience: float = math.inf) -> T:
         """Carry out the effects of a generator. RendezvousConnectionError: no store for `patience` seconds."""

@@ -21,7 +21,7 @@ KINDS = (
 WEIGHTS = (8, 6, 4, 8, 4, 2, 8, 6, 12, 2, 4)
 RANK_KEYS = ("", "rack2", "rack10")
 STOPS = ("stop", "stop_in_write")  # faults of an agent alone: its workers continue
-OF_THE_STORE = ("outage", "wipe")  # a wipe loses its contents
+OF_THE_STORE = ("outage", "wipe", "pause")  # a wipe loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
 SHRINK_RUNS_MAX = 400
 R = TypeVar("R", bound=Any)  # a run, which has its schedule

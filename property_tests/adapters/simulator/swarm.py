@@ -72,7 +72,8 @@ class World:
                 raise Violation(*wrong)
 
     def end(self) -> None:
-        """Does nothing: no process remains."""
+        """End all threads."""
+        self.time.end()
 
 
 class Cores(World):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import resource
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from trystate.impl.rendezvous.document_part import summary
 from trystate.impl.rendezvous.rooms.messages import Summary
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.store.errors import StoreTimeout
+from trystate.property_tests.support.rendezvous.nodes import Meanwhile
 from trystate.store import TCPStore
 
 MEMBERS, LOOKS = 2_000, 50
@@ -94,22 +96,17 @@ def test_an_exchange_names_each_agent_once_and_of_the_missing_ones_a_few(monkeyp
     assert {seconds for _, seconds in waits(late)} == {MEMBERS / 1_000}
 
 
-MASTER = """
-import resource, sys
-from trystate.impl.rendezvous.bootstrap import Meeting
-from trystate.property_tests.tests.rendezvous.test_bootstrap import joined
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-meeting = Meeting("127.0.0.1", 60.0, 60.0)
-print(meeting.promise(), flush=True)
-meeting.begin(joined(0, 2), lambda: True)
-"""
-
-
 def test_a_master_raises_its_limit_of_open_files() -> None:
-    with subprocess.Popen([sys.executable, "-c", MASTER], text=True, stdout=subprocess.PIPE) as master:
-        assert master.stdout is not None
-        port, within = int(master.stdout.readline()), timedelta(seconds=30)
-        members = [TCPStore("127.0.0.1", port, timeout=within) for _ in range(100)]
-        for member in members:
-            member.close()
-        master.kill()
+    before, many = resource.getrlimit(resource.RLIMIT_NOFILE), 100
+    over, meeting, members = threading.Event(), Meeting("127.0.0.1", 60.0, 60.0), list[TCPStore]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + many // 2, before[1]))
+    try:
+        port = int(meeting.promise())
+        master = Meanwhile(lambda: meeting.begin(joined(0, 2), lambda: not over.is_set()))
+        members += [TCPStore("127.0.0.1", port, timeout=timedelta(seconds=30)) for _ in range(many)]
+    finally:
+        over.set()
+        master.join()
+        for one in (*members, meeting):
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
