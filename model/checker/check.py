@@ -242,7 +242,7 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
         yield None, "self"
         return
     sort = machine.params[0].sort
-    own = {k for p, k in i.binding.items() if p.sort is sort}
+    own = {k for p, k in zip(i.transition.own, i.members, strict=True) if p.sort is sort}
     other = placeholder(0, sort)
     asked = [machine.moved(i.transition, a.source, a.dest, other) for a in machine.arcs(i.transition, "others")]
     tree = or_(machine.unclaimed(i.transition, other, "others"), *asked)

@@ -58,7 +58,7 @@ class Claim:
         """Whether a step property applies to this transition."""
         if t.name in self.except_ or (self.on and t.name not in self.on):
             return False
-        return not params or [p.sort for p in t.params] == [p.sort for p in params]
+        return not params or [p.sort for p in t.own] == [p.sort for p in params]
 
     def is_asked(self, system: System) -> bool:
         """Whether the property applies to a system, by its edition and its faults."""
@@ -186,7 +186,7 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
         for t in system.transitions:
             if claim.concerns(t, params):
                 after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
-                given = (state, after, *(t.params if claim.each else ()))
+                given = (state, after, *(t.own if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)
         return replace(traced, conditions=conditions)
     return replace(traced, exprs=_conditions(system, name, claim, (state, *params)))
