@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.language import *
+    from trystate.model.language.beginnings import Beginning
     from trystate.model.language.expressions import Role
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
@@ -22,10 +23,10 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "ANY", "Arc", "Atom", "Audit", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind", "Lifelines",
-    "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState", "System",
-    "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant",
-    "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine",
-    "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served", "sometimes", "step",
-    "sum_", "terminal", "transition",
+    "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "DecisionTable", "Expr", "Field", "Form", "Kind",
+    "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState",
+    "System", "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
+    "constant", "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
+    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served",
+    "sometimes", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

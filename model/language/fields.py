@@ -77,8 +77,8 @@ class Constant(Size):
     doc: str = ""
 
 
-# A number, the name of a constant or index of the system, or arithmetic on these; in a proof also a symbol.
-Bound = int | str | Size | Expr
+Bound = Any
+"""A number, the name of a constant or index of the system, or arithmetic on these; in a proof also a symbol."""
 Each = Any
 """An index, an enum, `bool`, a range from 0, or several: a field has a value for each, or a step an instance."""
 
@@ -196,7 +196,7 @@ def one_of(
 ) -> Field:
     """A variable that is one member of an index; with `optional`, or none of them.
 
-    Initially it is none if it is optional, and else the first member. `s.at.absent` holds where it is none.
+    Initially it is empty if it is optional, and else the first member. `s.at.absent` holds where it is empty.
     """
     return _field("index", low=-1 if optional else 0, high=index, per=per, initial=initial, editions=editions, doc=doc)
 

@@ -19,7 +19,7 @@ from .fields import Bound, Each, Field, Index, Sizes, Slot, choice, flag, intege
 if TYPE_CHECKING:
     from .state import SymbolicState
 
-Component = type[enum.Enum] | type[bool] | Index | tuple[Bound, Bound]
+Component = Any  # an enum, bool, an index, or the lowest and highest number
 
 
 @dataclass(frozen=True, slots=True)
