@@ -27,6 +27,6 @@ __all__ = [
     "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState",
     "System", "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
     "constant", "count", "environment", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
-    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "row", "sequence", "served",
+    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "pick", "row", "sequence", "served",
     "sometimes", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

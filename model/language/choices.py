@@ -77,6 +77,17 @@ def subset(made: list[Choice], members: IndexSet) -> Subset:
     return Subset(made[-1], members)
 
 
+def pick(values: Sequence[Any], at: Any) -> Any:
+    """The value of a table for a member of an index, a number or a member of an enum: `pick(self.weights, node)`.
+
+    For values that are tuples, it is a tuple of trees.
+    """
+    number = lift(at)
+    if number.sort.low < 0 or number.sort.high >= len(values):
+        source.refuse(f"pick() from {len(values)} values at {number}, which is one of {number.sort.span}: give more")
+    return _picked(number, values[: number.sort.high + 1], f"({', '.join(map(_label, values))})[{{0}}]")
+
+
 def _added(made: list[Choice], sort: Sort, values: tuple[Any, ...] = ()) -> Expr:
     made.append(Choice(variable(f"chosen{len(made) or ''}", sort), values))
     return made[-1].variable

@@ -294,6 +294,8 @@ REFUSED = {
     STEP.format("s.when(s.subset(s.level)[0])"): "subset() chooses among the subsets of an index of at most 8 members",
     STEP.format("s.when(s.subset(s.node)[s.level])"): "level is not a node",
     "@sometimes()\ndef some(self, s): 'Some.'; return s.choose(bool)  # here": "choose() is for transitions, and not",
+    STEP.format("s.level = pick((1, 2), s.level)"): "pick() from 2 values at level, which is one of 0..3: give more",
+    STEP.format("s.level = pick((1, 2), s.level - 3)"): "pick() from 2 values at level − 3, which is one of -3..0",
     "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
     "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
     "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
