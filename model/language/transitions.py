@@ -107,7 +107,7 @@ def _decorator(
     arcs = _flat(moves)
 
     def decorate(body: Callable[..., None]) -> Rule:
-        bodies.check_plain(body, "what the step is")
+        bodies.check_plain(body)
         if not isinstance(fair, bool):
             remedy = "give True, for weak fairness, or False; strong fairness cannot be declared"
             source.refuse(f"{body.__name__}: fair is {fair!r}: {remedy}", at=source.line_of(body.__code__))
@@ -226,7 +226,7 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
     for write in done.writes.values():
         if any(v.role is Role.LOOP for v in write.value.free):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
-    doc = (rule.body.__doc__ or "").strip().split("\n")[0]
+    doc = bodies.sentence(rule.body)
     arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
     return Transition(
         name=name,

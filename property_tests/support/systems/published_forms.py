@@ -149,7 +149,7 @@ class ReadersWriters(System):
         return ~(s.readers.any() & s.writers.any()) & (s.writers.count() <= 1)
 
 
-class Prisoner(System):
+class Prisoner(System, deadlock=False):
     """The prisoners and one switch: one of them counts how often the light was on."""
 
     other = index(2)
@@ -201,7 +201,7 @@ class Election(enum.Enum):
     WON = "has won"
 
 
-class ChangRoberts(System):
+class ChangRoberts(System, deadlock=False):
     """Chang and Roberts, CACM 22(5), 1979: the lowest number goes round the ring."""
 
     node = index(3)
@@ -248,7 +248,7 @@ class ChangRoberts(System):
         return ~s.state.any(Election.WON) | (s.state.count(Election.LOST) == len(s.node) - 1)
 
 
-class Ewd840(System):
+class Ewd840(System, deadlock=False):
     """Dijkstra, Feijen, van Gasteren, EWD 840, 1983: a token goes round a ring to find out that all have ended."""
 
     node = index(3)
@@ -296,7 +296,7 @@ class Ewd840(System):
         return ~self.detected(s) | ~s.active.any()
 
 
-class Ewd998(System):
+class Ewd998(System, deadlock=False):
     """Safra's version, EWD 998, 1987: nodes count messages, and the token adds the counts."""
 
     node = index(3)
