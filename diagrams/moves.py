@@ -58,7 +58,7 @@ def _reached(machine: Machine, found: list[Move]) -> set[enum.Enum]:
 
 def _whose(machine: Machine, t: Transition, own_too: bool) -> str:
     sort = machine.params[0].sort
-    if own_too or not any(p.sort is sort for p in t.params):
+    if own_too or not any(p.sort is sort for p in t.own):
         return f"any {sort.name}"
     return f"other {sort.name}"
 

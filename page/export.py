@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import trystate.model
 from trystate.model import releases
-from trystate.model.checker.check import DEADLOCK_FREEDOM
+from trystate.model.checker.check import decided
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.story import main_index
 from trystate.model.errors import DeclarationError, UsageError
@@ -132,7 +132,7 @@ class _Export:
             "transitions": [self.pool.put("transitions", self._transition(t)) for t in system.transitions],
             "machines": [self.pool.put("machines", self._machine(m)) for m in system.machines.values()],
             "properties": [
-                self.pool.put("properties", self._property(system, p)) for p in (*system.properties, DEADLOCK_FREEDOM)
+                self.pool.put("properties", self._property(system, p)) for p in decided(system)
             ],
             "terminal": self.pool.tree(system.terminal),
             "decisions": [self.pool.decision(condition, one) for condition, one in decisions.items() if _whole(one)],

@@ -63,7 +63,7 @@ def _foreign(system: System, main: Sort, live: set[str]) -> set[str]:
     """The fields that a protocol step writes at another member than the one that takes it."""
     found: set[str] = set()
     for t in system.transitions:
-        own = next((p for p in t.params if p.sort is main), None)
+        own = next((p for p in t.own if p.sort is main), None)
         if t.kind is Kind.PROTOCOL:
             found |= {w.field for w in t.writes if w.field in live and not _is_own(system, main, own, w)}
     return found

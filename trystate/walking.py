@@ -31,7 +31,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from trystate.model.checker.check import DEADLOCK_FREEDOM
+from trystate.model.checker.check import decided
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Binding, Instance
 from trystate.model.checker.story import Change, main_index
@@ -430,7 +430,7 @@ class Walk:
         """The standing of each property at a stop, by that at the stop before."""
         stop = self.stops[place]
         before = self.stops[place - 1].lights if place else ()
-        for k, prop in enumerate((*self.system.properties, DEADLOCK_FREEDOM)):
+        for k, prop in enumerate(decided(self.system)):
             earlier = before[k] if place else None
             yield self._judge(prop, stop, place, earlier)
 

@@ -51,9 +51,14 @@ DECIDING = {  # form of a property -> the watch that decides it; no watch decide
     Form.DEADLOCK: WatchKind.DEADLOCK,
 }  # fmt: skip
 
-DEADLOCK_FREEDOM = Property(  # every system has it: without a fault, the system stops only in states that it declares
+DEADLOCK_FREEDOM = Property(  # without a fault, the system stops only in states that it declares
     "deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", ""
 )
+
+
+def decided(system: System) -> tuple[Property, ...]:
+    """The properties that a check decides by default: those of the system, and freedom from deadlock."""
+    return (*system.properties, DEADLOCK_FREEDOM) if system._deadlock else system.properties
 
 
 def check(
@@ -85,7 +90,7 @@ def check(
         RankLost: one of `ranks` has ended or does not answer.
     """
     options = Options(engine, symmetry, limits or Limits(), on_progress, workers, storage, ranks)
-    known = [*system.properties, DEADLOCK_FREEDOM]
+    known = decided(system)
     _refuse_unknown(system, known, "expect", expect or ())
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
@@ -162,7 +167,7 @@ def make_engine(name: str, kernel: Kernel, options: Options) -> Engine:
 def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Iterator[Watch]:
     """The watches that decide these properties, except liveness, and that find steps that never happen."""
     system = kernel.system
-    for p in (*system.properties, DEADLOCK_FREEDOM) if properties is None else properties:
+    for p in decided(system) if properties is None else properties:
         yield from _deciding(kernel, p)
     read = {name: fields_read(machine.control) for name, machine in system.machines.items()}
     for i in kernel.instances:
@@ -220,7 +225,7 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
         yield None, "self"
         return
     sort = machine.params[0].sort
-    own = {k for p, k in i.binding.items() if p.sort is sort}
+    own = {k for p, k in zip(i.transition.own, i.members, strict=True) if p.sort is sort}
     other = placeholder(0, sort)
     asked = [machine.moved(i.transition, a.source, a.dest, other) for a in machine.arcs(i.transition, "others")]
     tree = or_(machine.unclaimed(i.transition, other, "others"), *asked)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..language.beginnings import beginnings
 from ..language.expressions import Expr, Role, and_, const, differing, equal, lift_like, not_, or_, read, substitute
@@ -45,6 +45,17 @@ class Instance:
     @property
     def binding(self) -> dict[Expr, int]:
         return dict(zip(self.transition.params, self.indices, strict=True))
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members of its `each`, without what the step itself chooses."""
+        return self.indices[: len(self.transition.own)]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The members and choices as values of Python: the number of a member, a member of an enum, a set."""
+        values, params = self.transition.values, self.transition.params
+        return tuple(values[p][k] if p in values else k for p, k in zip(params, self.indices, strict=True))
 
     @property
     def label(self) -> str:

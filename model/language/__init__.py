@@ -2,6 +2,7 @@
 
 from .arithmetic import max_, min_, sum_
 from .beginnings import initial
+from .choices import pick
 from .constraints import constraint
 from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not_, or_, ord_
 from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer, one_of
@@ -21,6 +22,6 @@ __all__ = [
     "Machine", "Message", "Property", "Row", "Slot", "Sort", "State", "SymbolicState", "System", "Transition",
     "all_", "always", "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment",
     "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine",
-    "machine_of", "max_", "may", "min_", "move", "named", "not_", "one_of", "or_", "ord_", "refines", "reset",
-    "row", "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
+    "machine_of", "max_", "may", "min_", "move", "named", "not_", "one_of", "or_", "ord_", "pick", "refines",
+    "reset", "row", "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

@@ -60,10 +60,14 @@ def without_parentheses(decorator: Callable[[Callable[..., Any]], T]) -> Callabl
     return decorated
 
 
-def check_plain(body: Callable[..., Any], described: str = "") -> None:
-    """Refuse a function without a docstring, if it has to describe something, or whose call would not run it."""
-    if described and not (body.__doc__ or "").strip():
-        source.refuse(f"{body.__name__} has no docstring: describe in one line {described}")
+def sentence(body: Callable[..., Any]) -> str:
+    """The first line of the docstring of a declaration; without a docstring, the words of its name."""
+    words = body.__name__.strip("_").replace("_", " ").capitalize()
+    return ((body.__doc__ or "").strip() or f"{words}.").split("\n")[0]
+
+
+def check_plain(body: Callable[..., Any]) -> None:
+    """Refuse a function whose call would not run it."""
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         kind, remedy = "async", "declare it with `def` alone"
     elif inspect.isgeneratorfunction(body):

@@ -77,11 +77,10 @@ class Constant(Size):
     doc: str = ""
 
 
-# A number, the name of a constant or index of the system, or arithmetic on these; in a proof also a symbol.
-Bound = int | str | Size | Expr
-Finite = str | Index | type[enum.Enum] | type[bool] | range
-"""An index or its name, an enum, `bool`, or a range from 0: a field has a value for each, or a step an instance."""
-Each = Finite | tuple[Finite, ...]
+Bound = Any
+"""A number, the name of a constant or index of the system, or arithmetic on these; in a proof also a symbol."""
+Each = Any
+"""An index, an enum, `bool`, a range from 0, or several: a field has a value for each, or a step an instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +115,13 @@ class Sizes:
             return BOOL
         known = ", ".join(self.indices) or "it has none"
         source.refuse(f"{what}{name!r} is not an index of the system ({known}), an enum, bool or range(n)", at=at)
+
+
+def values_of(given: Any) -> tuple[Any, ...]:
+    """The values of an enum or of `bool`; none for an index or a range, whose numbers are their values."""
+    if given is bool:
+        return (False, True)
+    return tuple(given) if isinstance(given, type) and issubclass(given, enum.Enum) else ()
 
 
 def several(given: Any) -> tuple[Any, ...]:
@@ -190,7 +196,7 @@ def one_of(
 ) -> Field:
     """A variable that is one member of an index; with `optional`, or none of them.
 
-    Initially it is none if it is optional, and else the first member. `s.at.absent` holds where it is none.
+    Initially it is empty if it is optional, and else the first member. `s.at.absent` holds where it is empty.
     """
     return _field("index", low=-1 if optional else 0, high=index, per=per, initial=initial, editions=editions, doc=doc)
 
@@ -229,7 +235,7 @@ class Slot:
     """A field of a system of a given size.
 
     bounds: its lowest and highest value. Bounds and initial values are ints, or symbols in a proof for any size.
-    initial: the values that it begins with. own: those of each member, if a function gives them.
+    initial: the values that it begins with. own: the values of each member, if a function gives them.
     """
 
     name: str
@@ -312,7 +318,7 @@ def make_slot(name: str, declared: Field, sizes: Sizes) -> Slot:
 
 
 def _of_members(slot: Slot, initial: Callable[..., Any], members: tuple[int, ...]) -> Any:
-    """What a function returns as the initial value of a field at these members."""
+    """The result of the function that gives the initial value of a field at these members."""
     try:
         return initial(*members)
     except Exception as error:

@@ -38,7 +38,7 @@ def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..
     """
 
     def decorate(body: Callable[..., Any]) -> View:
-        bodies.check_plain(body, "what moves")
+        bodies.check_plain(body)
         return View(body, states, each)
 
     return decorate
@@ -53,6 +53,8 @@ def machine_of(shown: Field, doc: str) -> View:
 
     if shown.members is None or len(shown.per) > 1:
         source.refuse("a machine shows a choice with at most one index: declare other machines with @machine")
+    if not doc.strip():
+        source.refuse("a machine of a field has no description: describe in one line what moves")
     body.__doc__ = doc
     return View(body, shown.members, "".join(shown.per), shown, source.line())
 
@@ -105,11 +107,9 @@ class Machine:
 
 def make_machine(system: System, name: str, view: View) -> Machine:
     at = view.at or source.line_of(view.body.__code__)
-    doc = (view.body.__doc__ or "").strip().split("\n")[0]
+    doc = bodies.sentence(view.body)
     if view.shown is not None and not _name_of(view.shown, system):
         source.refuse(f"{name} shows a field that {system.name} does not declare: declare it in the class", at=at)
-    if not doc:
-        source.refuse(f"{name} has no description: describe in one line what moves", at=at)
     each = (view.each,) if view.each else bodies.members(view.body, 1)
     params = parameters(system, name, bodies.indices(each, system.index_sorts), at)
     if len(params) > 1:

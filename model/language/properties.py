@@ -71,7 +71,7 @@ class Claim:
         """Whether a step property applies to this transition."""
         if t.name in self.except_ or (self.on and t.name not in self.on):
             return False
-        return not params or [p.sort for p in t.params] == [p.sort for p in params]
+        return not params or [p.sort for p in t.own] == [p.sort for p in params]
 
     def is_asked(self, system: System) -> bool:
         """Whether the property applies to a system, by its edition and its faults."""
@@ -117,7 +117,7 @@ def _claim(
     faults = (needs,) if isinstance(needs, str) else tuple(needs)
 
     def decorate(body: Callable[..., Any]) -> Claim:
-        bodies.check_plain(body, "what it claims")
+        bodies.check_plain(body)
         dims = several(each)
         if not dims and form in STATES:
             dims = bodies.members(body, STATES[form])
@@ -131,9 +131,9 @@ def _claim(
 
 @bodies.with_parentheses
 def always(
-    *, witness: str, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
+    *, witness: str = "", needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
 ) -> Decorator:
-    """An invariant. `witness` names the `sometimes` that shows that it does not hold merely because nothing happens.
+    """An invariant. `witness` may name a `sometimes`, which shows that it does not hold merely because nothing happens.
 
     A property with `editions` is checked in these alone: the others do not have the fields that it reads.
     """
@@ -149,7 +149,7 @@ def sometimes(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum
 @bodies.with_parentheses
 def step(
     *,
-    witness: str,
+    witness: str = "",
     on: tuple[str, ...] = (),
     except_: tuple[str, ...] = (),
     each: Each = (),
@@ -160,7 +160,7 @@ def step(
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
     Args:
-        witness: the `sometimes` that shows that the property does not hold merely because nothing happens.
+        witness: a `sometimes`, which shows that the property does not hold merely because nothing happens.
         on: the transitions that it applies to; empty: all.
         except_: the transitions that it does not apply to.
         each: it applies only to transitions over exactly these indices, and the body gets their members.
@@ -237,7 +237,7 @@ def refines(
 def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
-    doc = (claim.body.__doc__ or "").strip().split("\n")[0]
+    doc = bodies.sentence(claim.body)
     claim = replace(claim, each=bodies.indices(claim.each, system.index_sorts))
     params = parameters(system, name, claim.each, at)
     traced = Property(name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params)
@@ -248,7 +248,7 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
         for t in system.transitions:
             if claim.concerns(t, params):
                 after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
-                given = (state, after, *(t.params if claim.each else ()))
+                given = (state, after, *(t.own if claim.each else ()))
                 (conditions[t.name],) = _conditions(system, name, claim, given)
         return replace(traced, conditions=conditions)
     if claim.coarse is not None:

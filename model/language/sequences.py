@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import source
 from .expressions import TRUE, Expr, and_, ite, lift, lowest, or_
-from .fields import Bound, Each, Field, Finite, Index, Sizes, Slot, choice, flag, integer, one_of, several
+from .fields import Bound, Each, Field, Index, Sizes, Slot, choice, flag, integer, one_of, several
 
 if TYPE_CHECKING:
     from .state import SymbolicState
 
-Component = type[enum.Enum] | type[bool] | Index | tuple[Bound, Bound]
+Component = Any  # an enum, bool, an index, or the lowest and highest number
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Sequence:
     """The declaration of a sequence: at most `length` records, one sequence per member of the indices in `per`."""
 
     length: Any  # a number once it is built
-    per: tuple[Finite, ...]
+    per: tuple[Any, ...]
     components: tuple[tuple[str, Component], ...]
     doc: str
     at: str

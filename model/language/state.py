@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import source
+from . import choices, source
+from .choices import Choice
 from .expressions import (
     TRUE,
     Expr,
@@ -60,6 +61,7 @@ class Trace:
     bodies: dict[str, Expr] = field(default_factory=dict)
     guard: list[Expr] = field(default_factory=list)
     writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
     chains: dict[str, list[tuple[Expr, Expr]]] = field(default_factory=dict)  # per field: (condition, value) pairs
 
     def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
@@ -110,7 +112,22 @@ class SymbolicState:
 
     def fork(self) -> SymbolicState:
         """A copy of this state for trial writes: writing to the copy does not change this state."""
-        return SymbolicState(self._system, effects=self._trace.bodies)
+        made = SymbolicState(self._system, effects=self._trace.bodies)
+        made._trace.choices = self._trace.choices
+        return made
+
+    def choose(self, values: Any) -> Any:
+        """Any member of an index, `s.node`, or any value of an enum, `bool`, a range or a tuple: each is a step."""
+        return choices.choose(self._choices("choose"), values)
+
+    def subset(self, members: Any) -> Any:
+        """Any set of members of an index, `s.node`: each is a step; `chosen[j]` is true where it has the member."""
+        return choices.subset(self._choices("subset"), members)
+
+    def _choices(self, name: str) -> list[Choice]:
+        if self._frozen:
+            source.refuse(f"{name}() is for transitions, and not for {self._frozen}")
+        return self._trace.choices
 
     def __getattr__(self, name: str) -> Any:
         system = self._system

@@ -79,6 +79,8 @@ class System:
     an `edition`, and the `faults` to switch on: names, or a mapping from name to bound. With `max_faults`, a fault has
     no bound by itself: at most `max_faults` faults of all kinds together happen in a run.
 
+    `class Puzzle(System, deadlock=False)` may stop in any state; freedom from deadlock is then not a property of it.
+
     A class that declares `Edition` has what its editions share. Each edition may have its own class,
     `class Torch(Rendezvous, edition=Edition.TORCH)`; `Rendezvous(edition="torch")` then builds that class.
 
@@ -91,9 +93,11 @@ class System:
     sizes_in_proofs: ClassVar[Mapping[str, int]] = {}  # sizes that a proof fixes; it holds for all other sizes
     Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or the members of an enum that the system has
     __family__: ClassVar[Family]
+    _deadlock: ClassVar[bool] = True  # whether a stop in a state that is not terminal is a deadlock
 
-    def __init_subclass__(cls, *, edition: enum.Enum | None = None, **given: Any) -> None:
+    def __init_subclass__(cls, *, edition: enum.Enum | None = None, deadlock: bool | None = None, **given: Any) -> None:
         super().__init_subclass__(**given)
+        cls._deadlock = cls._deadlock if deadlock is None else deadlock
         above: Family | None = getattr(cls, "__family__", None)
         classes = above.classes if above is not None else {}
         own = {**classes} if "Edition" in vars(cls) else classes

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
 from .expressions import Expr, Role, and_
-from .fields import Each, several
+from .fields import Each, several, values_of
 from .state import SymbolicState, Trace, Write, parameters, trace_of
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _decorator(
     arcs = _flat(moves)
 
     def decorate(body: Callable[..., None]) -> Rule:
-        bodies.check_plain(body, "what the step is")
+        bodies.check_plain(body)
         wanted = _fairness(body.__name__, fair, source.line_of(body.__code__))
         dims = several(each) or bodies.members(body, 1)
         return Rule(
@@ -217,7 +217,14 @@ class Transition:
     cite: str
     at: str
     conditions: tuple[Expr, ...] = field(default=())
+    choices: tuple[Expr, ...] = ()  # the parameters that the step itself chooses, which are the last
+    values: dict[Expr, tuple[Any, ...]] = field(default_factory=dict)  # of a parameter that is not an index or a range
     after: dict[Expr, Expr] = field(default_factory=dict)  # tree over the state after the step -> over the state before
+
+    @property
+    def own(self) -> tuple[Expr, ...]:
+        """The parameters that `each` names."""
+        return self.params[: len(self.params) - len(self.choices)]
 
     @property
     def signature(self) -> str:
@@ -226,6 +233,7 @@ class Transition:
 
 def _trees(trace: Trace, at: str) -> Iterator[tuple[Expr, str]]:
     """All trees of a body with their lines: the line of an assignment, or for a guard the first line of the body."""
+    yield from ((choice.variable, at) for choice in trace.choices)
     yield from ((condition, at) for condition in trace.guard)
     for write in trace.writes.values():
         yield write.value, write.line
@@ -236,7 +244,8 @@ def _trees(trace: Trace, at: str) -> Iterator[tuple[Expr, str]]:
 def trace(system: System, name: str, rule: Rule) -> Transition:
     """Run a transition's body on the symbolic state and record its guard and effects."""
     at = source.line_of(rule.body.__code__)
-    params = parameters(system, name, bodies.indices(rule.each, system.index_sorts), at)
+    each = bodies.indices(rule.each, system.index_sorts)
+    params = parameters(system, name, each, at)
 
     def run() -> Trace:
         state = SymbolicState(system)
@@ -256,12 +265,12 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
     for write in done.writes.values():
         if any(v.role is Role.LOOP for v in write.value.free):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
-    doc = (rule.body.__doc__ or "").strip().split("\n")[0]
+    doc = bodies.sentence(rule.body)
     arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
     return Transition(
         name=name,
         kind=rule.kind,
-        params=params,
+        params=(*params, *(choice.variable for choice in done.choices)),
         guard=and_(*done.guard),
         effects=effects,
         writes=tuple(done.writes.values()),
@@ -272,4 +281,7 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
         cite=rule.cite,
         at=at,
         conditions=tuple(done.guard),
+        choices=tuple(choice.variable for choice in done.choices),
+        values={p: values_of(one) for p, one in zip(params, each, strict=True) if values_of(one)}
+        | {choice.variable: choice.values for choice in done.choices if choice.values},
     )

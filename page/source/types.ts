@@ -150,7 +150,7 @@ export interface SystemData {
   owners: Owner[]; // the owners of the slots, in their order
   transitions: number[];
   machines: number[];
-  properties: number[]; // ends with deadlock_freedom
+  properties: number[]; // ends with deadlock_freedom, unless the system may stop in any state
   terminal: number; // node
   decisions: number[];
   finite?: Record<string, string[]>; // the values of each other sort that a slot or a step is for each of

@@ -59,7 +59,7 @@ class SideBySide:
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
 
     def _perform(self, instance: Instance) -> None:
-        called(self.subject, "perform", instance.transition.name, instance.indices)
+        called(self.subject, "perform", instance.transition.name, instance.arguments)
 
     def compare(self, state: State, refused: str = "") -> None:
         """Check that the subject shows the model's state; `refused` names the steps that were refused before.

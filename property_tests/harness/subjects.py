@@ -33,15 +33,19 @@ class Subject(Protocol):
     def reset(self) -> None:
         """Go back to the model's initial state."""
 
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+    def perform(self, step: str, indices: tuple[Any, ...]) -> None:
         """Take one step of the model.
+
+        `indices` are the numbers of the members of its `each`, and then the values that it chooses.
 
         Raises:
             Refused: the subject does not take this step now; it must not have changed.
         """
 
-    def observe(self) -> Mapping[str, int | enum.Enum]:
-        """The visible state: the name of a cell (`member[0]`) -> its value: a number, a bool, or an enum's member.
+    def observe(self) -> Mapping[str, int | enum.Enum | None]:
+        """The visible state: the name of a cell (`member[0]`) -> its value.
+
+        A value is a number, a bool, an enum's member, or None where a field has no member of an index.
 
         Cells that are left out are not compared.
         """

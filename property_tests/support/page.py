@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trystate.model.checker.check import DEADLOCK_FREEDOM, decided
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import Form, Kind, State, System
 from trystate.page.contents import Choice, Contents, Result
@@ -99,7 +100,7 @@ class Pair:
                 "".join(str(int(python.holds(c, state, i.binding))) for c in i.transition.conditions)
                 for i in python.kernel.instances
             ],
-            "lights": [*self._lights(state), "violated" if self._deadlocked(state, enabled) else "holds"],
+            "lights": [*self._lights(state), *self._deadlock(state, enabled)],
             "judged": [
                 "".join(
                     str(int(i.transition.name not in (p.conditions or {})
@@ -117,9 +118,12 @@ class Pair:
             "refused": "".join(str(int(i.number not in enabled)) for i in python.kernel.instances),
         }  # fmt: skip
 
-    def _deadlocked(self, state: State, enabled: set[int]) -> bool:
+    def _deadlock(self, state: State, enabled: set[int]) -> list[str]:
+        if DEADLOCK_FREEDOM not in decided(self.system):
+            return []
         kinds = {self.interpreter.kernel.instances[number].transition.kind for number in enabled}
-        return kinds <= {Kind.FAULT} and not self.interpreter.holds(self.system.terminal, state)
+        deadlocked = kinds <= {Kind.FAULT} and not self.interpreter.holds(self.system.terminal, state)
+        return ["violated" if deadlocked else "holds"]
 
     def _lights(self, state: State) -> Iterator[str]:
         for p in self.system.properties:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from trystate.model.checker.check import DEADLOCK_FREEDOM, ENGINES
+from trystate.model.checker.check import ENGINES, decided
 from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import LimitReached, UnavailableError, UsageError, unknown
@@ -223,7 +223,7 @@ def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
     Raises:
         UsageError: the system has no such property.
     """
-    known = [*(p.name for p in system.properties), DEADLOCK_FREEDOM.name]
+    known = [p.name for p in decided(system)]
     given = _expected(expected)
     for name in given:
         if name not in known:

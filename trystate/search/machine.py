@@ -151,7 +151,7 @@ def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdic
     Raises:
         UsageError: the system has no such property.
     """
-    known = [p.name for p in (*system.properties, checker.DEADLOCK_FREEDOM)]
+    known = [p.name for p in checker.decided(system)]
     if name not in known:
         raise UsageError(unknown("property", name, known))
     return searched(system, SearchOptions(), on_progress=on_progress, properties=(name,)).verdict(name)

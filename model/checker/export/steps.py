@@ -21,7 +21,7 @@ from ...language.expressions import FALSE, TRUE, Expr, and_, equal, fixed, not_,
 from ...language.properties import Form, Property
 from ...language.sorts import Sort
 from ...language.systems import System
-from ..check import DEADLOCK_FREEDOM
+from ..check import decided
 from ..kernel import Instance, Kernel
 
 
@@ -73,7 +73,7 @@ def exported(system: System, names: Collection[str] | None, *, live: bool = Fals
     Raises:
         UsageError: the system has no such property, or it is not exported.
     """
-    known = {p.name: p for p in (*system.properties, DEADLOCK_FREEDOM)}
+    known = {p.name: p for p in decided(system)}
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,8 @@ from trystate.model.language import *
 from trystate.model.language.quantifiers import expand
 from trystate.model.prover.sizes import any_size
 from trystate.page.contents import Choice
+from trystate.property_tests.harness.side_by_side import SideBySide
+from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import bundled, exported, needed
 from trystate.property_tests.support.proofs import proved
@@ -38,7 +41,7 @@ class Colour(enum.Enum):
     GREEN = "go"
 
 
-class Beginnings(System):
+class Beginnings(System, deadlock=False):
     """Each form of initial=, and a condition on the initial states."""
 
     node = index(3)
@@ -74,7 +77,7 @@ class Beginnings(System):
         return count(s.lit) <= 1
 
 
-class Passing(System):
+class Passing(System, deadlock=False):
     """A token passed on a ring, by its holder or to a chosen other; members as values, in fields and records."""
 
     node = index(3)
@@ -136,7 +139,7 @@ class Passing(System):
         return (s.marks[s.at] <= 1) & implies(s.at.absent, none)
 
 
-class Sums(System):
+class Sums(System, deadlock=False):
     """Each operator of arithmetic, and sums and extremes over an index."""
 
     node = index(3)
@@ -170,7 +173,7 @@ class Sums(System):
 
     @always(witness="is_level")
     def the_sum_stays(self, s: S) -> Any:
-        """A move keeps the sum, which is that of the members one by one."""
+        """A move keeps the sum, which equals the sum of all members, one by one."""
         return sum_(s.load) == sum(s.load[k] for k in range(3))
 
     @step(witness="is_level", on=("move",))
@@ -179,11 +182,62 @@ class Sums(System):
         return sum_(before.load) == sum_(after.load)
 
 
-FORMS: list[type[System]] = [Beginnings, Passing, Sums]
+class Choices(System, deadlock=False):
+    """Each form of a choice inside a step, and steps for each value of an enum and of bool."""
+
+    node = index(3)
+    edges = constant(frozenset({(0, 1), (2, 0)}))
+    invited = flag(per=node)
+    host = one_of(node, optional=True)
+    count_ = integer(0, 3)
+    colour = choice(Colour)
+    swapped = flag()
+
+    @machine(Colour)
+    def lamp(self, s: S) -> Any:
+        """The lamp."""
+        return s.colour
+
+    @transition()
+    def invite(self, s: S) -> None:
+        """A host invites a set of nodes, with itself."""
+        host, guests = s.choose(s.node), s.subset(s.node)
+        s.when(s.host.absent, guests[host], ~guests[2])
+        s.host = host
+        for j in s.node:
+            s.invited[j] = guests[j]
+
+    @transition()
+    def tell(self, s: S) -> None:
+        """An invitation goes along an edge."""
+        source, dest = s.choose(self.edges)
+        s.when(s.invited[s.node[source]], ~s.host.absent)
+        s.invited[s.node[source]], s.invited[s.node[dest]] = False, True
+        s.count_ = s.choose((1, 3))
+
+    @transition(each=(Colour, bool), moves=[may(tuple(Colour), tuple(Colour))])
+    def paint(self, s: S, colour: Expr, swap: Expr) -> None:
+        """The lamp gets a colour, after three."""
+        s.when(s.count_ == 3)
+        s.colour, s.swapped, s.count_ = colour, s.swapped ^ swap, s.choose(range(2))
+
+    @sometimes()
+    def all_went(self, s: S) -> Any:
+        """Only node 1 is invited."""
+        return s.invited[1] & (s.invited.count() == 1) & (s.colour == Colour.GREEN)
+
+    @always(witness="all_went")
+    def at_most_two(self, s: S) -> Any:
+        """Two nodes at most are invited."""
+        return s.invited.count() <= 2
+
+
+FORMS: list[type[System]] = [Beginnings, Passing, Sums, Choices]
 COUNTS: dict[type[System], tuple[int, int]] = {
     Beginnings: (48, 36),
     Passing: (21, 2),
     Sums: (405, 27),
+    Choices: (30, 1),
 }  # states, initial states
 
 
@@ -200,7 +254,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_form_means_the_same_in_every_engine(cls: type[System]) -> None:
     report = assert_engines_agree(cls())
     assert (report.exploration.distinct, len(report.system.initial_states)) == COUNTS[cls]
-    assert not [v.property.name for v in report.violated if v.property.name != "deadlock_freedom"]
+    assert not report.violated
 
 
 @pytest.mark.parametrize("cls", FORMS)
@@ -234,6 +288,14 @@ REFUSED = {
     STEP.format("s.level = sum_(s.seen)"): "cannot take the sum of seen[node]: it is of sort bool, not a number",
     STEP.format("s.level = sum_(s.level for j in s.node for k in s.node)"): "sum_() ranges over only one index: nest",
     STEP.format("s.level = max_([])"): "max_() of no numbers: give at least one",
+    STEP.format("s.level = s.choose([])"): "choose([]): give an index, an enum, bool, a range, or one or more values",
+    STEP.format("s.level = s.choose(3)"): "choose(3): give an index",
+    STEP.format("s.level = s.choose((1, Mood.CALM))"): "cannot choose between 1 (int) and CALM",
+    STEP.format("s.when(s.subset(s.level)[0])"): "subset() chooses among the subsets of an index of at most 8 members",
+    STEP.format("s.when(s.subset(s.node)[s.level])"): "level is not a node",
+    "@sometimes()\ndef some(self, s): 'Some.'; return s.choose(bool)  # here": "choose() is for transitions, and not",
+    STEP.format("s.level = pick((1, 2), s.level)"): "pick() from 2 values at level, which is one of 0..3: give more",
+    STEP.format("s.level = pick((1, 2), s.level - 3)"): "pick() from 2 values at level − 3, which is one of -3..0",
     "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
     "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
     "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",
@@ -334,6 +396,63 @@ def test_a_step_property_reads_a_member_that_the_step_has_chosen() -> None:
     )
     report = assert_engines_agree(declared(text)())
     assert [v.property.name for v in report.violated] == ["blind"]
+
+
+def test_freedom_from_deadlock_is_asked_of_the_systems_that_want_it() -> None:
+    class Asked(Sums, deadlock=True):
+        """The same system, which may not stop."""
+
+    names = [[v.property.name for v in check(cls()).verdicts] for cls in (Sums, Asked)]
+    assert [*names[0], "deadlock_freedom"] == names[1]
+    with pytest.raises(UsageError, match="properties has no property 'deadlock_freedom'"):
+        check(Sums(), properties=["deadlock_freedom"])
+
+
+def test_a_step_shows_and_hands_over_what_it_chooses() -> None:
+    kernel = Interpreter(Choices()).kernel
+    labels = {i.label: i.arguments for i in kernel.instances}
+    assert labels["invite(1, {0, 1})"] == (1, frozenset({0, 1}))
+    assert labels["tell(2, 0, 3)"] == ((2, 0), 3)
+    assert labels["paint(AMBER, yes, 1)"] == (Colour.AMBER, True, 1)
+    wanted = ["chosen ∈ chosen1", "¬(2 ∈ chosen1)"]
+    assert list(map(str, kernel.system.transition("invite").conditions[1:])) == wanted
+    assert str(kernel.system.transition("tell").conditions[0]) == "invited[node[chosen.0]]"
+
+
+class Guests:
+    """A subject that keeps a list of guests. `forgets` is a mutant: it never invites the host."""
+
+    def __init__(self, forgets: bool) -> None:
+        self.forgets = forgets
+        self.reset()
+
+    def reset(self) -> None:
+        self.invited: set[int] = set()
+        self.host: int | None = None
+
+    def perform(self, name: str, given: tuple[Any, ...]) -> None:
+        if name == "invite":
+            self.host, guests = given
+            self.invited = {*guests} - ({self.host} if self.forgets else set())
+        elif name == "tell":
+            (source, dest), _ = given
+            self.invited = self.invited - {source} | {dest}
+
+    def can_refuse(self, name: str) -> bool:
+        return False
+
+    def observe(self) -> dict[str, Any]:
+        return {"host": self.host, **{f"invited[{k}]": k in self.invited for k in range(3)}}
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_subject_gets_the_choices_of_a_step(forgets: bool) -> None:
+    path = check(Choices()).verdict("all_went").run.path  # type: ignore[union-attr]
+    both = SideBySide(Interpreter(Choices()), Guests(forgets))
+    with pytest.raises(Disagreement, match="invited") if forgets else nullcontext():
+        for number, state in zip(path.steps, path.states[1:], strict=True):
+            both.take(Interpreter(Choices()).kernel.instances[number])
+            both.compare(state)
 
 
 def test_a_table_is_an_argument_that_cannot_change() -> None:

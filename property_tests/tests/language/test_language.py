@@ -13,7 +13,11 @@ import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.checker.kernel import WatchKey, WatchKind
-from trystate.model.language import SymbolicState, all_, any_, bodies, transition
+from trystate.model.checker.verdicts import Status
+from trystate.model.language import Form, SymbolicState, all_, any_, bodies, transition
+from trystate.model.language.machines import View
+from trystate.model.language.properties import Claim
+from trystate.model.language.transitions import Rule
 from trystate.model.prover.sizes import fault_names
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.declarations import WAVE, Base, Mood, assert_refused, declared
@@ -63,9 +67,6 @@ STEPS = {
     "s.level = statistics.mean([])": "bad raises StatisticsError: mean requires at least one data point",
 }  # fmt: skip
 RUN = ("transition()", "environment()", "fault('crash')", "machine(Mood)", "always(witness='w')", "leads_to()")
-SAY = {
-    **dict.fromkeys(RUN[:3], "what the step is"), RUN[3]: "what moves", **dict.fromkeys(RUN[4:], "what it claims"),
-}  # fmt: skip
 HEAD = "\ndef bare(self, s): 'No.'; return s.level == 0"
 # Each row is a decorator and a function; an error blames the decorator's line, unless another is marked.
 OTHERS = {
@@ -85,8 +86,6 @@ OTHERS = {
     "transition(moves=[arc(Mood.CALM, Other.TWO)])\ndef go(self, s): 'Go.'; s.mood = Mood.GONE\n"
     "@machine(Mood)\ndef humour(self, s): 'How it feels.'; return s.mood":
         "go: no machine of the system moves from Mood.CALM to Other.TWO",
-    **{f"{kind}\ndef silent(self, s): pass": f"silent has no docstring: describe in one line {say}"
-       for kind, say in SAY.items()},
     **{f"{kind}\nasync def late(self, s): 'Late.'": "late is async, and a call would not run it: declare it with `def` "
        "alone" for kind in (*RUN, "terminal")},
     **{f"{kind}\ndef late(self, s): 'Late.'; yield s.level == 0": "late is a generator" for kind in (*RUN, "terminal")},
@@ -163,6 +162,34 @@ def test_bodies_of_every_system_here_leave_the_same_trees(monkeypatch: pytest.Mo
         for edition in [*(cls.Edition or ())] if NIGHTLY and cls.Edition else [None]:
             faults = fault_names(cls.for_edition(edition)) if NIGHTLY else ()
             assert cls(edition=edition, faults=faults).transitions
+
+
+def test_each_declaration_here_has_a_sentence_and_each_claim_a_witness() -> None:
+    """Systems of users need neither."""
+    for cls in SYSTEMS.values():
+        for name, declared_ in cls.all_declarations().items():
+            if isinstance(declared_, Rule | View | Claim):
+                assert (declared_.body.__doc__ or "").strip(), f"{cls.__name__}.{name} has no docstring"
+            if isinstance(declared_, Claim) and declared_.form in (Form.ALWAYS, Form.STEP):
+                assert declared_.witness, f"{cls.__name__}.{name} has no witness"
+
+
+BARE = """@transition()
+def fall_asleep(self, s): s.level = 0
+@always()
+def low(self, s): return s.level < 4
+@step()
+def _falls(self, before, after): return after.level <= before.level
+@machine(Mood)
+def mood_of_all(self, s): return s.mood
+"""
+
+
+def test_a_declaration_without_a_docstring_is_described_by_its_name() -> None:
+    system: Any = declared(BARE)()
+    docs = [d.doc for d in (*system.transitions, *system.properties, *system.machines.values())]
+    assert docs == ["Fall asleep.", "Low.", "Falls.", "Mood of all."]
+    assert [v.status for v in check(system).verdicts[:2]] == [Status.HOLDS, Status.HOLDS]
 
 
 class Told(Base):

@@ -45,7 +45,7 @@ REFUSED = {
     "@transition()\ndef bad(self, s): 'On.'; move(s.level, 0, 1, at=0)  # here":
         "level has no index, and move() is for fields with indices: assign it",
     "x = machine_of(choice(Mood), 'A mood.')": "x shows a field that Bad does not declare: declare it in the class",
-    "y = choice(Mood)\nx = machine_of(y, ' ')  # here": "x has no description: describe in one line what moves",
+    "y = choice(Mood)\nx = machine_of(y, ' ')  # here": "a machine of a field has no description: describe in",
     "@transition(editions=[Other.ONE])\ndef bad(self, s): 'Never.'; s.level = 0": NO_EDITION,
     "@transition(moves=[may(Mood.CALM, Mood.CROSS, editions=[Other.ONE])])\ndef bad(self, s): 'Never.'; s.level = 0":
         NO_EDITION,
