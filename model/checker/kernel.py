@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ..language.expressions import Expr, Role, and_, const, differing, equal, lift, not_, or_, read, substitute
 from ..language.fields import Cell
+from ..language.properties import Within
 from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
 from ..language.systems import State, System
@@ -221,6 +222,10 @@ class Kernel:
         self._unrolling = Unrolling(constants)
         self._effects: dict[int, dict[int, Expr]] = {}
         self._substitutions: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
+
+    def counted(self, within: Within) -> frozenset[int]:
+        """The numbers of the instances that a bound counts."""
+        return frozenset(i.number for i in self.instances if within.step in ("", i.transition.name))
 
     def initial_states(self) -> Iterator[State]:
         """Yield the initial states one by one: they may be more than any limit allows."""

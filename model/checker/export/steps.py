@@ -70,6 +70,8 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
 def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
     """The properties to export: the properties with these names, or all. Without `live`, all except liveness.
 
+    A property with a bound is not exported.
+
     Raises:
         UsageError: the system has no such property, or it is a liveness property and is not exported.
     """
@@ -77,13 +79,15 @@ def exported(system: System, names: Collection[str] | None, *, live: bool = Fals
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
+        if known[name].within:
+            raise UsageError(f"{name} has a bound within=, which is not exported: let `trystate verify` decide it")
         if known[name].form.live and not live:
             raise UsageError(
                 f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in Spin "
                 "for processes; give --to tla, or let `trystate verify` decide it"
             )
     wanted = known if names is None else dict.fromkeys(names)
-    return [known[name] for name in wanted if live or not known[name].form.live]
+    return [known[name] for name in wanted if not known[name].within and (live or not known[name].form.live)]
 
 
 class Names:
