@@ -173,6 +173,7 @@ class _Export:
         claim = system.declarations().get(p.name)
         return {
             "name": p.name, "form": p.form.value, "doc": p.doc, "cite": p.cite, "params": _params(p.params),
+            "within": p.within,
             "exprs": [self.pool.tree(x) for x in p.exprs],
             "conditions": {name: self.pool.tree(x) for name, x in (p.conditions or {}).items()},
             "witness": p.witness, "needs": list(claim.needs) if isinstance(claim, Claim) else [],

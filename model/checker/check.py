@@ -290,7 +290,8 @@ def _live(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property,
     premise, goal = p.exprs
     try:
         for binding in _bindings(p):
-            found = engine.lasso(premise, goal, binding, p.form)
+            late = p.within and engine.late(premise, goal, binding, p.form, p.within)
+            found = late or engine.lasso(premise, goal, binding, p.form)
             if found is not None:
                 return Verdict(p, Status.VIOLATED, Counterexample.of(found))
         return Verdict(p, Status.HOLDS, reason=_vacuous(kernel, engine, p))
@@ -304,7 +305,7 @@ def _bindings(p: Property) -> Iterator[dict[Expr, int]]:
 
 
 def _vacuous(kernel: Kernel, engine: Engine, p: Property) -> str:
-    """Why a property of liveness holds although no run has to do anything for it; empty if some run has."""
+    """Why a property of liveness holds although no step has to happen for it; empty if some step has to."""
     premise, goal = p.exprs
     if p.form is Form.LEADS_TO and not any(engine.occurs(premise, binding) for binding in _bindings(p)):
         return "its premise is never true"

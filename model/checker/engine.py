@@ -10,8 +10,8 @@ from typing import Protocol
 
 from ..errors import LimitReached
 from ..language.expressions import Expr
-from ..language.properties import Form
-from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch
+from ..language.properties import Form, Within
+from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,15 @@ class Engine(Protocol):
 
         For `Form.EVENTUALLY` the premise holds in the initial state. For `Form.STABLE` the goal is false again and
         again.
+
+        Raises:
+            LimitReached: the limit of memory or of seconds.
+        """
+
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        """After a complete `explore`: a run through `premise`, and then so many steps on which `goal` stays false.
+
+        For `Form.EVENTUALLY` the premise holds in the initial state.
 
         Raises:
             LimitReached: the limit of memory or of seconds.

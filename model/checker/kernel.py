@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from ..language.beginnings import beginnings
 from ..language.expressions import Expr, Role, and_, const, differing, equal, lift_like, not_, or_, read, substitute
 from ..language.fields import Cell
+from ..language.properties import Within
 from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
 from ..language.systems import State, System
@@ -234,6 +235,10 @@ class Kernel:
         self._unrolling = Unrolling(constants)
         self._effects: dict[int, dict[int, Expr]] = {}
         self._substitutions: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
+
+    def counted(self, within: Within) -> frozenset[int]:
+        """The numbers of the instances that a bound counts."""
+        return frozenset(i.number for i in self.instances if within.step in ("", i.transition.name))
 
     def initial_states(self) -> Iterator[State]:
         """Yield the initial states one by one: they may be more than any limit allows."""

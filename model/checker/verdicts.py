@@ -38,7 +38,7 @@ class Counterexample:
 class Verdict:
     """A property's status; the run is its counterexample, or the witness of a `sometimes`.
 
-    `reason` is why it is not decided, or why a property of liveness that holds asks nothing of any run.
+    `reason` is why it is not decided, or why a property of liveness holds although no step has to happen.
     """
 
     property: Property

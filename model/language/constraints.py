@@ -1,7 +1,7 @@
 """Constraints: conditions on single states that confine a system. A step that leaves them is not taken.
 
 A constraint makes the search of a large or unbounded system finite, as in TLC. It is a conjunct of each guard, over the
-state after the step, so no engine knows of it. The label of the system names it: a verdict holds within it.
+state after the step, so engines do not need it. The label of the system names it: a verdict holds within it.
 """
 
 from __future__ import annotations

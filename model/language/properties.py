@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import bodies, source
 from .expressions import TRUE, Expr
@@ -51,6 +51,13 @@ STATES = {Form.STEP: 2} | {
 }  # the states that a body gets before its members; other forms have none
 
 
+class Within(NamedTuple):
+    """The bound of a property of liveness: so many steps, or steps of one name if `step` is not empty."""
+
+    times: int
+    step: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A decorator's record of a property function."""
@@ -66,6 +73,7 @@ class Claim:
     cite: str
     coarse: type[System] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    within: Within | None = None
 
     def concerns(self, t: Transition, params: tuple[Expr, ...]) -> bool:
         """Whether a step property applies to this transition."""
@@ -101,6 +109,7 @@ class Property:
     conditions: dict[str, Expr] | None = None
     coarse: System | None = None
     mapping: Mapping[str, Expr] | None = None
+    within: Within | None = None
 
 
 def _claim(
@@ -113,6 +122,7 @@ def _claim(
     needs: Any,
     editions: Any,
     cite: str,
+    within: int | tuple[int, str] | None = None,
 ) -> Decorator:
     faults = (needs,) if isinstance(needs, str) else tuple(needs)
 
@@ -123,10 +133,20 @@ def _claim(
             dims = bodies.members(body, STATES[form])
         return Claim(
             body, form, each=dims, on=tuple(on), except_=tuple(except_), witness=witness, needs=faults,
-            editions=tuple(editions), cite=cite,
+            editions=tuple(editions), cite=cite, within=_within(body, within),
         )  # fmt: skip
 
     return decorate
+
+
+def _within(body: Callable[..., Any], given: Any) -> Within | None:
+    if given is None:
+        return None
+    times, step = given if isinstance(given, tuple) and len(given) == 2 else (given, "")
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1 or not isinstance(step, str):
+        remedy = "give a number of steps of at least 1, or the number and the name of a step, such as (3, 'tick')"
+        source.refuse(f"{body.__name__}: within is {given!r}: {remedy}", at=source.line_of(body.__code__))
+    return Within(times, step)
 
 
 @bodies.with_parentheses
@@ -176,6 +196,7 @@ def step(
 @bodies.with_parentheses
 def leads_to(
     *,
+    within: int | tuple[int, str] | None = None,
     each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
@@ -184,25 +205,30 @@ def leads_to(
     """In each fair run, a state where the premise holds is followed by one where the goal holds, or is such a state.
 
     The body returns `(premise, goal)`. With `each`, it is checked for each member separately. For a goal that holds
-    again and again, return `(~goal, goal)`.
+    again and again, return `(~goal, goal)`. With `within=3` the goal holds after at most 3 steps, and with
+    `within=(3, "tick")` after at most 3 steps `tick`.
     """
-    return _claim(Form.LEADS_TO, each=each, needs=needs, editions=editions, cite=cite)
+    return _claim(Form.LEADS_TO, within=within, each=each, needs=needs, editions=editions, cite=cite)
 
 
 def eventually(
     *,
-    each: str | tuple[str, ...] = (),
+    within: int | tuple[int, str] | None = None,
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
 ) -> Decorator:
-    """In each fair run, the condition holds at least once. With `each`, for each member separately."""
-    return _claim(Form.EVENTUALLY, each=each, needs=needs, editions=editions, cite=cite)
+    """In each fair run, the condition holds at least once. With `each`, for each member separately.
+
+    With `within=3` it holds after at most 3 steps, and with `within=(3, "tick")` after at most 3 steps `tick`.
+    """
+    return _claim(Form.EVENTUALLY, within=within, each=each, needs=needs, editions=editions, cite=cite)
 
 
 def stable(
     *,
-    each: str | tuple[str, ...] = (),
+    each: Each = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
     cite: str = "",
@@ -240,7 +266,8 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     doc = bodies.sentence(claim.body)
     claim = replace(claim, each=bodies.indices(claim.each, system.index_sorts))
     params = parameters(system, name, claim.each, at)
-    traced = Property(name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params)
+    traced = Property(name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params,
+                      within=claim.within)  # fmt: skip
     state = SymbolicState(system, frozen=f"the property {name}")
     if claim.form is Form.STEP:
         bodies.check_given(name, claim.body, system, state, state, *params)  # perhaps no transition concerns it

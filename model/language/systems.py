@@ -313,6 +313,7 @@ class System:
                 _known(name, claim, "on", claim.on, rules)
                 _known(name, claim, "except_", claim.except_, rules)
                 _known(name, claim, "needs", claim.needs, faults)
+                _known(name, claim, "within", [claim.within.step] if claim.within and claim.within.step else [], rules)
                 self._check_editions(name, claim)
         for name, rule in rules.items():
             self._check_editions(name, rule)

@@ -237,3 +237,36 @@ function route(
   }
   return null;
 }
+
+/** A path in `open` from the first node of `starts` that begins one with so many counted steps; null if none does. */
+export function lateRun(
+  graph: Graph, open: Uint8Array, starts: Uint8Array, times: number, counted: boolean[],
+): Run | null {
+  const entered = new Int32Array(graph.size * (times + 1)).fill(-2); // (node, counted steps so far) -> its edge of entry
+  const origins = new Int32Array(entered.length);
+  const queue = new Numbers();
+  for (let node = 0; node < graph.size; node++) {
+    if (!open[node] || !starts[node]) continue;
+    entered[node * (times + 1)] = -1;
+    queue.push(node * (times + 1));
+  }
+  for (let at = 0; at < queue.length; at++) {
+    const here = queue.at(at);
+    const node = Math.floor(here / (times + 1));
+    if (here % (times + 1) === times) {
+      const steps: number[] = [];
+      let back = here;
+      for (; entered[back]! >= 0; back = origins[back]!) steps.push(graph.by.at(entered[back]!));
+      return { start: Math.floor(back / (times + 1)), steps: steps.reverse(), loop: 0 };
+    }
+    for (let edge = graph.first.at(node); edge < graph.first.at(node + 1); edge++) {
+      const to = graph.after.at(edge);
+      const then = to * (times + 1) + (here % (times + 1)) + (counted[graph.by.at(edge)] ? 1 : 0);
+      if (!open[to] || entered[then] !== -2) continue;
+      entered[then] = edge;
+      origins[then] = here;
+      queue.push(then);
+    }
+  }
+  return null;
+}

@@ -6,7 +6,7 @@
 import type { Data, Faults, Found, Goal, Limits, Progress, PropertyData, State, SystemData } from "./types";
 import { LIVE } from "./types";
 import { fairGroups, Model } from "./engine";
-import { fairRun, type Graph, Numbers } from "./fair";
+import { fairRun, type Graph, lateRun, Numbers } from "./fair";
 
 export interface Asked {
   data: Data;
@@ -158,6 +158,12 @@ function unanswered(
   if (claim.form === "eventually") {
     starts.fill(0);
     starts[0] = walk.every((state) => !model.value(goal, state, binding)) ? 1 : 0;
+  }
+  if (claim.within) {
+    const [times, name] = claim.within;
+    const counted = model.instances.map(({ transition }) => !name || transition.name === name);
+    const late = lateRun(graph, open, starts, times, counted);
+    if (late) return { steps: [...reached.way(late.start), ...late.steps.map((k) => model.instances[k]!.label)], loop: null };
   }
   const run = claim.form === "stable" ? fairRun(graph, new Uint8Array(graph.size).fill(1), starts, open) : fairRun(graph, open, starts);
   if (!run) return null;

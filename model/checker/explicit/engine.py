@@ -28,7 +28,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...language.expressions import Expr
-from ...language.properties import Form
+from ...language.properties import Form, Within
 from ..engine import OnProgress, ShowingClock, memory_bounded, memory_ended, quiet
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .codes import CodedSuccessors, renewed
@@ -318,6 +318,11 @@ class ExplicitEngine:
         self._refuse_part(reduced, "liveness is decided on all states")
         with memory_bounded(self.limits):
             return self._liveness.lasso(premise, goal, binding, form)
+
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        """A run that `Engine.late` describes. Call it after a complete `explore`, without symmetry."""
+        with memory_bounded(self.limits):
+            return self._liveness.late(premise, goal, binding, form, within)
 
     def occurs(self, expr: Expr, binding: Binding) -> bool:
         """Whether the condition holds in some state. Call it after a complete `explore`, without symmetry."""

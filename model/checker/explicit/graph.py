@@ -7,7 +7,7 @@ Raviv (1998), computed on masks over the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -302,3 +302,33 @@ def _out(graph: Graph, node: int) -> Iterator[tuple[int, int]]:
 def _enabled(graph: Graph, node: int) -> set[int]:
     """The groups that are enabled in a node."""
     return {graph.group_of[number] for number in graph.out(node)[1].tolist() if number in graph.group_of}
+
+
+def late_rounds(graph: Graph, avoid: Mask, counted: Collection[int], times: int) -> list[Mask]:
+    """For each number from 0 to `times`, the nodes of `avoid` with a path in it that has so many counted steps."""
+    rounds = [avoid]
+    while len(rounds) <= times:
+        rounds.append(graph.reaching(_stepping(graph, avoid, counted, rounds[-1]), avoid))
+    return rounds
+
+
+def late_run(graph: Graph, avoid: Mask, counted: Collection[int], rounds: Sequence[Mask], start: int) -> Route:
+    """A path in `avoid` from a node of the last round that has a counted step for each other round."""
+    run: Route = []
+    here = start
+    for goal in reversed(rounds[:-1]):
+        route = graph.route(here, _stepping(graph, avoid, counted, goal), avoid)
+        assert route is not None, "each node of a round leads to the next"
+        run += route
+        here = run[-1][1] if run else here
+        run.append(next((n, node) for n, node in _out(graph, here) if n in counted and goal[node]))
+        here = run[-1][1]
+    return run
+
+
+def _stepping(graph: Graph, avoid: Mask, counted: Collection[int], goal: Mask) -> Mask:
+    """The nodes of `avoid` from which a counted step leads to `goal`."""
+    origins, targets = graph.taken(Group(tuple(counted), strong=False), avoid)
+    out = np.zeros(graph.size, np.bool_)
+    out[origins[goal[targets]]] = True
+    return out

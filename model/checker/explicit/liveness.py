@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ...errors import LimitReached
 from ...language.expressions import FALSE, TRUE, Expr
-from ...language.properties import Form
+from ...language.properties import Form, Within
 from ..engine import ShowingClock
 from ..kernel import Binding, Lasso, Limits, Path
-from .graph import Explored, Graph, fair_region, fair_run
+from .graph import Explored, Graph, Route, fair_region, fair_run, late_rounds, late_run
 from .levels import Levels
 from .packing import CHUNK, Keys, Layout, Mask
 from .paths import Trails
@@ -41,17 +41,31 @@ class Liveness:
         if form is Form.STABLE:
             avoid, again = np.ones_like(avoid), avoid
         region, core = fair_region(self._graph, avoid, again)
+        start = self._start(region, premise, binding, form)
+        if start is None:
+            return None
+        run, began = fair_run(self._graph, region, core, start, again)
+        path = self._path(start, run)
+        return Lasso(path, len(path.steps) - len(run) + began)
+
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        avoid, counted = ~self._where(goal, binding), self.trails.kernel.counted(within)
+        rounds = late_rounds(self._graph, avoid, counted, within.times)
+        start = self._start(rounds[-1], premise, binding, form)
+        return None if start is None else self._path(start, late_run(self._graph, avoid, counted, rounds, start))
+
+    def _start(self, region: Mask, premise: Expr, binding: Binding, form: Form) -> int | None:
+        """A nearest node of the region with the premise; for `eventually` an initial node."""
         starts = np.flatnonzero(region & self._where(premise, binding))
         if form is Form.EVENTUALLY:
             starts = starts[self._depths[starts] == 0]
-        if not len(starts):
-            return None
-        start = int(starts[self._depths[starts].argmin()])
+        return int(starts[self._depths[starts].argmin()]) if len(starts) else None
+
+    def _path(self, start: int, run: Route) -> Path:
+        """A shortest path to a node, and then a run."""
         stem = self.trails.path(int(self._depths[start]), self.layout.words_of(self._states, start))
-        run, began = fair_run(self._graph, region, core, start, again)
         states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
-        path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
-        return Lasso(path, len(stem.steps) + began)
+        return Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
 
     def nearest(self, numbers: Sequence[int]) -> Path:
         """A shortest run to one of these states."""

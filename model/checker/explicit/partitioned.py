@@ -30,9 +30,9 @@ import numpy as np
 
 from ...errors import LimitReached, UsageError
 from ...language.expressions import Expr
-from ...language.properties import Form
+from ...language.properties import Form, Within
 from ..engine import OnProgress, memory_ended, quiet
-from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch, WatchKey, WatchKind
+from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey, WatchKind
 from .engine import ExplicitEngine
 from .liveness import Liveness
 from .packing import CHUNK, Keys, Mask
@@ -375,6 +375,12 @@ class PartitionedEngine(ExplicitEngine):
         if self.complete and self.symmetry is None and not self._gathered:
             self._gather()
         return super().lasso(premise, goal, binding, form) if self._ranks.rank == 0 else None
+
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        """Like `late` of one process, on the first rank; None on the others."""
+        if not self._gathered:
+            self._gather()
+        return super().late(premise, goal, binding, form, within) if self._ranks.rank == 0 else None
 
     def occurs(self, expr: Expr, binding: Binding) -> bool:
         """Like `occurs` of one process, on the first rank, after `lasso`; the others decide no liveness."""

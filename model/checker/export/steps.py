@@ -70,6 +70,8 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
 def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
     """The properties to export: those with these names, or all but refinements. Without `live`, all except liveness.
 
+    A property with a bound is not exported.
+
     Raises:
         UsageError: the system has no such property, or it is not exported.
     """
@@ -79,13 +81,15 @@ def exported(system: System, names: Collection[str] | None, *, live: bool = Fals
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
         if known[name].form is Form.REFINES:
             raise UsageError(f"{name} is a refinement, which is not exported: `trystate verify` decides it")
+        if known[name].within:
+            raise UsageError(f"{name} has a bound within=, which is not exported: let `trystate verify` decide it")
         if known[name].form.live and not live:
             raise UsageError(
                 f"{name} is a liveness property, which is not exported: its fairness is for single steps, but in Spin "
                 "for processes; give --to tla, or let `trystate verify` decide it"
             )
     wanted = [known[name] for name in (known if names is None else dict.fromkeys(names))]
-    return [p for p in wanted if p.form is not Form.REFINES and (live or not p.form.live)]
+    return [p for p in wanted if p.form is not Form.REFINES and not p.within and (live or not p.form.live)]
 
 
 class Names:

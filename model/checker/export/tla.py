@@ -91,6 +91,9 @@ class _Module(Printer):
         title = f" MODULE {module} "
         yield title.center(78, "-")
         yield f"\\* {self.kernel.system.label}"
+        left = [p.name for p in self.kernel.system.properties if p.within]
+        if left:
+            yield f"\\* Properties with a bound are not exported: {', '.join(left)}."
         yield "EXTENDS Integers"
         yield ""
         yield f"VARIABLES {', '.join(self.variables)}"

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...language.expressions import Expr
-from ...language.properties import Form
+from ...language.properties import Form, Within
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
 from ..interpret import Interpreter
@@ -105,6 +105,31 @@ class ReferenceEngine:
         with memory_bounded(self.limits):
             return self._lasso(premise, goal, binding, form)
 
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        holds, counted = self.interpreter.holds, self.kernel.counted(within)
+        avoid = {s for s in self.graph if not holds(goal, s, binding)}
+        queue = deque((s, 0) for s in self._starts(form) if s in avoid and holds(premise, s, binding))
+        origins: dict[tuple[State, int], tuple[tuple[State, int], int] | None] = dict.fromkeys(queue)
+        while queue:
+            state, count = here = queue.popleft()
+            if count == within.times:
+                states, steps = [state], list[int]()
+                while (origin := origins[here]) is not None:
+                    here, number = origin
+                    states.append(here[0])
+                    steps.append(number)
+                stem = self._path(here[0])
+                return Path(stem.states[:-1] + tuple(reversed(states)), stem.steps + tuple(reversed(steps)))
+            for number, after in self.graph[state]:
+                then = after, count + (number in counted)
+                if after in avoid and then not in origins:
+                    origins[then] = here, number
+                    queue.append(then)
+        return None
+
+    def _starts(self, form: Form) -> Iterator[State]:
+        return (s for s in self.graph if form is not Form.EVENTUALLY or self.parent[s] is None)
+
     def occurs(self, expr: Expr, binding: Binding) -> bool:
         return any(self.interpreter.holds(expr, state, binding) for state in self.graph)
 
@@ -117,8 +142,7 @@ class ReferenceEngine:
         groups = fair_groups(self.kernel.instances)
         parts = fair_parts(self.graph, avoid, groups, again)
         region = fair_region(self.graph, avoid, parts)
-        starts = (s for s in self.graph if form is not Form.EVENTUALLY or self.parent[s] is None)
-        start = next((s for s in starts if s in region and holds(premise, s, binding)), None)
+        start = next((s for s in self._starts(form) if s in region and holds(premise, s, binding)), None)
         if start is None:
             return None
         stem = self._path(start)

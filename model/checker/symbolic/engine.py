@@ -22,13 +22,13 @@ from contextlib import contextmanager
 
 from ...errors import LimitReached
 from ...language.expressions import Expr, and_
-from ...language.properties import Form
+from ...language.properties import Form, Within
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, quiet
 from ..interpret import Interpreter
 from ..kernel import Binding, Exploration, Instance, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .diagrams import Diagrams, Function
-from .fairness import Region, Walk
+from .fairness import Paths, Region, Walk
 from .steps import Step, make_steps
 from .trees import Encoding, Trees, variable_order
 
@@ -104,6 +104,23 @@ class SymbolicEngine:
         self.clock.restart(self.limits)
         with self._bounded():
             return self._lasso(self._holds(premise, binding), self._holds(goal, binding), form)
+
+    def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
+        self.clock.restart(self.limits)
+        with self._bounded():
+            starts = self._holds(premise, binding) & (self.seen[0] if form is Form.EVENTUALLY else self.seen[-1])
+            avoid, counted = self.seen[-1] & ~self._holds(goal, binding), self.kernel.counted(within)
+            paths, rounds = Paths(self.steps, avoid, self.diagrams, self.clock.check), [avoid]
+            for _ in range(within.times):
+                rounds.append(paths.backward(paths.before(rounds[-1], avoid, counted), avoid))
+            starts = starts & rounds[-1]
+            if starts == self.diagrams.false:
+                return None
+            depth = self._depth(starts)
+            stem = self._path(self._pick(starts & self.seen[depth]), depth)
+            walk = Walk(paths, self.encoding, self.interpreter, stem.states[-1])
+            walk.delay(avoid, counted, rounds)
+            return Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
 
     def occurs(self, expr: Expr, binding: Binding) -> bool:
         with self._bounded():
@@ -264,7 +281,7 @@ class SymbolicEngine:
             return None
         depth = self._depth(starts)
         stem = self._path(self._pick(starts & self.seen[depth]), depth)
-        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1], again)
-        loop = walk.close_loop()
+        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1])
+        loop = walk.close_loop(region, again)
         path = Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
         return Lasso(path, len(stem.steps) + loop)

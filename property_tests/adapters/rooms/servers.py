@@ -16,11 +16,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from trystate.impl.rendezvous.rooms.table import Table
+
 from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.rooms.member import JOINING, Joined
 from trystate.impl.rendezvous.rooms.messages import HEAD, JOIN
 from trystate.impl.rendezvous.rooms.room import LISTING, Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.impl.rendezvous.state import Node, Participant, State
 
 from ..simulator.moments import Time

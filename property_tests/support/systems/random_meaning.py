@@ -112,13 +112,14 @@ def size(d: Declaration, members: int) -> tuple[int, int]:
     return len(edges), sum(map(len, edges.values()))
 
 
-LIVE = ("response", "arrival", "settling")  # the properties of liveness of a random system
+LIVE = ("response", "arrival", "settling", "prompt", "timely")  # the properties of liveness of a random system
 
 
 def lively_holds(d: Declaration, members: int, name: str = "response") -> bool:
     """Whether, for each member and in each fair run, the property of this name holds.
 
-    Each state with the premise leads to one with the goal; or the goal holds once; or from some point on for ever.
+    Each state with the premise leads to one with the goal; or the goal holds once; or from some point on for ever. The
+    goal of `prompt` comes after at most two steps, and the goal of `timely` after at most one `step0`.
 
     A run without it ends in a set of states without the goal that all reach one another, or in one such state. It is
     fair if in the set a step of each group is taken, or none is possible: in one of its states, or if strong in all.
@@ -136,8 +137,12 @@ def lively_holds(d: Declaration, members: int, name: str = "response") -> bool:
             continue
         ahead = {state: [(step, to) for step, to in edges[state] if to in without] for state in without}
         initial = {*product(*keys.values())}
-        begins = [s for s in without if (s in initial if name == "arrival" else holds(d.premise, s))]
+        begins = [s for s in without if (s in initial if name in ("arrival", "timely") else holds(d.premise, s))]
         reached = _reached(begins, ahead)
+        if name == "prompt" and any(ahead[to] for state in begins for _, to in ahead[state]):
+            return False
+        if name == "timely" and any(step == 0 for state in reached for (step, _), _ in ahead[state]):
+            return False
         if _a_fair_run_stays(d, reached, edges):
             return False
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import operator as op
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -84,7 +84,7 @@ class Declaration:
     premise: Plan
     goal: Plan
     rest: Plan
-    bound: Plan = ALWAYS
+    bound: Plan = field(default=ALWAYS, kw_only=True)
 
 
 # ---- drawing
@@ -243,7 +243,7 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
         steps.append(Step(kind, params, fair, guard, effects))
     depths_and_scopes = ((2, 0), (2, 0), (2, 0), (2, 1), (2, 1), (1, 0))  # from the invariant to the rest
     bound = plans.condition(1, 0) if draw(st.integers(0, 3)) == 3 else ALWAYS
-    return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes), bound)
+    return Declaration(drawn, tuple(steps), *(plans.condition(*each) for each in depths_and_scopes), bound=bound)
 
 
 # ---- building
@@ -358,6 +358,8 @@ def system(d: Declaration, members: int = MEMBERS) -> System:
         "response": leads_to(each="node")(response),
         "arrival": eventually(each="node")(goal),
         "settling": stable(each="node")(goal),
+        "prompt": leads_to(each="node", within=2)(response),
+        "timely": eventually(each="node", within=(1, "step0"))(goal),
         "rest": terminal(lambda self, s: lifted(build(d.rest, s, ()))),
     }
     if d.bound is not ALWAYS:

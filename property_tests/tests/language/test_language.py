@@ -116,6 +116,11 @@ OTHERS = {
     "sometimes()\ndef counts(self, s): 'Counts.'; return s.seen.count()": "counts returned #{ … is not a condition",
     "sometimes()\ndef leaks(self, s):\n    'Leaks.'\n    for j in s.node: last = s.seen[j]\n    return last":
         "leaks: a condition contains a loop index; bind it with all_() or any_()",
+    **{f"leads_to(within={within!r})\ndef late(self, s): 'Late.'; return s.level == 0, s.level == 1":
+       f"late: within is {within!r}: give a number of steps of at least 1, or the number and the name of a step"
+       for within in (0, True, "tick", (2, 3), (1, "a", "b"))},
+    "eventually(within=(2, 'rise'))\ndef late(self, s): 'Late.'; return s.level == 0":
+        "late: within='rise' is not a transition of the system",
     "leads_to()\ndef again(self, s): 'Again.'; return True, s.level == 0":
         "again: with the premise True, the goal must hold again and again: return (~goal, goal) for that, or use "
         "eventually() for a goal that holds once",

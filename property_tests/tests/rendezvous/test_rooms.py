@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 
 import pytest
+from trystate.impl.rendezvous.rooms.table import Table
 
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.room import Room
-from trystate.impl.rendezvous.rooms.table import Table
 from trystate.property_tests.adapters.rooms.servers import Server
 from trystate.property_tests.adapters.rooms.worlds import KINDS, ROOMS
 from trystate.property_tests.adapters.simulator import schedule
