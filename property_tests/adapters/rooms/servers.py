@@ -16,11 +16,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from trystate.impl.rendezvous.rooms.table import Table
-
 from trystate.impl.rendezvous import engine
-from trystate.impl.rendezvous.rooms.member import JOINING, Joined
-from trystate.impl.rendezvous.rooms.messages import HEAD, JOIN
+from trystate.impl.rendezvous.changes import Table
+from trystate.impl.rendezvous.rooms.member import JOINING
+from trystate.impl.rendezvous.rooms.messages import HEAD, JOIN, Summary
 from trystate.impl.rendezvous.rooms.room import LISTING, Room
 from trystate.impl.rendezvous.state import Node, Participant, State
 
@@ -84,9 +83,9 @@ class RoomMonitors(Monitors):
             self._replaced.clear()
             self._ended.clear()
 
-    def joined(self, process: Process, joined: Joined) -> engine.Joined:
+    def joined(self, process: Process, s: Summary) -> engine.Joined:
         """The round as the engine would return it."""
-        s, key = joined.summary, (joined.summary.life, joined.summary.round)
+        key = s.life, s.round
         found = engine.Joined(self.rounds[key], s.rank)
         same = s.participants, s.master, s.members
         demand(self._seen.setdefault(key, same) == same, "agree_on_world", process.token, same)

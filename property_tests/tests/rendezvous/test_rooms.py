@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from trystate.impl.rendezvous.rooms.table import Table
 
+from trystate.impl.rendezvous.changes import Table
+from trystate.impl.rendezvous.intents import change_of
 from trystate.impl.rendezvous.rooms import messages
 from trystate.impl.rendezvous.rooms import room as rooms
 from trystate.impl.rendezvous.rooms.member import Member
@@ -51,7 +52,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
     "agree_on_master": (rewritten(
         messages.body, "next(iter(t.participants.values()))", "[*t.participants.values()][-1]"), 0),
     "ranks_are_ordered": (rewritten(
-        Table._complete, "self._sorted(self.participants)", "sorted(self.participants)"), 0),
+        Table._complete, "sorted(self.participants, key=self._orders.__getitem__)", "sorted(self.participants)"), 0),
     "at_least_min": (replaced(
         Table, "calling", property(lambda self: not self.complete and len(self.participants) > 0)), 1),
     "seats_are_kept": (replaced(
@@ -69,7 +70,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
         rewritten(Room._attach, "if number < (last or self._numbers.get(token, 0)):", "if False:"),
         replaced(Server, "closes_replaced", False)), 44),
     "a_request_replaces_one_round": (rewritten(
-        Room._is_member, "intent.of == (t.life, t.round)", "intent.of is not None"), 86),
+        change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 86),
     "members_are_checked_again": (rewritten(Table.replace_round, "if not checked_first:", "if True:"), 6),
     "the_listed_agree": (rewritten(Room._agreed, "intent.digest == self._digest", "True"), 4),
     "the_waiting_are_answered": (rewritten(Room._beat, "self._makers[token] = None", "pass"), 4),
@@ -78,7 +79,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
     "losses_spend": (replaced(Table, "_spend", lambda self: None), 6),
     "restarts_are_limited": (replaced(Table, "restarts_left", True), 10),
     "success_is_everybodys": (rewritten(
-        Table.mark_done, "len(self.done) >= len(self.participants) and self.done.keys() >= self.participants.keys()",
+        Table.mark_done, "self.done.keys() >= self.participants.keys()",
         "True"), 18),
     "the_verdict_is_final": (rewritten(
         Table.withdraw, "self._unlist(me.token)", "self.closed = None\n    self._unlist(me.token)"), 10),
