@@ -62,7 +62,7 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "heartbeat_expires": "rendezvous/observer.Observer.silent",
         "resume": "rendezvous/engine.Engine.standing",
         "lose_lease": "rendezvous/observer.Lease.holds rendezvous/engine.Engine.standing",
-        "drain": "rendezvous/engine.Engine.drain rendezvous/changes.Table.drain",
+        "drain": "rendezvous/intents.change_of rendezvous/changes.Table.drain",
         "give_notice": "rendezvous/engine.Engine.give_notice rendezvous/changes.Table.give_notice",
         "leave": "rendezvous/engine.Engine.leave rendezvous/changes.Table.withdraw",
         "leave_and_close": "rendezvous/engine.Engine.leave rendezvous/changes.Table.withdraw",
