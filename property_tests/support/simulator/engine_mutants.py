@@ -14,9 +14,9 @@ from trystate.impl.agent.core import Order
 from trystate.impl.agent.watchdog import LeaseWatch
 from trystate.impl.rendezvous import changes, engine, observer, operators
 from trystate.impl.rendezvous.engine import Engine, Joined
-from trystate.impl.rendezvous.observer import Lease, Observer
+from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Settings, State
+from trystate.impl.rendezvous.state import State
 from trystate.model.rendezvous.vocabulary import Action
 
 from ...adapters.simulator.schedule import draw
@@ -28,19 +28,15 @@ SEEDS = 300
 
 # Without the watchdog, which kills the workers of an agent that fails to do so.
 UNWATCHED = replaced(LeaseWatch, "over", lambda self, now: False)
-KEEPS_NO_ROOM = rewritten(Engine._upkeep, "self.makes_room and ", "False and ")
 
 
 # fmt: off
 MUTANTS: Mapping[str, Mutant] = {
     "completes while somebody is expected": rewritten(operators._join_in_time, " and not state.expected", ""),
-    "completes below min_nodes": rewritten(
-        operators._join_in_time, "state.calling and view.call_over and not state.expected", "view.beat_due"),
     "joins a complete round": rewritten(
         operators._join_in_time, "Action.ADD_TO_WAIT_LIST", "Action.ADD_TO_PARTICIPANTS"),
     "a waiting node never becomes a spare": rewritten(
         operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"),
-    "no heartbeats": replaced(Engine, "_beat", lambda self, observer, state: None),
     "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
     "expels nobody": replaced(operators, "expel", lambda view: Action.FINISH),
     "settings are not compared": replaced(View, "agrees", True),
@@ -57,73 +53,42 @@ MUTANTS: Mapping[str, Mutant] = {
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": rewritten(
         Observer.look, "(p.written, self._counters[t])", "(p.written, None)"),
-    "a won write is no heartbeat": rewritten(Observer.look, "(p.written, self._counters[t])", "(0, self._counters[t])"),
     "a round is replaced by an empty one": rewritten(
         changes._next_round, "expected=state.participants", "expected=()"),
     "versions stand still": rewritten(changes._committed, "state.version + 1", "state.version"),
     "counts on while it cannot see": replaced(observer, "BLIND_INTERVALS", 1e9),
-    "no lease": together(
-        UNWATCHED, replaced(Lease, "holds", lambda self, now: self._confirmed is not None)),
-    "a lease longer than the window": replaced(
-        Settings, "lease_seconds", property(lambda self: 2 * self.expiry_seconds)),
-    "a lease that begins with the answer": together(
-        rewritten(Engine._attempt, "confirm(seen.now)", "confirm(after.now)"),
-        rewritten(Lease.extend, "self.confirm(sent)", "self.confirm(now)")),
-    "lost writes are taken for won": rewritten(
-        Engine._attempt, "if not after.won:", "after = Seen(changed, after.now, won=True)\n    if False:"),
     "seats are not kept for the expected": replaced(
         State, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))),
     "restarts are not limited": replaced(State, "restarts_left", True),
     "no restart is ever left": replaced(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
     "losses spend nothing": replaced(changes, "_with_restart_spent", lambda seen: seen),
-    "leaving spends nothing": rewritten(
-        changes.give_notice, "_with_restart_spent(replaced) if leaving else replaced", "replaced"),
     "making room spends": rewritten(
         changes.give_notice, "_with_restart_spent(replaced) if leaving else replaced", "_with_restart_spent(replaced)"),
-    "stops its workers before it makes room": together(KEEPS_NO_ROOM, rewritten(
-        core.decide, "is Standing.CLOSED:\n", "is Standing.NEWCOMERS and view.workers is WorkerState.HEALTHY:\n"
-        "        return Order.REJOIN\n    if view.standing is Standing.CLOSED:\n")),
-    "makes room for nobody": KEEPS_NO_ROOM,
     "closes without a verdict": rewritten(changes._closed_as_failed, ', "failed"', ""),
-    "who leaves opens what is closed": rewritten(
-        changes.withdraw, "left = _without(after", "left = _without(replace(after, closed=None)"),
     "the first success is that of all": rewritten(
         changes.mark_done, "if all(p.node.token in done for p in state.participants)", "if True"),
     "the last success closes nothing": rewritten(
         changes.mark_done, "if all(p.node.token in done for p in state.participants)", "if False"),
     "every end is a success": replaced(core, "ending", lambda closed: WorkerState.SUCCEEDED),
     "does not report its success": rewritten(core._after_success, "else Order.REPORT", "else Order.GO_ON"),
-    "stays in the exit barrier": rewritten(core.decide, "(Standing.REPLACED, Standing.EXPELLED)",
-        "(Standing.REPLACED, Standing.EXPELLED) and view.workers is not WorkerState.SUCCEEDED"),
     "ends when the store is away": rewritten(core._after_success, " and view.cut_off", ""),
     "does not hear the verdict": rewritten(core.decide, "return Order.END", "return Order.GO_ON"),
     "does not hear signals": rewritten(core.decide, "if view.signalled:", "if False:"),
     "goes on without a lease": together(UNWATCHED, wrapped(core, "decide", lambda decide: lambda view:
         Order.GO_ON if view.standing is engine.Standing.LAPSED else decide(view))),
-    "stops gently without a lease": together(UNWATCHED, replaced(core, "may_finish", lambda standing: True)),
     "a stopped agent's workers run on": UNWATCHED,
-    "the watchdog kills when the window is over": replaced(
-        LeaseWatch, "over", lambda self, now: self.group is not None and now >= self.ends + 1.0),
-    "workers that the watchdog killed have failed": rewritten(core.decide, "if view.killed:", "if False:"),
     "goes on when the store is empty": rewritten(
         Engine.standing, "if state is None or ", "if state is None:\n        return Standing.CURRENT\n    if "),
-    "expels after an interval": replaced(
-        Settings, "expiry_seconds", property(lambda self: self.keep_alive_interval * 1.05)),
 }
 # fmt: on
 
 
 # The first seed that shows the mutant, or violates the property, if it is above twenty. It is tried first.
 SHOWN: Mapping[str, int] = {
-    "leaving spends nothing": 23,
-    "a lease that begins with the answer": 411,
-    "stays in the exit barrier": 33,
     "goes on when the store is empty": 37,
-    "workers that the watchdog killed have failed": 4106,
     "ends when the store is away": 90,
     "a waiting node never becomes a spare": 101,
     "counts on while it cannot see": 103,
-    "stops its workers before it makes room": 4106,
     "closing_is_earned": 217,
 }
 
