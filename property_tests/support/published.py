@@ -77,89 +77,6 @@ class LockServer(System):
         return alone & once & implies(s.free, ~any_(self.has(s, a) for a in s.client))
 
 
-class Vote(enum.Enum):
-    """The vote of a participant in a two-phase commit."""
-
-    NONE = "has not voted"
-    YES = "has voted yes"
-    NO = "has voted no"
-
-
-class Decision(enum.Enum):
-    """The decision of the coordinator, or of a participant."""
-
-    NONE = "not decided"
-    COMMIT = "commits"
-    ABORT = "aborts"
-
-
-class TwoPhaseCommit(System):
-    """A coordinator commits if all participants vote yes; a participant may die, and then counts as a no."""
-
-    node = index(3)
-    vote = choice(Vote, per="node")
-    alive = flag(per="node", initial=True)
-    went = choice(Decision, per="node")
-    decision = choice(Decision)
-
-    @transition(each="node")
-    def vote_yes(self, s: S, node: Expr) -> None:
-        """A participant votes yes."""
-        s.when(s.alive[node], s.vote[node] == Vote.NONE)
-        s.vote[node] = Vote.YES
-
-    @transition(each="node")
-    def vote_no(self, s: S, node: Expr) -> None:
-        """A participant votes no, and aborts."""
-        s.when(s.alive[node], s.vote[node] == Vote.NONE)
-        s.vote[node], s.went[node] = Vote.NO, Decision.ABORT
-
-    @transition(each="node")
-    def die(self, s: S, node: Expr) -> None:
-        """A participant dies."""
-        s.when(s.alive[node])
-        s.alive[node] = False
-
-    @transition()
-    def commit(self, s: S) -> None:
-        """The coordinator has received a yes from each participant."""
-        s.when(s.decision == Decision.NONE, all_(s.vote[j] == Vote.YES for j in s.node))
-        s.decision = Decision.COMMIT
-
-    @transition()
-    def abort(self, s: S) -> None:
-        """The coordinator has a no, or misses a participant."""
-        s.when(s.decision == Decision.NONE, any_((s.vote[j] == Vote.NO) | ~s.alive[j] for j in s.node))
-        s.decision = Decision.ABORT
-
-    @transition(each="node")
-    def obey(self, s: S, node: Expr) -> None:
-        """A participant that voted yes receives the decision."""
-        s.when(s.alive[node], s.vote[node] == Vote.YES, s.decision != Decision.NONE)
-        s.went[node] = s.decision
-
-    @sometimes()
-    def somebody_commits(self, s: S) -> Any:
-        """A participant commits."""
-        return any_(x == Decision.COMMIT for x in s.went)
-
-    @always(witness="somebody_commits")
-    def none_differ(self, s: S) -> Any:
-        """No participant commits while another aborts."""
-        return ~any_(x == Decision.COMMIT for x in s.went) | ~any_(x == Decision.ABORT for x in s.went)
-
-    @always(witness="somebody_commits")
-    def all_agreed(self, s: S) -> Any:
-        """If the coordinator or a participant commits, all have voted yes; none obeys before a decision."""
-        yes = all_(s.vote[j] == Vote.YES for j in s.node)
-        committed = (s.decision == Decision.COMMIT) | any_(x == Decision.COMMIT for x in s.went)
-        aborted = all_(
-            implies(s.went[j] == Decision.ABORT, (s.vote[j] == Vote.NO) | (s.decision == Decision.ABORT))
-            for j in s.node
-        )
-        return implies(committed, yes & (s.decision == Decision.COMMIT)) & aborted
-
-
 class Ballot(enum.Enum):
     """The ballot of a node in the toy consensus."""
 
@@ -269,64 +186,6 @@ class ShardedStore(System):
         return once & apart & all_(implies(has(a, k), s.placed[k]) for a in s.node for k in s.key)
 
 
-class RicartAgrawala(System):
-    """Mutual exclusion with permissions: a node enters with one of each other (Ricart and Agrawala 1981).
-
-    Their clocks are left out, as in the published benchmark: any node may send a request, or be the first to permit.
-    """
-
-    node = index(3)
-    asked = flag(per=("node", "node"), doc="the first node's request is on its way to the second")
-    permits = flag(per=("node", "node"), doc="the first node has the permission of the second")
-    inside = flag(per="node")
-
-    @transition(each=("node", "node"))
-    def ask(self, s: S, node: Expr, other: Expr) -> None:
-        """A node requests the permission of another."""
-        s.when(node != other, ~s.asked[node, other])
-        s.asked[node, other] = True
-
-    @transition(each=("node", "node"))
-    def permit(self, s: S, node: Expr, other: Expr) -> None:
-        """A node that is not inside, and has no permission of the requesting node, gives its own."""
-        s.when(node != other, s.asked[node, other], ~s.inside[other], ~s.permits[other, node])
-        s.asked[node, other], s.permits[node, other] = False, True
-
-    @transition(each="node")
-    def enter(self, s: S, node: Expr) -> None:
-        """A node has the permission of each other."""
-        s.when(all_((j == node) | s.permits[node, j] for j in s.node))
-        s.inside[node] = True
-
-    @transition(each="node")
-    def leave(self, s: S, node: Expr) -> None:
-        """A node leaves, and all its permissions end."""
-        s.when(s.inside[node])
-        s.inside[node] = False
-        for j in s.node:
-            s.permits[node, j] = False
-
-    @sometimes()
-    def somebody_is_inside(self, s: S) -> Any:
-        """A node is inside."""
-        return any_(s.inside)
-
-    @always(witness="somebody_is_inside")
-    def one_is_inside(self, s: S) -> Any:
-        """No two nodes are inside."""
-        return all_(~(s.inside[a] & s.inside[b]) | (a == b) for a in s.node for b in s.node)
-
-    @always(witness="somebody_is_inside")
-    def no_two_permit_each_other(self, s: S) -> Any:
-        """Of two nodes at most one has the permission of the other."""
-        return all_(~(s.permits[a, b] & s.permits[b, a]) for a in s.node for b in s.node)
-
-    @always(witness="somebody_is_inside")
-    def who_is_inside_has_all_permissions(self, s: S) -> Any:
-        """A node that is inside has the permission of each other."""
-        return all_(implies(s.inside[a], (a == b) | s.permits[a, b]) for a in s.node for b in s.node)
-
-
 def between(a: Expr, b: Expr, c: Expr) -> Expr:
     """Whether b is between a and c in the circular order of the members of an index, and all three differ."""
     x, y, z = ord_(a), ord_(b), ord_(c)
@@ -412,4 +271,4 @@ class Ring(System):
         return ~same & all_(implies(s.started[a], s.number[a] < s.started.count()) for a in s.node)
 
 
-PUBLISHED = (LockServer, TwoPhaseCommit, ToyConsensus, ShardedStore, RicartAgrawala, Ring)
+PUBLISHED = (LockServer, ToyConsensus, ShardedStore, Ring)

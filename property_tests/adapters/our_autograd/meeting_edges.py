@@ -29,6 +29,7 @@ from trystate.model.autograd.vocabulary import Delivery, WorkerState
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
+from ..steps import Replacing
 from ..torch_rendezvous import simulation as sim
 from .letters import Steps
 
@@ -207,41 +208,35 @@ class Stopped(Agent):
         return super().busy
 
 
-class MeetingSteps(Steps):
-    """Subject for the model `Meetings` (edition TRYSTATE). Use it as a context manager: it replaces the network."""
+class MeetingSteps(Replacing, Steps):
+    """Subject for the model `Meetings` (edition TRYSTATE). It replaces the network."""
 
     TRIED = ("read_entries", "connect", "show_numbers", "end", "count_again", "miss_one")
 
     def __init__(self, model: Meetings) -> None:
         self.model = model
-        self._stack = ExitStack()
         self.workers: list[Worker] = []
 
-    def __enter__(self) -> MeetingSteps:
+    def replace(self, stack: ExitStack) -> None:
         listeners = SimpleNamespace(open=self._listens)
-        self._stack.enter_context(
+        stack.enter_context(
             mock.patch.multiple(
                 calls, Agent=Stopped, Listeners=listeners, Meeting=self._meeting, PrefixStore=lambda _, store: store
             )
         )
         now = lambda: self.clock  # noqa: E731  # the same reading for both modules
-        self._stack.enter_context(mock.patch.multiple(directory, sleep=lambda _: sim.stop(ENTRIES), monotonic=now))
+        stack.enter_context(mock.patch.multiple(directory, sleep=lambda _: sim.stop(ENTRIES), monotonic=now))
         still = SimpleNamespace(sleep=lambda _: None)
-        self._stack.enter_context(mock.patch.multiple(termination, time=still, monotonic=now))
+        stack.enter_context(mock.patch.multiple(termination, time=still, monotonic=now))
         self.reset()
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._abandon()
-        self._stack.close()
-
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         for worker in self.workers:
             if worker.operation is not None:
                 worker.operation.abandon()
 
     def reset(self) -> None:
-        self._abandon()
+        self.abandon()
         self.clock = 0.0
         self.texts: dict[str, bytes] = {}
         self.twin = False

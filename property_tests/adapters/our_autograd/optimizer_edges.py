@@ -25,6 +25,7 @@ from trystate.model.autograd.vocabulary import OwnerStep, StepState
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused
+from ..steps import Replacing
 from ..torch_rendezvous import simulation as sim
 from .letters import Steps
 
@@ -118,41 +119,35 @@ class Stepping:
         return StepState.RAISED if self.operation.error is not None else StepState.RETURNED
 
 
-class OptimizerSteps(Steps):
-    """Subject for the model `Optimizers` (edition TRYSTATE). Use it as a context manager: it replaces RPC."""
+class OptimizerSteps(Replacing, Steps):
+    """Subject for the model `Optimizers` (edition TRYSTATE). It replaces RPC."""
 
     TRIED = ("enter", "return_", "raise_")
 
     def __init__(self, model: Optimizers) -> None:
         self.model = model
-        self._stack = ExitStack()
         self.here: Owner | None = None  # the owner whose part runs
         self._stepping: Stepping | None = None  # the step that begins
         self.steps: list[Stepping] = []
 
-    def __enter__(self) -> OptimizerSteps:
+    def replace(self, stack: ExitStack) -> None:
         agent = SimpleNamespace(options=SimpleNamespace(modules=()))
-        self._stack.enter_context(
+        stack.enter_context(
             mock.patch.multiple(
                 runtime, rpc_async=self._call, RRef=self._refer, current_agent=lambda: agent,
                 get_gradients=self._gradients, _steps=self, check_open=lambda context_id: None,
             )
         )  # fmt: skip
         self.reset()
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._abandon()
-        self._stack.close()
-
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         for step in self.steps:
             for operation in (step.operation, *(part.operation for part in step.parts.values())):
                 if operation is not None:
                     operation.abandon()
 
     def reset(self) -> None:
-        self._abandon()
+        self.abandon()
         self.owners = [Owner(k) for k in range(self.model.sizes["owner"])]
         self.steps = [Stepping(k, self._make()) for k in range(self.model.sizes["optimizer"])]
 

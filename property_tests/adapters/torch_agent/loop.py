@@ -55,6 +55,7 @@ from trystate.model.rendezvous.vocabulary import Membership
 
 from ...harness.subjects import Refused
 from ..our_agent.edges import Happenings
+from ..steps import Replacing
 from ..torch_release import NotInRelease
 from ..torch_rendezvous import simulation as sim
 
@@ -274,10 +275,10 @@ class Handler(RendezvousHandler):
             raise RendezvousConnectionError("the store is away")
 
 
-class TorchLoop(Happenings):
+class TorchLoop(Happenings, Replacing):
     """Subject for the model `Agents` (edition TORCH), and the lists of its rendezvous.
 
-    Use it as a context manager: it replaces torch's `sleep` and barrier while it is open.
+    It replaces torch's `sleep` and barrier.
 
     Raises:
         NotInRelease: the loop of the installed torch ends its workers in another way.
@@ -292,34 +293,28 @@ class TorchLoop(Happenings):
             self.low, self.high, 1, rdzv_backend="static", rdzv_endpoint="localhost:1", run_id="simulated",
             max_restarts=int(model.max_restarts), logs_specs=DefaultLogsSpecs(),
         )  # fmt: skip
-        self._stack = ExitStack()
         self.nodes: list[Node] = []
         self.reset()
 
-    def __enter__(self) -> TorchLoop:
+    def replace(self, stack: ExitStack) -> None:
         clock = mock.Mock(wraps=time, sleep=lambda _: sim.stop("sleep"))
-        self._stack.callback(logging.disable, logging.root.manager.disable)
+        stack.callback(logging.disable, logging.root.manager.disable)
         logging.disable()  # torch's agent and launcher log each step of theirs, and record it as an event
         handler = mock.patch.object(registry, "get_rendezvous_handler", lambda _: Handler(self.starting))
-        self._stack.enter_context(handler)
-        self._stack.enter_context(mock.patch.object(launcher, "LocalElasticAgent", Agent))
-        self._stack.enter_context(mock.patch.object(api, "time", clock))
-        self._stack.enter_context(mock.patch.object(store_util, "barrier", self._barrier))
-        self._stack.enter_context(mock.patch.dict(os.environ, {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}))
-        return self
+        stack.enter_context(handler)
+        stack.enter_context(mock.patch.object(launcher, "LocalElasticAgent", Agent))
+        stack.enter_context(mock.patch.object(api, "time", clock))
+        stack.enter_context(mock.patch.object(store_util, "barrier", self._barrier))
+        stack.enter_context(mock.patch.dict(os.environ, {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}))
 
-    def __exit__(self, *_: object) -> None:
-        self._abandon()
-        self._stack.close()
-
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         for node in self.nodes:
             node.abandoned = True
             if node.operation is not None:
                 node.operation.abandon()
 
     def reset(self) -> None:
-        self._abandon()
+        self.abandon()
         self.down = self.complete = False
         self.verdict = Verdict.NONE
         self.round = self.world = 0

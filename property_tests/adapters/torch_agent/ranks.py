@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -29,6 +29,7 @@ from trystate.model.agent.vocabulary import Assignment, Ranking, Role
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Refused
+from ..steps import Replacing
 from ..torch_rendezvous import simulation as sim
 
 C10d: Any = dist  # torch's stub has no stores
@@ -148,30 +149,24 @@ class Node:
         self.outside, self.operation = place, None
 
 
-class Exchanges(AbstractContextManager["Exchanges"]):
-    """Subject for the model `Ranks`; use it as a context manager, in which time does not pass for our Exchange."""
+class Exchanges(Replacing):
+    """Subject for the model `Ranks`. Time does not pass for our Exchange."""
 
     def __init__(self, model: Ranks) -> None:
         self._sizes, self._edition = model.sizes, model.edition
         self._assign: Assign = assign_as_seed if self._edition is Assignment.SEED else assign_as_torch
-        clock = mock.Mock(wraps=time, sleep=lambda _: None)
-        self._still = mock.patch.object(exchange, "time", clock)
         self.nodes: list[Node] = []
 
-    def __enter__(self) -> Exchanges:
-        self._still.start()
-        return self
+    def replace(self, stack: ExitStack) -> None:
+        clock = mock.Mock(wraps=time, sleep=lambda _: None)
+        stack.enter_context(mock.patch.object(exchange, "time", clock))
 
-    def __exit__(self, *_: object) -> None:
-        self._abandon()
-        self._still.stop()
-
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         for node in self.nodes:
             node.leave(Ranking.DEAD)
 
     def reset(self) -> None:
-        self._abandon()
+        self.abandon()
         self.nodes = [Node(k) for k in range(self._sizes["node"])]
         self._below = C10d.HashStore()
         self._rounds: list[list[Node]] = []

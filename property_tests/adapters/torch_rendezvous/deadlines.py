@@ -24,6 +24,7 @@ from trystate.model.rendezvous.vocabulary import AgentPhase, Call, CallError, Ca
 
 from ...harness.subjects import Disagreement, Refused
 from .. import calls
+from ..steps import Replacing
 from . import simulation as sim
 
 LATE_SECONDS = 10_000.0  # longer than any deadline
@@ -160,8 +161,8 @@ def _handler(node: Any, settings: Any, holder: Any) -> Any:
     return dr.DynamicRendezvousHandler(node, settings, "memory", HashStore(), holder)
 
 
-class TorchDeadlines(calls.CallsSubject):
-    """Subject for the model `Deadlines` (edition TORCH). Use it as a context manager: it replaces torch's time."""
+class TorchDeadlines(calls.CallsSubject, Replacing):
+    """Subject for the model `Deadlines` (edition TORCH). It replaces torch's time."""
 
     threads: Sequence[Thread]
     own: Any = dr._NodeDesc("node0", 1, 0)
@@ -186,17 +187,11 @@ class TorchDeadlines(calls.CallsSubject):
         self.model, self.clock = model, Clock()
         self.threads = Thread(self.errors), Thread(self.errors)
         self.clock.late = self.any_late
-        self._stack = ExitStack()
 
-    def __enter__(self) -> TorchDeadlines:
-        self._stack.enter_context(sim.simulated(self.clock, self._recorded))
-        self._stack.enter_context(mock.patch.object(dr.logger, "disabled", True))  # it would log each late call
+    def replace(self, stack: ExitStack) -> None:
+        stack.enter_context(sim.simulated(self.clock, self._recorded))
+        stack.enter_context(mock.patch.object(dr.logger, "disabled", True))  # it would log each late call
         self.reset()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.abandon()
-        self._stack.close()
 
     def reset(self) -> None:
         self.abandon()

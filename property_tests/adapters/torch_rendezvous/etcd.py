@@ -27,6 +27,7 @@ from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.vocabulary import EtcdNode, EtcdRound
 
 from ...harness.subjects import Disagreement, Refused
+from ..steps import Replacing
 from . import simulation as sim
 
 LAST_CALL_S, TIMEOUT_S = 30.0, 1e6
@@ -320,17 +321,16 @@ class Clock:
         """Does nothing: the nodes' clocks are stopped."""
 
 
-class TorchEtcd:
-    """Subject for the model `EtcdRendezvous`. Use it as a context manager: it replaces torch's client and clock."""
+class TorchEtcd(Replacing):
+    """Subject for the model `EtcdRendezvous`. It replaces torch's client and clock."""
 
     def __init__(self, model: EtcdRendezvous) -> None:
         self.model = model
         self.nodes: list[Node] = []
-        self._stack = ExitStack()
 
-    def __enter__(self) -> TorchEtcd:
+    def replace(self, stack: ExitStack) -> None:
         threads = SimpleNamespace(Thread=Renewal, Event=threading.Event)
-        self._stack.enter_context(
+        stack.enter_context(
             mock.patch.multiple(
                 er,
                 etcd=ETCD,
@@ -341,18 +341,13 @@ class TorchEtcd:
             )
         )
         self.reset()
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._abandon()
-        self._stack.close()
-
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         for node in self.nodes:
             node.barrier.abandon()
 
     def reset(self) -> None:
-        self._abandon()
+        self.abandon()
         self.client = Client()
         sizes = self.model.min_nodes, self.model.max_nodes
         self.nodes = [Node(self.client, *sizes) for _ in range(self.model.sizes["node"])]

@@ -12,6 +12,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import JoinDeadline
 
 from ..holders import HoldersSubject, Process
+from ..steps import Replacing
 from . import simulation as sim
 from .contexts import TORCH_OPERATORS
 
@@ -63,23 +64,17 @@ class Node(Process):
         self.executor.run(decide, 0.0, update_deadline)
 
 
-class TorchHolders(HoldersSubject):
+class TorchHolders(HoldersSubject, Replacing):
     """Subject for the model `Holders` (edition TORCH): torch's classes on a backend in memory.
 
-    Use it as a context manager: it replaces torch's sources of time while it is open.
+    It replaces torch's sources of time.
     """
 
     def __init__(self, model: Holders) -> None:
-        self._stack = ExitStack()
         super().__init__(model, sim.Clock())
 
-    def __enter__(self) -> TorchHolders:
-        self._stack.enter_context(sim.simulated(self.clock, self._recorded))
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.abandon()
-        self._stack.close()
+    def replace(self, stack: ExitStack) -> None:
+        stack.enter_context(sim.simulated(self.clock, self._recorded))
 
     def fresh(self) -> tuple[sim.Backend, list[Node]]:
         backend = sim.Backend(sim.stop)

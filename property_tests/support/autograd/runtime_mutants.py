@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from trystate.impl.autograd import accumulate_grad, api, torch_graph
+from trystate.impl.autograd import accumulate_grad, api
 from trystate.impl.autograd.accumulate_grad import Accumulator, Hooks
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.dependencies import DependencyCounts
@@ -37,8 +37,6 @@ SIMULATED: Mapping[str, Mutant] = {
         "if not hasattr(node, 'apply'): return made if isinstance(made := node(*gradients), tuple) else (made,)\n"
         "    stop = _Stop()",
     ),
-    # Hooks see parts of a gradient. Hooks of leaves that are not linear then give another sum.
-    "early": replaced(TorchGraph, "tolerates", lambda graph, node: True),
     "hooks on parts": replaced(TorchGraph, "tolerates", lambda graph, node: type(node) is LEAF),
     # The graph is freed although it should be retained.
     "frees always": rewritten(TorchGraph.run_region, "_run_from(starts, retain", "_run_from(starts, False"),
@@ -52,13 +50,8 @@ SIMULATED: Mapping[str, Mutant] = {
     ),
     # A node without a defined gradient is not run.
     "runs only on defined": rewritten(TorchGraph.run_region, "if node in fed", "if True"),
-    # A node gets zeros in place of an undefined gradient.
-    "runs on zeros": replaced(torch_graph, "_undefined", lambda: lambda gradients: None),
     "tells no undefined": rewritten(
         LocalPass.ship, "smart = ", "gradients = [None if one is UNDEFINED else one for one in gradients]; smart = "
-    ),
-    "all undefined": rewritten(
-        LocalPass.ship, "smart = ", "gradients = [UNDEFINED if one is None else one for one in gradients]; smart = "
     ),
     # The message to another worker does not mark undefined gradients.
     "unsaid": replaced(Backward, "marked", lambda message, gradients: list(gradients)),
@@ -95,7 +88,6 @@ IN_PROCESSES: Mapping[str, Mutant] = {
     "plain": rewritten(Driver.answer_metadata, "return self", "return b'' if what == ':fetch' else self"),
     # The root does not request the number of missing gradients.
     "blind": rewritten(LocalPass._conclude_phase, "total += change", "total = 0"),
-    "deaf": replaced(LocalPass, "answered", lambda *_, **__: []),  # the root waits
     "untold": replaced(Container, "_tell", lambda container, telling, peers: []),
 }
 # The features that a program needs to detect a mutant, where not any program can.
@@ -103,9 +95,7 @@ FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "hooks on parts": (Feature.CLAMPS, Feature.BROADCAST),
     "everything": (Feature.UNUSED,),
     "runs only on defined": (Feature.UNDEFINED, Feature.BROADCAST),
-    "runs on zeros": (Feature.UNDEFINED, Feature.CUSTOM),
     "tells no undefined": (Feature.UNDEFINED,),
-    "all undefined": (Feature.UNDEFINED, Feature.UNUSED),
     "unsaid": (Feature.UNDEFINED,),
     "sums one pass": (Feature.AFTER_HOOKS, Feature.SEVERAL_PASSES),
     "no node hooks": (Feature.NODE_HOOKS,),

@@ -15,9 +15,9 @@ from trystate.impl.agent.watchdog import LeaseWatch
 from trystate.impl.rendezvous import engine, observer, operators
 from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import Engine, Joined
-from trystate.impl.rendezvous.observer import Lease, Observer
+from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Counted, Participant, Settings
+from trystate.impl.rendezvous.state import Counted, Participant
 from trystate.model.rendezvous.vocabulary import Action
 
 from ...adapters.simulator.schedule import draw
@@ -29,19 +29,15 @@ SEEDS = 300
 
 # Without the watchdog, which kills the workers of an agent that fails to do so.
 UNWATCHED = replaced(LeaseWatch, "over", lambda self, now: False)
-KEEPS_NO_ROOM = rewritten(Engine._upkeep, "self.makes_room and ", "False and ")
 
 
 # fmt: off
 MUTANTS: Mapping[str, Mutant] = {
     "completes while somebody is expected": rewritten(operators._join_in_time, " and not state.expected", ""),
-    "completes below min_nodes": rewritten(
-        operators._join_in_time, "state.calling and view.call_over and not state.expected", "view.beat_due"),
     "joins a complete round": rewritten(
         operators._join_in_time, "Action.ADD_TO_WAIT_LIST", "Action.ADD_TO_PARTICIPANTS"),
     "a waiting node never becomes a spare": rewritten(
         operators._join_in_time, "membership is not REDUNDANT", "membership is OUTSIDE"),
-    "no heartbeats": replaced(Engine, "_beat", lambda self, observer, state: None),
     "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
     "expels nobody": replaced(operators, "expel", lambda view: Action.FINISH),
     "settings are not compared": replaced(View, "agrees", True),
@@ -58,59 +54,33 @@ MUTANTS: Mapping[str, Mutant] = {
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": rewritten(
         Observer.look, "(p.written, self._counters[t])", "(p.written, None)"),
-    "a won write is no heartbeat": rewritten(Observer.look, "(p.written, self._counters[t])", "(0, self._counters[t])"),
     "a round is replaced by an empty one": rewritten(
         Table._next_round, "= self.participants, {}", "= {}, {}"),
     "versions stand still": rewritten(Table._committed, "self.version + 1", "self.version"),
     "counts on while it cannot see": replaced(observer, "BLIND_INTERVALS", 1e9),
-    "no lease": together(
-        UNWATCHED, replaced(Lease, "holds", lambda self, now: self._confirmed is not None)),
-    "a lease longer than the window": replaced(
-        Settings, "lease_seconds", property(lambda self: 2 * self.expiry_seconds)),
-    "a lease that begins with the answer": together(
-        rewritten(Engine._attempt, "confirm(seen.now)", "confirm(after.now)"),
-        rewritten(Lease.extend, "self.confirm(sent)", "self.confirm(now)")),
-    "lost writes are taken for won": rewritten(
-        Engine._attempt, "if not after.won:", "after = Seen(changed, after.now, won=True)\n    if False:"),
     "seats are not kept for the expected": replaced(
         Counted, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))),
     "restarts are not limited": replaced(Counted, "restarts_left", True),
     "no restart is ever left": replaced(
         Counted, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
     "losses spend nothing": replaced(Table, "_spend", lambda self: None),
-    "leaving spends nothing": rewritten(
-        Table.give_notice, "newcomers, leaving,", "newcomers, False,"),
     "making room spends": rewritten(
         Table.give_notice, "newcomers, leaving,", "newcomers, True,"),
-    "stops its workers before it makes room": together(KEEPS_NO_ROOM, rewritten(
-        core.decide, "is Standing.CLOSED:\n", "is Standing.NEWCOMERS and view.workers is WorkerState.HEALTHY:\n"
-        "        return Order.REJOIN\n    if view.standing is Standing.CLOSED:\n")),
-    "makes room for nobody": KEEPS_NO_ROOM,
     "closes without a verdict": rewritten(Table._fail, ', "failed"', ""),
-    "who leaves opens what is closed": rewritten(
-        Table.withdraw, "self._unlist(me.token)", "self._unlist(me.token)\n    self.closed = None"),
     "the first success is that of all": rewritten(
         Table.mark_done, "if self.done.keys() >=", "if True or self.done.keys() >="),
     "the last success closes nothing": rewritten(
         Table.mark_done, "if self.done.keys() >=", "if False and self.done.keys() >="),
     "every end is a success": replaced(core, "ending", lambda closed: WorkerState.SUCCEEDED),
     "does not report its success": rewritten(core._after_success, "else Order.REPORT", "else Order.GO_ON"),
-    "stays in the exit barrier": rewritten(core.decide, "(Standing.REPLACED, Standing.EXPELLED)",
-        "(Standing.REPLACED, Standing.EXPELLED) and view.workers is not WorkerState.SUCCEEDED"),
     "ends when the store is away": rewritten(core._after_success, " and view.cut_off", ""),
     "does not hear the verdict": rewritten(core.decide, "return Order.END", "return Order.GO_ON"),
     "does not hear signals": rewritten(core.decide, "if view.signalled:", "if False:"),
     "goes on without a lease": together(UNWATCHED, wrapped(core, "decide", lambda decide: lambda view:
         Order.GO_ON if view.standing is engine.Standing.LAPSED else decide(view))),
-    "stops gently without a lease": together(UNWATCHED, replaced(core, "may_finish", lambda standing: True)),
     "a stopped agent's workers run on": UNWATCHED,
-    "the watchdog kills when the window is over": replaced(
-        LeaseWatch, "over", lambda self, now: self.group is not None and now >= self.ends + 1.0),
-    "workers that the watchdog killed have failed": rewritten(core.decide, "if view.killed:", "if False:"),
     "goes on when the store is empty": rewritten(
         Engine.standing, "if state is None or ", "if state is None:\n        return Standing.CURRENT\n    if "),
-    "expels after an interval": replaced(
-        Settings, "expiry_seconds", property(lambda self: self.keep_alive_interval * 1.05)),
 }
 # fmt: on
 
@@ -128,7 +98,6 @@ SHOWN: Mapping[str, int] = {
     "ends when the store is away": 90,
     "a waiting node never becomes a spare": 101,
     "counts on while it cannot see": 103,
-    "stops its workers before it makes room": 4106,
     "closing_is_earned": 217,
 }
 

@@ -126,12 +126,9 @@ MISTAKES: dict[str, Mutant] = {
     "tables have room for any value": rewritten(Table.has_room, "<= self.ones + 1", ">= 0"),
     "a written word keeps its number": rewritten(CodedSuccessors.add, "after[j] is before[j]", "True"),
     "novel states are forgotten": rewritten(CodedSuccessors.finish, "novel.append", "list"),
-    "novel states are those of another step": rewritten(CodedSuccessors.finish, "[at])", "[at * 0])"),
-    "a novel state has a code as well": rewritten(CodedSuccessors.finish, "np.delete(codes, rows)", "codes"),
     "the workers are not told": replaced(Cores, "tell", Workers.tell),
     "codes of novel states are not in the set": rewritten(NextCodes._numbered, "known = _ONE_WORD", "_ = _ONE_WORD"),
     "a limit looks at the known states only": replaced(NextCodes, "count", visited.NextLevel.count),
-    "a full set goes on": replaced(Coded, "pays", True),
 }  # fmt: skip
 
 

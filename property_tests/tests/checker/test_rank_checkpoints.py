@@ -299,17 +299,12 @@ MUTANTS = {
     "the search continues from the last level that one rank has": rewritten(
         PartitionedEngine._open_storage, "min(outlines)", "max(outlines)"
     ),
-    "finds are forgotten": rewritten(
-        PartitionedEngine._open_storage, "for number, level, *row in rows", "for number, level, *row in []"
-    ),
     "runs that have more levels than all ranks have are taken for look-ups": rewritten(
         PartitionedEngine._open_storage, "if sum(map(len, own.merged)) <= sum(map(len, searched)) else ()", ""
     ),
-    "the edges begin at 0": rewritten(PartitionedEngine._open_storage, "(), edges, finds", "(), 0, finds"),
     "steps that were met are forgotten": rewritten(
         PartitionedEngine._open_storage, "{number for *_, numbers, _ in outlines for number in numbers}", "()"
     ),
-    "a part is not shared out": rewritten(PartitionedEngine._shared_out, "for part in parts", "for part in parts[:1]"),
     "states stay with the rank that reads them": rewritten(
         PartitionedEngine._shared_out, "self._exchange(blocks, gathered)", "[gathered.add(block) for block in blocks]"
     ),

@@ -239,22 +239,11 @@ MUTANTS = {
     "one rank knows other owners": rewritten(
         PartitionedEngine._exchange, "self._ranks.count))", "self._ranks.count)[:: 1 - 2 * (self._ranks.rank == 1)])"
     ),
-    "finds are dated a level later": rewritten(
-        PartitionedEngine._settle_level, "len(self.levels) - 1", "len(self.levels)"
-    ),
     "a find is dropped": rewritten(
         PartitionedEngine._settle_level, "for *_, found, _ in notes", "for *_, found, _ in notes[:1]"
     ),
-    "the first find is taken, not the least": rewritten(
-        PartitionedEngine._first,
-        "(one[0], order[one[1]])",
-        "-one[1]",
-    ),
     "the others do not know which steps were met": rewritten(
         PartitionedEngine._settle_level, "self.steps[number].activate()", "pass"
-    ),
-    "the edges of one rank are told": rewritten(
-        PartitionedEngine._settle_level, "sum(edges for _, _, _, edges, *_ in notes)", "self._level_edges"
     ),
     "a rank stops when it has no new state": rewritten(PartitionedEngine._settle_level, "return fresh", "return new"),
     "a level is over when this rank has no more": rewritten(
@@ -270,9 +259,6 @@ MUTANTS = {
         partitioned._SharedTrails._first,
         'for (given,) in self._engine.told("origins", mine) for row in given',
         "for row in mine",
-    ),
-    "the last origin is taken": rewritten(
-        partitioned._SharedTrails._first, "key=order.__getitem__", "key=order.__getitem__, reverse=True"
     ),
     "one rank begins with all initial states, the others with none": rewritten(
         PartitionedEngine._initial_batches, "% self._ranks.count == self._ranks.rank", "== 0"

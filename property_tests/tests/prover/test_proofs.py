@@ -30,10 +30,8 @@ from trystate.property_tests.support.proofs import assert_breaks, changed, kept,
 from trystate.property_tests.support.published import (
     PUBLISHED,
     LockServer,
-    RicartAgrawala,
     Ring,
     ToyConsensus,
-    TwoPhaseCommit,
 )
 from trystate.property_tests.support.rendezvous.ablations import ABLATIONS, Ablation
 from trystate.property_tests.support.systems.declarations import declared
@@ -44,16 +42,8 @@ SENT = "s.sent[origin, other] = "
 BROKEN = (
     (LockServer, "grant(client)", "s.when(s.asks[client]); "
      "s.free, s.asks[client], s.granted[client] = False, False, True", "one_has_it"),
-    (TwoPhaseCommit, "commit()", "s.when(s.decision == Decision.NONE, s.vote.count(Vote.YES) > 0); "
-     "s.decision = Decision.COMMIT", "all_agreed"),
     (ToyConsensus, "decide_red()", "s.when(s.ballot.count(Ballot.RED) >= s.ballot.count(Ballot.NONE, Ballot.BLUE)); "
      "s.red = True", "the_decided_have_a_majority"),
-    (RicartAgrawala, "leave(node)", "s.when(s.inside[node])\n    for j in s.node: s.permits[node, j] = False",
-     "who_is_inside_has_all_permissions"),
-    (RicartAgrawala, "permit(node, other)", "s.when(node != other, s.asked[node, other], ~s.inside[other]); "
-     "s.asked[node, other], s.permits[node, other] = False, True", "no_two_permit_each_other"),
-    (RicartAgrawala, "enter(node)", "s.when(any_(s.permits[node, j] for j in s.node)); s.inside[node] = True",
-     "who_is_inside_has_all_permissions"),
     (Ring, "start(node)", "s.when(~s.started[node]); s.started[node] = True", "numbers_differ"),
     (Ring, "send(node, other)", "s.when(s.started[node], node != other); s.sent[node, other] = True",
      "a_number_has_passed_lower_ones"),

@@ -12,14 +12,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server import blocking, extended, promises, requests, service, unread, watches
+from trystate.impl.store.server import extended, promises, requests, service, unread, watches
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import blob
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
-from trystate.model.store.vocabulary import Change, Edition, Query
+from trystate.model.store.vocabulary import Edition, Query
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
@@ -156,20 +156,16 @@ def overtaken(tell: Callable[..., None]) -> Callable[..., None]:
 
 FRAMES = Case(Frames, TRYSTATE)
 BARRIERS = Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ("drop", "timeout"), extended=True)
-WRITTEN = Case(Barriers, TRYSTATE, {"client": 2}, ("timeout", "write"), extended=True)
 WATCHES = Case(Watches, TRYSTATE, {"client": 1, "key": 1, "writes": 2}, ("cancel", "wait"))
-ITS_WATCHES = Case(Watches, TRYSTATE, {"client": 1, "writes": 2}, ("another", "cancel"))
 WAITERS = Case(Watches, TRYSTATE, {"key": 1, "writes": 1}, ("wait",))
 SLOW = Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow"))
 WAITS = Case(Waits, TRYSTATE, {"client": 1})
 OUR_WAITS = Case(Waits, TRYSTATE, {"client": 1, "key": 1, "torch_clients": 0})
 QUEUES = Case(Queues, TRYSTATE, {"client": 1}, ("dawdle", "drop"))
 REGISTERS = Case(Registers, TRYSTATE, {"client": 1})
-DROPPED = Case(Registers, TRYSTATE, {"client": 1}, ("drop",))
 LINE = Case(Queues, TRYSTATE, {"element": 1, "both": 0})
 TAKERS = Case(Queues, TRYSTATE, {"torch_clients": 2, "element": 1, "both": 0})
 COMPARE_SET, FORGET = contents.Contents.compare_set, service.Service._forget
-BARRIERS_NOW = "self.blocking.barriers.table"
 FAULTS: dict[str, tuple[Mutant, *tuple[Case, ...]]] = {
     "a client that has not validated may do everything": (rewritten(service.Service._begin, ", session.state\n",
         ", READY if session.state is CONNECTING else session.state\n"), FRAMES),
@@ -185,13 +181,6 @@ FAULTS: dict[str, tuple[Mutant, *tuple[Case, ...]]] = {
         BARRIERS),
     "an arrival whose time is over still counts": (replaced(barriers.Barriers, "withdraw", lambda self, arrival: None),
         BARRIERS),
-    "an arrival is known by its connection only": (rewritten(extended.barrier, "OK, token", 'OK, b""'), BARRIERS),
-    "a barrier that was not in time has set its key": (rewritten(blocking.Blocking.withdraw,
-        "self.barriers.withdraw(blocked)", "self.barriers.withdraw(blocked); self.contents.set(blocked.key, b'1')"),
-        WRITTEN),
-    "a set of a key releases those at the barrier of that name": (rewritten(service.Service.take, "position = stop",
-        f"position = stop; operation == Query.SET and [each.released() for key in [*{BARRIERS_NOW}]"
-        f" for each in {BARRIERS_NOW}.pop(key).arrivals.values()]"), WRITTEN),
     "a key that is deleted again has counted": (replaced(waiting.Waiting, "vanished", lambda self, key: None), WAITS),
     "a value that satisfied a wait is forgotten before the GET": (rewritten(promises.get, "value = service",
         "session.promise = None; value = service"), WAITS),
@@ -201,31 +190,22 @@ FAULTS: dict[str, tuple[Mutant, *tuple[Case, ...]]] = {
         OUR_WAITS),
     "an element that was reserved does not come back": (replaced(contents.Contents, "put_back",
         lambda self, key, serial, element: None), QUEUES),
-    "an element that was reserved comes back behind all others": (replaced(contents.Contents, "put_back",
-        lambda self, key, serial, element: self.push(key, element)), QUEUES),
     "an element is reserved for nobody": (replaced(promises.Promises, "reserve", lambda self, session, key: None),
         LINE),
     "the last client in the line is served first": (rewritten(waiting.Waiting.appeared, "min(ready", "max(ready"),
         LINE),
     "a QUEUE_POP takes the first, whatever is reserved": (rewritten(promises.queue_pop,
         "type(promise) is Reserved and promise.key == key", "False"), TAKERS),
-    "a pop takes the last element": (rewritten(contents.Contents.pop, "queue.popleft()", "queue.pop()"), QUEUES),
     "a compare_set always stores": (rewritten(COMPARE_SET, "return value", "self.set(key, desired); return value"),
         REGISTERS),
-    "a compare_set says that it has stored": (rewritten(COMPARE_SET, "return value", "return desired"), REGISTERS),
     "a compare_set that stores nothing wakes": (rewritten(COMPARE_SET, "return expected ",
         "[(crowd.missing.discard(key), self.waiting._satisfy(crowd))"
         " for crowd in [*self.waiting.waits.get(key, ())]]; return expected "),
         WAITERS, WAITS),
     "a set is answered before it is done": (wrapped(contents.Contents, "set", delayed), WATCHES),
-    "a write goes with its connection": (rewritten(FORGET, "self.watches.forget(session)",
-        "self.watches.forget(session); self.contents.values and self.contents.values.popitem()"), DROPPED),
     "an event is overtaken": (wrapped(watches.Watches, "tell", overtaken), WATCHES),
-    "an event does not say that the value was appended to": (replaced(contents, "APPENDED", Change.UPDATED), WATCHES),
     "an UNWATCH is answered, and the events go on": (rewritten(extended.unwatch,
         "service.watches.end(session, key)", "pass"), WATCHES),
-    "an UNWATCH ends the watches of all keys": (rewritten(extended.unwatch, "end(session, key)", "forget(session)"),
-        ITS_WATCHES),
     "a connection that ends stays in the table of watchers": (rewritten(FORGET, "self.watches.forget(session)",
         "session.watches.clear()"), SLOW),
     "what a peer does not read is kept without bound": (replaced(unread.Replies, "overflowed",
