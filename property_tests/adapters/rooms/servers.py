@@ -35,6 +35,13 @@ OUTSIDER: Any = SimpleNamespace(token=OPERATOR.token, up=False, runs=False, join
                               restarting=False, cause="")  # fmt: skip
 
 
+def postponed(time: Time, until: float, call: Callable[[], None]) -> bool:
+    """Whether a process is frozen until a later time. The call is then made at that time."""
+    if frozen := until > time.now:
+        time.at(until, call)
+    return frozen
+
+
 class RoomMonitors(Monitors):
     """The properties of a run; also of requests that arrive twice or late, and of restarts."""
 
@@ -169,14 +176,11 @@ class Server:
         room.begin_again(self.time.now)
         self._settle()
 
-    def _when_it_runs(self, call: Callable[[], None]) -> bool:
-        """Whether it runs; if it is frozen, the call is made afterwards."""
-        if frozen := self.frozen_until > self.time.now:
-            self.time.at(self.frozen_until, call)
-        return not frozen
+    def _runs(self, call: Callable[[], None]) -> bool:
+        return not postponed(self.time, self.frozen_until, call)
 
     def receive(self, wire: Wire | None, data: bytes, sender: Any = OUTSIDER) -> None:
-        if not self._when_it_runs(lambda: self.receive(wire, data, sender)) or self.down_until > self.time.now:
+        if not self._runs(lambda: self.receive(wire, data, sender)) or self.down_until > self.time.now:
             return
         if wire is None or wire in self.wires:
             self.watch.sender = sender
@@ -199,7 +203,7 @@ class Server:
 
     def _tick(self, room: Room) -> None:
         current = room is self.room and self.down_until <= self.time.now
-        if current and self._when_it_runs(lambda: self._tick(room)) and self.time.now >= room.due:
+        if current and self._runs(lambda: self._tick(room)) and self.time.now >= room.due:
             self.due = math.inf
             room.tick(self.time.now)
             self._settle()
@@ -211,7 +215,7 @@ class Server:
         elif not self.syncing and (self.held or records > self.durable):
 
             def synced() -> None:
-                if start == self.starts and self._when_it_runs(synced):
+                if start == self.starts and self._runs(synced):
                     self.durable, self.syncing = records, False
                     self._send(answers)
                     self._sync()
@@ -225,7 +229,7 @@ class Server:
             wire.answer(data, notice)
 
     def ended(self, wire: Wire) -> None:
-        if wire in self.wires and self._when_it_runs(lambda: self.ended(wire)):
+        if wire in self.wires and self._runs(lambda: self.ended(wire)):
             del self.wires[wire]
             self.room.gone(wire)
 

@@ -6,13 +6,14 @@ and the store is the server of a room (servers.py).
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from trystate.impl.rendezvous import engine
 from trystate.impl.rendezvous.encoding import decode
@@ -28,7 +29,7 @@ from ..simulator.nodes import RETRY_SECONDS, Computer, Process
 from ..simulator.schedule import FAULT_SECONDS, Fault, Schedule, draw
 from ..simulator.store import PATIENCE_SECONDS, ROUND_TRIP
 from ..simulator.swarm import Subject, World
-from .servers import LATE_SECONDS, OPERATOR, RoomMonitors, Server, Wire
+from .servers import LATE_SECONDS, OPERATOR, RoomMonitors, Server, Wire, postponed
 
 KINDS = ("pause", "reset", "reset", "drain", "flee")  # faults that only rooms have
 
@@ -149,13 +150,11 @@ class Attendee(Process):
         return SimpleNamespace(token=self.token, signalled=self.signalled and kind in (LEAVE, NOTICE),
                                restarting=self.restarting, leased=self.engine.leased, cause=self.cause)  # fmt: skip
 
-    def _when_it_runs(self, call: Callable[[], None]) -> bool:
-        if still := self.computer.still_until > self.time.now:
-            self.time.at(self.computer.still_until, call)
-        return self.up and not still
+    def _runs(self, call: Callable[[], None]) -> bool:
+        return self.up and not postponed(self.time, self.computer.still_until, call)
 
     def _connect(self) -> None:
-        if self._when_it_runs(self._connect) and self.wire is None:
+        if self._runs(self._connect) and self.wire is None:
             if self.computer.link.reaches(self.computer.store):
                 self.wire = Wire(self, self.server)
                 self.engine.member.connected(self.computer.clock())
@@ -174,7 +173,7 @@ class Attendee(Process):
             self.time.after(self._draw(RETRY_SECONDS), self._connect)
 
     def receive(self, wire: Wire, data: bytes, notice: bool) -> None:
-        if self._when_it_runs(lambda: self.receive(wire, data, notice)) and wire is self.wire:
+        if self._runs(lambda: self.receive(wire, data, notice)) and wire is self.wire:
             if data[:1] == bytes((FULL,)):
                 watch = self.server.watch
                 watch.version = max(watch.version, int.from_bytes(data[8:16], "little"))
@@ -200,7 +199,7 @@ class Attendee(Process):
                 self.time.after(max(0.0, wakes - now) / self.host.rate + 1e-6, self._wake)
 
     def _wake(self) -> None:
-        if self._when_it_runs(self._wake) and self.computer.clock() + 1e-9 >= self._alarm:
+        if self._runs(self._wake) and self.computer.clock() + 1e-9 >= self._alarm:
             if not self.engine.member.woke(self.computer.clock()):
                 self.breaks()
             self._pump()
@@ -247,14 +246,6 @@ def drawn(seed: int, nodes: int | None = None) -> Schedule:
     return replace(schedule, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-@contextlib.contextmanager
-def impatient() -> Iterator[None]:
-    """Members give a connection up as early as the engines of the simulator."""
-    usual, members.PATIENCE_SECONDS = members.PATIENCE_SECONDS, PATIENCE_SECONDS
-    try:
-        yield
-    finally:
-        members.PATIENCE_SECONDS = usual
-
-
-ROOMS = Subject(Rooms, "rooms", drawn, impatient)
+# Members give a connection up as early as the engines of the simulator.
+IMPATIENT: Any = partial(mock.patch.object, members, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+ROOMS = Subject(Rooms, "rooms", drawn, IMPATIENT)

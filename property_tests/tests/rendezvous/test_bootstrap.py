@@ -107,6 +107,7 @@ def test_a_master_raises_its_limit_of_open_files() -> None:
     finally:
         over.set()
         master.join()
-        for one in (*members, meeting):
-            one.close()
+        for member in members:
+            member.close()
+        meeting.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

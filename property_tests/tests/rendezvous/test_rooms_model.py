@@ -163,7 +163,7 @@ WindowsGoOn = wrong("WindowsGoOn", Rooms, server_restarts=windows_go_on)
 TWO, ONE = (2, 1, 2), (1, 1, 1)
 
 
-def named(value: Any) -> str:
+def class_name(value: Any) -> str:
     """The name of a class, in the name of a test."""
     return getattr(value, "__name__", "")
 
@@ -203,7 +203,7 @@ def asked(cls: type[System], size: tuple[int, int, int], faults: tuple[str, ...]
     return Asked(cls, Edition.TRYSTATE, f"node={nodes} min_nodes={low} max_nodes={high} rounds=1", 0, "", faults)
 
 
-@pytest.mark.parametrize(("cls", "size", "faults", "name", "steps"), a_third(MUTANTS), ids=named)
+@pytest.mark.parametrize(("cls", "size", "faults", "name", "steps"), a_third(MUTANTS), ids=class_name)
 def test_a_search_finds_each_mistake_with_its_shortest_run(
     cls: type[System], size: tuple[int, int, int], faults: tuple[str, ...], name: str, steps: int
 ) -> None:
@@ -217,7 +217,7 @@ UNDER_WAY = ((Twice, ONE, ("cut", "drain")), (Hasty, TWO, ()), (Stale, (2, 2, 2)
              (ForgetsEnds, ONE, ("cut", "drain", "server_restart")), (Unfenced, TWO, ("cut",)))  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "size", "faults"), a_third(UNDER_WAY), ids=named)
+@pytest.mark.parametrize(("cls", "size", "faults"), a_third(UNDER_WAY), ids=class_name)
 def test_a_room_that_breaks_a_rule_of_requests_refines_nothing(
     cls: type[Rooms], size: tuple[int, int, int], faults: tuple[str, ...]
 ) -> None:
