@@ -17,7 +17,7 @@ from trystate.impl.rendezvous.changes import Table
 from trystate.impl.rendezvous.engine import Engine, Joined
 from trystate.impl.rendezvous.observer import Observer
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Counted, Participant
+from trystate.impl.rendezvous.state import Counted
 from trystate.model.rendezvous.vocabulary import Action
 
 from ...adapters.simulator.schedule import draw
@@ -49,7 +49,8 @@ MUTANTS: Mapping[str, Mutant] = {
         Table.mark_complete, "self._complete()", "self.complete = True"),
     "who is checked is a participant": rewritten(Table.replace_round, "if not checked_first:", "if True:"),
     "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
-    "ranks ignore the keys": replaced(Participant, "order", property(lambda self: self.node.order)),
+    "ranks ignore the keys": rewritten(
+        Table._complete, "key=self._orders.__getitem__", "key=lambda token: self.participants[token].node.order"),
     "every member is rank 0": rewritten(Engine._ends, "Joined(state, rank)", "Joined(state, 0)"),
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": rewritten(
