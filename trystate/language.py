@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trystate.model.language.expressions import Role
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
-    from trystate.model.language.properties import Claim
+    from trystate.model.language.properties import Claim, Within
     from trystate.model.language.state import Write
     from trystate.model.language.systems import Terminal
     from trystate.model.language.transitions import Fairness, Rule
@@ -25,8 +25,8 @@ else:
 __all__ = [
     "Arc", "Atom", "Audit", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness", "Field", "Form", "Kind",
     "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort", "State", "SymbolicState",
-    "System", "Terminal", "Transition", "View", "Write", "all_", "always", "and_", "any_", "arc", "as_int", "choice",
-    "constant", "constraint", "count", "environment", "eventually", "fault", "flag", "implies", "index", "integer",
-    "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served", "sometimes",
-    "stable", "step", "terminal", "transition",
+    "System", "Terminal", "Transition", "View", "Within", "Write", "all_", "always", "and_", "any_", "arc", "as_int",
+    "choice", "constant", "constraint", "count", "environment", "eventually", "fault", "flag", "implies", "index",
+    "integer", "ite", "leads_to", "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "served",
+    "sometimes", "stable", "step", "terminal", "transition",
 ]  # fmt: skip
