@@ -60,7 +60,7 @@ class Engine(Protocol):
         """
 
     def late(self, premise: Expr, goal: Expr, binding: Binding, form: Form, within: Within) -> Path | None:
-        """After a complete `explore`: a run through `premise`, and then so many steps on which `goal` stays false.
+        """After a complete `explore`: a run through `premise`, and then as many steps as `within` has, without `goal`.
 
         For `Form.EVENTUALLY` the premise holds in the initial state.
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import bodies, source
 from .expressions import TRUE, Expr, and_, named
 from .machines import apply_effects
 from .state import SymbolicState
-
-if TYPE_CHECKING:
-    from .systems import System
-    from .transitions import Transition
+from .transitions import Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ def constraint(body: Callable[..., Any]) -> Constraint:
     return Constraint(body)
 
 
-def conditions(system: System, declared: Mapping[str, Constraint]) -> dict[str, Expr]:
+def conditions(system: Any, declared: Mapping[str, Constraint]) -> dict[str, Expr]:
     """The condition of each constraint."""
     found = {}
     for name, one in declared.items():

@@ -52,7 +52,7 @@ STATES = {Form.STEP: 2} | {
 
 
 class Within(NamedTuple):
-    """The bound of a property of liveness: so many steps, or steps of one name if `step` is not empty."""
+    """The bound of a property of liveness: a number of steps, or of steps of one name if `step` is not empty."""
 
     times: int
     step: str = ""

@@ -238,7 +238,7 @@ function route(
   return null;
 }
 
-/** A path in `open` from the first node of `starts` that begins one with so many counted steps; null if none does. */
+/** A path in `open` from the first node of `starts` that begins one with `times` counted steps; null if none does. */
 export function lateRun(
   graph: Graph, open: Uint8Array, starts: Uint8Array, times: number, counted: boolean[],
 ): Run | null {

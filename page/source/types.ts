@@ -105,7 +105,7 @@ export interface PropertyData {
   params: [name: string, index: string][];
   exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step", "refines" and "no deadlock"
   conditions: Record<string, number>; // for "step": transition -> node over the state before and its parameters
-  within: [times: number, step: string] | null; // of the `LIVE` forms: at most so many steps, of this name or ""
+  within: [times: number, step: string] | null; // of the `LIVE` forms: the most steps, and the name of the steps that count, or ""
   witness: string; // the `sometimes` that shows that it is not vacuous, or ""
   needs: string[]; // it is checked only if all of these faults are on
 }

@@ -305,7 +305,7 @@ def _enabled(graph: Graph, node: int) -> set[int]:
 
 
 def late_rounds(graph: Graph, avoid: Mask, counted: Collection[int], times: int) -> list[Mask]:
-    """For each number from 0 to `times`, the nodes of `avoid` with a path in it that has so many counted steps."""
+    """For each number from 0 to `times`, the nodes of `avoid` with a path in it that has this number of steps."""
     rounds = [avoid]
     while len(rounds) <= times:
         rounds.append(graph.reaching(_stepping(graph, avoid, counted, rounds[-1]), avoid))

@@ -184,7 +184,7 @@ class _Watching:
 def fair_parts(
     graph: Graph, avoid: set[State], groups: Sequence[Group], again: set[State] | None = None
 ) -> list[set[State]]:
-    """Sets of states of `avoid` that reach one another, in each of which a fair run can stay and visit all of them.
+    """Sets of states of `avoid` that reach one another. A fair run can stay in each set and visit all of its states.
 
     Each other fair run that stays in `avoid` visits, from some point on, only states of one of these sets. A run may
     stop, so a single state is a set. With `again`, each set has one of these states.

@@ -55,13 +55,15 @@ def explore(module: tuple[str, str], folder: Path, jar: Path) -> Seen:
     options = ("-deadlock", "-workers", "1", "-metadir", "states")
     argv = [*JAVA, f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", *options, "Exported"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-    counted = re.search(r"(\d+) distinct states found", done.stdout)
+    counted = re.findall(
+        r"(\d+) distinct states found", done.stdout
+    )  # the last: with liveness it also reports progress
     if " is violated by the initial state" not in done.stdout:
         assert counted, done.stdout[-2000:] + done.stderr
     live = r"(?P<live>Temporal) properties were violated"
     violated = re.search(rf"(?:Invariant|Action property) (\w+) is violated|Action property line|{live}", done.stdout)
     assert violated or "No error has been found" in done.stdout, done.stdout[-2000:]
     shown = len(re.findall(r"^State \d+:", done.stdout, re.MULTILINE))
-    states = int(counted[1]) if counted else 1
+    states = int(counted[-1]) if counted else 1
     name = "temporal" if violated and violated["live"] else violated[1] or "" if violated else ""
     return Seen(states, name, max(0, shown - 1) if violated else None)

@@ -149,7 +149,7 @@ def lively_holds(d: Declaration, members: int, name: str = "response") -> bool:
 
 
 def _a_fair_run_stays(d: Declaration, within: set[Values], edges: Edges, again: set[Values] | None = None) -> bool:
-    """Whether a fair run can stay in these states for ever, and come to those of `again` again and again."""
+    """Whether a fair run can stay in these states for ever, and come to `again` again and again."""
     ahead = {state: [(step, to) for step, to in edges[state] if to in within] for state in within}
     back: Edges = {state: [] for state in within}
     for state in within:

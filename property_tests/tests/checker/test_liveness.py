@@ -1,6 +1,6 @@
 """Properties of liveness, in every engine: their forms, those that hold at once, and published ones.
 
-TLC decides the published ones as we do; by day those of one specification.
+TLC decides the published ones as we do; by day only one specification.
 """
 
 from __future__ import annotations
