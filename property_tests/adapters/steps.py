@@ -1,4 +1,4 @@
-"""What subjects have in common: steps in a table, and names that a subject replaces while it is open."""
+"""Common parts of subjects: steps in a table, and names that a subject replaces while it is open."""
 
 from __future__ import annotations
 
