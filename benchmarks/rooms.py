@@ -34,7 +34,7 @@ from common import LOOPBACK, Part, options, run, show
 
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.rooms.member import Member
-from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, NEED_SETTINGS
+from trystate.impl.rendezvous.rooms.messages import BEAT, JOIN, NEED_SETTINGS, POKE
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.impl.rendezvous.state import Node, Participant, Settings
 from trystate.impl.store.client.rooms import RoomConnection
@@ -327,6 +327,7 @@ class Crowd:
         each = self.members[number]
         if (data := each.take(self.now)) is not None:
             self.counts["requests"] += 1
+            self.counts["heartbeats"] += data[0] in (BEAT, POKE)
             there, back = self.reach[number]
             there = max(there, self.now + self.rng.uniform(0, DELAY_SECONDS))
             self.reach[number] = there, back
@@ -375,7 +376,8 @@ class Crowd:
 
     def sends(self, number: int, data: bytes, notice: bool) -> None:
         there, back = self.reach[number]
-        back = max(back, max(self.now, self.busy) + self.rng.uniform(0, DELAY_SECONDS))
+        # An answer is sent when its request has been applied, a notice after the answers and notices before it.
+        back = max(back, max(self.now, self.busy if notice else 0.0) + self.rng.uniform(0, DELAY_SECONDS))
         self.reach[number] = there, back
         self.at(back, lambda: self.hears(number, data, notice))
 
@@ -416,9 +418,10 @@ def simulated(sizes: tuple[int, ...]) -> None:
                 took, counts = crowd.round(number, failing)
                 less = CALL_SECONDS if number == 0 else 0.0
                 lines.append([f"{size:,}, {what}: {'second' if number else 'first'} round", f"{took - less:.3f}",
-                              f"{counts['requests']:,}", f"{counts['twice']}", f"{counts['notices']:,}",
-                              f"{counts['lost']}", f"{crowd.longest * 1e3:.0f}"])  # fmt: skip
-    heads = ["N", "seconds", "requests", "again with settings", "notices", "lost", "longest apply so far, ms"]
+                              f"{counts['requests']:,}", f"{counts['heartbeats']:,}", f"{counts['twice']}",
+                              f"{counts['notices']:,}", f"{counts['lost']}", f"{crowd.longest * 1e3:.0f}"])  # fmt: skip
+    heads = ["N", "seconds", "requests", "heartbeats of them", "again with settings", "notices", "lost",
+             "longest apply so far, ms"]  # fmt: skip
     show("Virtual time, up to 4 ms each way; seconds beside the last call", heads, lines)
 
 

@@ -29,18 +29,29 @@ from .worlds import Broken
 Action = tuple[Any, ...]
 
 
+class Part:
+    """A part of a state, which is copied with it."""
+
+
 def copied(value: Any) -> Any:
     """A copy that shares the values that do not change."""
-    if isinstance(value, list | deque):
-        return type(value)(map(copied, value))
-    if isinstance(value, dict | set | OrderedDict):
-        return value.copy()
-    if not isinstance(value, Room | Table | Member | Lease | Stage):
+    kind = type(value)
+    if kind in SHARED:
         return value
-    new = object.__new__(type(value))
-    for name in Table.__slots__ if isinstance(value, Table) else value.__dict__:
+    if kind is list or kind is deque:
+        return kind(map(copied, value))
+    if kind is dict or kind is set or kind is OrderedDict:
+        return value.copy()
+    if not isinstance(value, CHANGING):
+        return value
+    new = object.__new__(kind)
+    for name in Table.__slots__ if kind is Table else value.__dict__:
         setattr(new, name, copied(getattr(value, name)))
     return new
+
+
+SHARED = {int, float, str, bytes, bool, tuple, type(None)}
+CHANGING = (Room, Table, Member, Lease, Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Budget:
     drains: int = 0
 
 
-class Stage:
+class Stage(Part):
     """One state of the search."""
 
     def __init__(self, nodes: int, low: int, high: int, budget: Budget) -> None:

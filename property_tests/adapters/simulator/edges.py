@@ -77,7 +77,7 @@ class Seat:
 
 
 def engine(number: int, life: int, settings: Settings, key: str = KEY) -> Engine:
-    node = Node(f"node{number}", life, 0, f"{number}.{life}")
+    node = Node(f"node{number}", life, 0, f"{number}-{life}")
     me = Participant(node, f"host{number}", 29_500, rank_key=key)
     return Engine(me, settings, draw=lambda: 0.5, life="life")
 
