@@ -14,8 +14,9 @@ Operators (`op`, its `args`):
     eq (a, b)   lt (a, b)       not (a)   and (*xs)            ite (c, a, b)
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
-    named (label, body)
-Everything else (or, implies, <=, all, ...) is built from these.
+    named (label, body, *operands)
+The index of a read is any tree of its sort; `quantifiers.expand` turns it into a choice between members. `{0}` in a
+label is printed as the first operand. Everything else (or, implies, <=, all, *, sums, ...) is built from these.
 
 A new operator needs a branch in each of these places:
     here: a constructor that folds, and a line of `_BUILD`; if it takes two numbers, also a line of `BINARY`
