@@ -14,8 +14,9 @@ Operators (`op`, its `args`):
     eq (a, b)   lt (a, b)       not (a)   and (*xs)            ite (c, a, b)
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
-    named (label, body)
-Everything else (or, implies, <=, all, ...) is built from these.
+    named (label, body, *operands)
+The index of a read is any tree of its sort; `quantifiers.expand` turns it into a choice between members. `{0}` in a
+label is printed as the first operand. Everything else (or, implies, <=, all, *, sums, ...) is built from these.
 
 A new operator needs a branch in each of these places:
     here: a constructor that folds, and a line of `_BUILD`; if it takes two numbers, also a line of `BINARY`
@@ -401,16 +402,20 @@ def implies(premise: Any, conclusion: Any) -> Expr:
     return or_(not_(premise), conclusion)
 
 
-def _beside(value: Any, other: Sort) -> Expr:
-    """The tree of a value that is chosen instead of one of the other sort."""
-    return const(-1, optional(other)) if value is None and other.kind == "index" else lift_like(value, other)
+def _beside(value: Any, other: Any) -> Expr:
+    """The tree of a value that is chosen instead of the other value."""
+    if not isinstance(other, Expr):
+        return lift(value)
+    if value is None and other.sort.kind == "index":
+        return const(-1, optional(other.sort))
+    return lift_like(value, other.sort)
 
 
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
     """`then` where the condition holds, else `otherwise`; both have the same sort."""
     c = boolean(condition, "ite")
-    a = _beside(then, otherwise.sort) if isinstance(otherwise, Expr) else lift(then)
-    b = _beside(otherwise, a.sort)
+    a = then if isinstance(then, Expr) else _beside(then, otherwise)
+    b = otherwise if isinstance(otherwise, Expr) else _beside(otherwise, a)
     _same_sort(a, b, "choose between")
     if c.op == "const":
         return a if c.args[0] else b
@@ -451,7 +456,7 @@ def named(label: str, value: Any, *operands: Any) -> Expr:
 
 def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
     for k, index in enumerate(indices):
-        if index.op == "const" and index.sort.kind in ("int", "index"):
+        if index.op == "const":
             if index.args[0] < 0:
                 return lowest(sort)
             if index.sort.kind == "int" and index.sort.least != index.sort.most:  # a place is one tree

@@ -172,7 +172,7 @@ class ArrayView:
             source.refuse(f"{self._slot.name}: the number of indices is {len(keys)}, but must be {len(dims)}")
         out = []
         for k, dim in zip(keys, dims, strict=True):
-            expr = member_of(k, dim)
+            expr = k if isinstance(k, Expr) and k.sort is dim else member_of(k, dim)
             if expr is None:
                 source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} ({dim.span})")
             out.append(expr)
@@ -253,7 +253,7 @@ def parameters(system: System, name: str, each: tuple[Any, ...], at: str) -> tup
 def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: Any) -> None:
     if state._frozen:
         source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
-    expr = lift_like(value, slot.sort)
+    expr = value if isinstance(value, Expr) else lift_like(value, slot.sort)
     _refuse_misfit(slot, expr)
     # A loop over an index assigns every member there; any other index is compared with the place of the member.
     loops, here = _place_of(slot, indices)

@@ -10,7 +10,7 @@ or drop it by None. `Rendezvous(node=3, edition="torch", faults=("crash",))` is 
                   for each fault
     the trees     the body of each step runs on a symbolic state. Then each machine and each property is traced.
                   Properties come last, because a property of steps needs the steps. The results are expressions
-                  (transitions.py, machines.py, properties.py)
+                  (transitions.py, machines.py, properties.py). So are the conditions on terminal and initial states
     the check     `_check` refuses a declaration with a name that does not exist
 
 A built system never changes and holds no current state: engines read its `cells`, `initial_states`, `transitions`,

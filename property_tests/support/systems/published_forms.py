@@ -193,61 +193,6 @@ class Prisoner(System, deadlock=False):
         return ~s.announced | (s.counter_came & s.came.all())
 
 
-class Election(enum.Enum):
-    """What a node knows of the election."""
-
-    CANDIDATE = "may win"
-    LOST = "has lost"
-    WON = "has won"
-
-
-class ChangRoberts(System, deadlock=False):
-    """Chang and Roberts, CACM 22(5), 1979: the lowest number goes round the ring."""
-
-    node = index(3)
-    ids = constant((2, 0, 1))  # the number of each node
-    messages = flag(per=(node, range(3)))  # those that wait at a node, by their number
-    started = flag(per=node)
-    initiator = flag(per=node, initial=ANY)
-    state = choice(Election, per=node, initial=(Election.CANDIDATE, Election.LOST))
-
-    @initial
-    def initiators_are_candidates(self, s: S) -> Any:
-        return all_((s.state[j] == Election.CANDIDATE) == s.initiator[j] for j in s.node)
-
-    def number(self, s: S, node: Expr) -> Any:
-        return pick(self.ids, node)
-
-    @transition()
-    def start(self, s: S, node: Expr) -> None:
-        """A node begins, and sends its number if it is an initiator."""
-        s.when(~s.started[node])
-        there = s.node.after(node), self.number(s, node)
-        s.started[node], s.messages[there] = True, s.messages[there] | s.initiator[node]
-
-    @transition()
-    def receive(self, s: S, node: Expr) -> None:
-        """A node forwards a number unless its own is not higher."""
-        number, own = s.choose(range(3)), self.number(s, node)
-        s.when(s.started[node], s.messages[node, number])
-        lost = s.state[node] == Election.LOST
-        after = ite(number == own, Election.WON, s.state[node])
-        s.state[node] = ite(lost | (number < own), Election.LOST, after)
-        there = s.node.after(node), number
-        s.messages[node, number] = False
-        s.messages[there] = s.messages[there] | lost | (number < own)
-
-    @sometimes()
-    def one_has_won(self, s: S) -> Any:
-        """A node has won."""
-        return s.state.any(Election.WON)
-
-    @always(witness="one_has_won")
-    def others_have_lost(self, s: S) -> Any:
-        """If a node has won, each other node has lost."""
-        return ~s.state.any(Election.WON) | (s.state.count(Election.LOST) == len(s.node) - 1)
-
-
 class Ewd840(System, deadlock=False):
     """Dijkstra, Feijen, van Gasteren, EWD 840, 1983: a token goes round a ring to find out that all have ended."""
 

@@ -12,6 +12,14 @@ from trystate.model.language import System
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems import two_phase_commit
+from trystate.property_tests.support.systems.published_forms import (
+    CoffeeCan,
+    DiningPhilosophers,
+    Ewd840,
+    Ewd998,
+    Prisoner,
+    ReadersWriters,
+)
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
@@ -71,3 +79,29 @@ def test_every_engine_counts_the_states_that_other_tools_count(engine: str, node
     assert (report.violated, report.undecided) == ([], [])
     # Up to 3 nodes min equals max: a round is full as soon as there are enough, and needs no last call.
     assert sorted(report.never_fired) == (["complete_round", "pass_deadline"] if nodes < 4 else [])
+
+
+# ---- specifications that are written with the forms of the language
+
+SPECIFIED: list[tuple[System, int]] = [
+    (CoffeeCan(), 5_150),
+    (DiningPhilosophers(), 67),
+    (ReadersWriters(), 21_527),
+    (Prisoner(), 16),
+    (Prisoner(unknown=1), 62),
+    (Ewd840(), 302),
+    (Ewd840(node=4), 1_566),
+    *([(Ewd998(), 1_520_618)] if NIGHTLY else []),
+]
+FAST = AVAILABLE if NIGHTLY else [engine for engine in AVAILABLE if engine != "interpret"]
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize(("system", "states"), [pytest.param(*case, id=case[0].label) for case in SPECIFIED])
+def test_a_published_specification_has_its_number_of_states(system: System, states: int, engine: str) -> None:
+    if states > 1_000_000 and engine != "explicit":
+        pytest.skip("only the engine explicit counts a million states in seconds")
+    report = check(system, engine=engine)
+    assert report.exploration.distinct == states
+    assert not report.violated
+    assert report.never_fired == []

@@ -14,7 +14,9 @@ import pytest
 
 from trystate.model.checker.check import check
 from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.tla import tla
 from trystate.model.checker.interpret import Env, Interpreter
+from trystate.model.checker.verdicts import Report
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import *
 from trystate.model.language.quantifiers import expand
@@ -22,17 +24,49 @@ from trystate.model.prover.sizes import any_size
 from trystate.page.contents import Choice
 from trystate.property_tests.harness.side_by_side import SideBySide
 from trystate.property_tests.harness.subjects import Disagreement
+from trystate.property_tests.support.export import spin, tlc
 from trystate.property_tests.support.nightly import NIGHTLY
-from trystate.property_tests.support.page import bundled, exported, needed
+from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
 from trystate.property_tests.support.proofs import proved
+from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
-from trystate.property_tests.support.systems.every_engine import (
-    assert_engines_agree,
-    assert_exports_agree,
-    assert_page_agrees,
-)
 
 S = SymbolicState
+STATES_MAX = 100_000  # more than any system here has
+
+
+def assert_engines_agree(system: System) -> Report:
+    """The engines of Python count the same states and steps, and give the same verdicts; the report of the last."""
+    reports = [check(system, engine=engine) for engine in AVAILABLE]
+    found = [(r.exploration.distinct, r.exploration.edges, r.exploration.depth) for r in reports]
+    assert len({*found}) == 1, dict(zip(AVAILABLE, found, strict=True))
+    assert len({tuple((v.property.name, v.status) for v in r.verdicts) for r in reports}) == 1
+    return reports[-1]
+
+
+def assert_exports_agree(system: System, folder: Path) -> None:
+    """Spin and TLC count the states of the system and decide its properties as the engines do."""
+    report = check(system)
+    spin.require_spin()
+    assert spin.differences(report, spin.verify(promela(system), folder)) == []
+    always = [v.property.name for v in report.verdicts if v.property.form.name == "ALWAYS"]
+    seen = tlc.explore(tla(system, always, "Exported"), folder, tlc.tlc_jar())
+    assert (seen.violated, seen.states) == ("", report.exploration.distinct)
+
+
+def assert_page_agrees(system: System, engine: Path) -> None:
+    """The page's engine finds the states of the system, and in each the steps and the properties that hold."""
+    data = exported([Choice.of(system, "named")])
+    pair = Pair(data, 0, system)
+    trees = [tree for t in system.transitions for tree in (*t.conditions, *t.effects.values())]
+    steps = [data["transitions"][k] for k in pair.written["transitions"]]
+    nodes = [node for t in steps for node in (*t["conditions"], *t["effects"].values())]
+    answer, texts = ask(engine, data, [pair.question(states=STATES_MAX), pair.question(texts=nodes)])
+    assert texts == list(map(str, trees))
+    assert answer["labels"] == [i.label for i in pair.interpreter.kernel.instances]
+    assert len(answer["states"]) == check(system).exploration.distinct
+    for found in answer["states"]:
+        assert found == pair.expected(pair.to_python(found["state"]))
 
 
 class Colour(enum.Enum):
@@ -344,9 +378,13 @@ OPERATORS: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("min(min(j: load[j]), small)", lambda s, of: of("min", [of("min", s.load), s.small])),
     ("sum(j: mass[j])", lambda s, of: of("sum", s.mass)),
     ("max(j: mass[j] + load[j])", lambda s, of: of("max", (s.mass[j] + s.load[j] for j in s.node))),
+    ("(2, 0, 1)[small % 3]", lambda s, of: of("pick", s.small % 3)),
     ("((small + 1) * 2) − (large // 9)", lambda s, of: (s.small + 1) * 2 - s.large // 9),
 ]
-FOLDS: dict[str, tuple[Any, Any]] = {"sum": (sum_, sum), "max": (max_, max), "min": (min_, min)}
+FOLDS: dict[str, tuple[Any, Any]] = {
+    "sum": (sum_, sum), "max": (max_, max), "min": (min_, min),
+    "pick": (lambda at: pick((2, 0, 1), at), lambda at: (2, 0, 1)[at]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "apply"), OPERATORS)
