@@ -72,8 +72,9 @@ class Instance:
         """The key of its `Group`: the step and its members, or the declared group, and the member that has it."""
         declared = self.transition.fair
         if declared is None or not declared.group:
-            return self.transition.name, self.indices
-        members = (k for p, k in self.binding.items() if p.sort.name == declared.per)
+            return self.transition.name, self.members
+        own = zip(self.transition.own, self.members, strict=True)
+        members = (k for p, k in own if p.sort.name == declared.per)
         return str(declared), next(members, None)
 
 

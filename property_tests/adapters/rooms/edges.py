@@ -363,7 +363,7 @@ class RoomSteps(EngineSteps):
         wire.hears(*offer)
         if wire.member.joined is None:
             raise Refused("the node does not return")
-        s = wire.member.joined.summary
+        s = wire.member.joined
         seat.joined = None
         if not late and state is not None:
             master = state.participants[0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trystate.impl.rendezvous.intents import change_of
 from trystate.impl.rendezvous.rooms.member import Member
 from trystate.impl.rendezvous.rooms.room import Room
 from trystate.model.rendezvous import Edition
@@ -52,7 +53,7 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
     "a round is complete although a node is expected": ("2 1:2", rewritten(
         Room._set_due, "t.calling and not t.expected", "t.calling")),
     "a request ends another round": ("2 2:2 cut worker_failure", rewritten(
-        Room._is_member, "intent.of == (t.life, t.round)", "intent.of")),
+        change_of, "intent.of == (t.life, t.round)", "intent.of")),
     "a change is not on disk": ("2 2:2 server_restart lost_tail", rewritten(
         Room._change, "self._record(messages.record(name, t.version, (me, *plain)))",
         "name == 'add_to_participants' or self._record(messages.record(name, t.version, (me, *plain)))")),
