@@ -57,7 +57,7 @@ DEADLOCK_FREEDOM = Property(  # without a fault, the system stops only in states
 
 
 def decided(system: System) -> tuple[Property, ...]:
-    """The properties that a check decides by default: those of the system, and freedom from deadlock."""
+    """The properties that a check decides by default: all of the system, and freedom from deadlock."""
     return (*system.properties, DEADLOCK_FREEDOM) if system._deadlock else system.properties
 
 

@@ -48,7 +48,7 @@ class CoffeeCan(System):
 
 
 class Place(enum.Enum):
-    """What a philosopher does."""
+    """The place of a philosopher in its loop."""
 
     LOOP = "gives forks away"
     EAT = "eats"
@@ -102,7 +102,7 @@ class DiningPhilosophers(System):
 
 
 class Request(enum.Enum):
-    """What an actor waits for."""
+    """The purpose of a request in the queue."""
 
     READ = "to read"
     WRITE = "to write"
