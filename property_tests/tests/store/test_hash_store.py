@@ -38,22 +38,6 @@ def waiters(store: HashStore) -> int:
         return store._memory.contents.waiting.keys_waited
 
 
-def test_as_many_pushes_as_poppers_leave_nobody_waiting(store: HashStore) -> None:
-    poppers = 16
-    with ThreadPoolExecutor(2 * poppers) as pool:
-        pops = [pool.submit(store.queue_pop, "q") for _ in range(poppers)]
-        others = [pool.submit(store.wait, ["q", "never"], SHORT) for _ in range(4)]
-        until(lambda: waiters(store) >= poppers)
-        for number in range(poppers):
-            store.queue_push("q", str(number))
-        assert sorted(int(pop.result(20)) for pop in pops) == list(range(poppers))
-        for other in others:
-            with pytest.raises(StoreTimeout):
-                other.result(20)
-    assert store.queue_len("q") == 0
-    assert waiters(store) == 0
-
-
 def test_close_sends_home_who_waits_and_only_in_its_own_store(store: HashStore) -> None:
     clone = store.clone()
     with ThreadPoolExecutor() as pool:
