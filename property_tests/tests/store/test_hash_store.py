@@ -17,7 +17,7 @@ import torch.distributed
 
 from trystate.impl.store.base import Event
 from trystate.impl.store.client import startup as masters
-from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.tcp import TCPStore
@@ -128,16 +128,6 @@ def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_pat
         event = told.get(timeout=AMPLE.total_seconds())
         assert isinstance(event, Event)
         assert not watch.lost
-
-
-def test_a_wait_that_timed_out_leaves_nothing(store: HashStore) -> None:
-    with pytest.raises(StoreTimeout, match=r"wait\('a', 'b'\): timed out after 50ms"):
-        store.wait(["a", "b"], SHORT)
-    with pytest.raises(StoreTimeout):
-        store.barrier("b", 2, SHORT)
-    assert waiters(store) == 0
-    assert store._memory.barriers.table == {}
-    assert not store._blocked
 
 
 def test_a_value_over_the_limit_is_refused_and_changes_nothing() -> None:
