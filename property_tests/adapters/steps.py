@@ -1,17 +1,18 @@
-"""Subjects whose steps are in a table."""
+"""Subjects with a method for each step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 class Steps:
-    """A subject that takes each step that comes next, and refuses none; `_steps` has the function of each step."""
+    """A subject with a method `_NAME` for each step, or a function in `_steps`. The steps in `TRIED` can be refused."""
 
-    _steps: dict[str, Callable[..., None]]
+    TRIED: tuple[str, ...] = ()
+    _steps: Mapping[str, Callable[..., None]] = {}
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
+        (self._steps.get(step) or getattr(self, f"_{step}"))(*indices)
 
     def can_refuse(self, step: str) -> bool:
-        return False
+        return step in self.TRIED
