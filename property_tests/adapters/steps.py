@@ -1,22 +1,23 @@
-"""Common parts of subjects: steps in a table, and names that a subject replaces while it is open."""
+"""Common parts of subjects: a method for each step, and names that a subject replaces while it is open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Self
 
 
 class Steps:
-    """A subject that takes each step that comes next, and refuses none; `_steps` has the function of each step."""
+    """A subject with a method `_NAME` for each step, or a function in `_steps`. The steps in `TRIED` can be refused."""
 
-    _steps: dict[str, Callable[..., None]]
+    TRIED: tuple[str, ...] = ()
+    _steps: Mapping[str, Callable[..., None]] = {}
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        self._steps[step](*indices)
+        (self._steps.get(step) or getattr(self, f"_{step}"))(*indices)
 
     def can_refuse(self, step: str) -> bool:
-        return False
+        return step in self.TRIED
 
 
 class Replacing:

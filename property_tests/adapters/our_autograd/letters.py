@@ -14,6 +14,8 @@ from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import CANCEL, Backward, Done, Mark, unpack_outcome
 from trystate.model.autograd.backward.fields import Call
 
+from .. import steps
+
 DEADLINE = 1000.0
 
 
@@ -22,10 +24,9 @@ def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], aske
     return here.take(messages.KINDS[kind].unpack(body), gradients, asker, DEADLINE)
 
 
-class Steps:
-    """A subject with a method `_NAME` for each step of a model. The steps in `TRIED` can be refused."""
+class Steps(steps.Steps):
+    """A subject whose workers send and answer requests."""
 
-    TRIED: tuple[str, ...] = ()
     over: set[LocalPass]
 
     def __init__(self, model: Any) -> None:
@@ -34,12 +35,6 @@ class Steps:
 
     def reset(self) -> None:
         raise NotImplementedError
-
-    def can_refuse(self, step: str) -> bool:
-        return step in self.TRIED
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        getattr(self, f"_{step}")(*indices)
 
     def _do(self, worker: Any, effects: Iterable[Effect]) -> None:
         """Send the answers and requests of a worker, and record that a pass is over at its root."""

@@ -31,9 +31,9 @@ class BarriersSubject(Clients):
         self.system, self._extended = system, extended
         self._broken: dict[int, list[Peer]] = {}
         self._steps |= {
-            "arrive": self._arrive, "count_in": self._send, "pass_through": self._read, "give_up": self._time_out,
+            "count_in": self._send, "pass_through": self._read, "give_up": self._time_out,
             "read_on": self._read, "raise_cancelled": self._read, "raise_timeout": self._read,
-            "take_cancel": self._send, "run_out_of_time": self._expire, "notice_end": self._notice_end,
+            "take_cancel": self._send, "run_out_of_time": self._expire,
             "drop": self._drop, "write_key": lambda: self._others.tell(set_(self._key, b"1")),
             "delete_key": lambda: self._others.tell(delete(self._key)[0]),
         }  # fmt: skip

@@ -39,8 +39,7 @@ class Clients(Steps):
         self._closed: set[int] = set()
         self._steps: dict[str, Callable[..., None]] = {
             **dict.fromkeys(READ, self._read), "answer_get": self._send, "cancel_wait": self._send,
-            "time_out": self._time_out, "expires": self._expire, "drop": self._lose, "forget_connection": self._forget,
-            "go_on": self._go_on, "find_connection_lost": self._go_on,
+            "expires": self._expire, "drop": self._lose, "find_connection_lost": self._go_on,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -100,7 +99,7 @@ class Clients(Steps):
             self._time_out(client)
             self._send(client)
 
-    def _forget(self, client: int) -> None:
+    def _forget_connection(self, client: int) -> None:
         self._peers[client].end()
         self._closed.add(client)
         self._server.settle()

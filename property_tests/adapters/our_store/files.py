@@ -41,11 +41,6 @@ class FilesSubject(Steps, AbstractContextManager["FilesSubject"]):
         self._folder = tempfile.TemporaryDirectory()
         self._users: dict[int, Child] = {}
         self._files = 0
-        self._steps = {
-            "open": self._open, "lock": self._lock, "write": self._write, "read": self._read, "close": self._close,
-            "time_out": self._time_out, "no_address_comes": self._time_out, "lock_times_out": self._lock_times_out,
-            "next_job": self._next_job, "die": self._die, "disk_full": self._disk_full, "stop": self._stop,
-        }  # fmt: skip
 
     def __exit__(self, *_: object) -> None:
         for process in list(self._users):
@@ -117,6 +112,8 @@ class FilesSubject(Steps, AbstractContextManager["FilesSubject"]):
     def _time_out(self, process: int) -> None:
         self._asked(process, "StoreTimeout", "get", BRIEF_S, [self._key(j) for j in range(self._world)])
         self._over(process, User.FAILED)
+
+    _no_address_comes = _time_out
 
     def _lock_times_out(self, process: int) -> None:
         if self._phases[process] is User.AWAY:

@@ -26,15 +26,12 @@ class FramesSubject(Settling):
         self._server = server
         self._observer: Line = server.connect()
         self._steps = {
-            "connect": self._connect, "validate": partial(self._send, VALIDATE),
+            "validate": partial(self._send, VALIDATE),
             "begin_to_validate": partial(self._send, VALIDATE[:3]),
-            "end_to_validate": partial(self._send, VALIDATE[3:]), "split_validate_is_refused": self._split_validate,
+            "end_to_validate": partial(self._send, VALIDATE[3:]),
             "stranger_is_ignored": self._set, "stranger_is_refused": self._set,
             "stranger_is_served": partial(self._send, request(Query.PING, b"more")),
-            "ask": self._note, "serve": self._set, "set_begins": self._set_begins, "set_ends": self._rest,
-            "multi_set_begins": self._multi_set_begins, "multi_set_goes_on": self._goes_on,
-            "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown,
-            "hang_up": self._hang_up, "clean_up": self._clean_up,
+            "ask": self._note, "serve": self._set, "set_ends": self._rest, "multi_set_ends": self._rest,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -77,7 +74,7 @@ class FramesSubject(Settling):
     def _send(self, data: bytes, connection: int) -> None:
         self._lines[connection].send(data)
 
-    def _split_validate(self, connection: int) -> None:
+    def _split_validate_is_refused(self, connection: int) -> None:
         self._send(VALIDATE[:3], connection)
         self._server.settle()
         self._send(VALIDATE[3:], connection)
@@ -105,7 +102,7 @@ class FramesSubject(Settling):
         value = b"0" * PADDING + own
         self._begin(connection, head + blob(SECOND) + blob(value), len(head) + 8 + len(SECOND) + 8)
 
-    def _goes_on(self, connection: int) -> None:
+    def _multi_set_goes_on(self, connection: int) -> None:
         self._begin(connection, self._unsent[connection], 1)
 
     def _rest(self, connection: int) -> None:

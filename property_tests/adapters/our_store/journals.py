@@ -31,12 +31,6 @@ class JournalsSubject(Steps):
 
     def __init__(self, system: Journals, make: Callable[..., Journal] = recovered) -> None:
         self.system, self._recovered = system, make
-        self._steps = {
-            "make": self._make, "tell": self._tell, "begin_batch": self._begin_batch, "end_batch": self._end_batch,
-            "freeze": self._freeze, "finish_snapshot": self._finish_snapshot, "add_the_rest": self._add_the_rest,
-            "place": self._place, "sync_directory": self._sync_directory, "keep_some": self._keep_some,
-            "lose_what_was_not_synced": self._lose, "find_the_new_file": self._find_the_new_file, "start": self._start,
-        }  # fmt: skip
 
     def reset(self) -> None:
         self._disk = ForgetfulDisk()
@@ -128,7 +122,7 @@ class JournalsSubject(Steps):
         self._disk = self._disk.after_crash(lambda: survives)
         self._server = Keeping.DOWN
 
-    def _lose(self) -> None:
+    def _lose_what_was_not_synced(self) -> None:
         end, written = self._journal.file.synced, self._server is Keeping.SYNCING
         seen = bytes(self._disk.entries[NAME].seen)
         self._crashed(False)

@@ -34,9 +34,8 @@ class QueuesSubject(Clients):
         taken = ("wait_for_queue", "wait_for_key", "wait_for_both", "pop_in_one", "pop")
         self._steps |= {
             **dict.fromkeys(("read_element", "read_element_in_one", "raise_empty"), self._read),
-            **{f"take_{step}": self._send for step in taken}, "send_pop": self._send_pop, "send_get": self._send_get,
-            "reservation_ends": self._reservation_ends, "push": self._push,
-            "set_key": lambda: self._others.tell(set_(self._key, b"0")), "pop_in_one": self._pop_in_one,
+            **{f"take_{step}": self._send for step in taken},
+            "set_key": lambda: self._others.tell(set_(self._key, b"0")),
             "pop": lambda client: self._peer(client).ask(wait(self._queue)),
             "get": lambda client: self._peer(client).ask(wait(self._key)),
             "wait_for_both": lambda client: self._peer(client).ask(wait(self._queue, self._key)),

@@ -64,9 +64,7 @@ class RegistersSubject(Settling):
             **dict.fromkeys(TAKEN, lambda client: self._peers[client].send()),
             "ask_to_create": lambda client, key, value: self._compare(client, key, 0, value + 1),
             "ask_to_change": lambda client, key, old, new: self._compare(client, key, old + 1, new + 1),
-            "ask_to_delete": self._delete, "ask_for_all": self._read_all, "send_half": self._send_half,
-            "send_rest": self._send_rest, "read_answer": lambda client: self._peers[client].take(),
-            "drop": self._drop,
+            "read_answer": lambda client: self._peers[client].take(),
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -101,11 +99,11 @@ class RegistersSubject(Settling):
         torchs, ours = compare_set(self._names[key], encoded(expected), encoded(desired))
         self._peers[client].ask(*((ours, accepted(values(1))) if self._extended else (torchs, values(1))))
 
-    def _delete(self, client: int, key: int) -> None:
+    def _ask_to_delete(self, client: int, key: int) -> None:
         torchs, ours, _ = delete(self._names[key])
         self._peers[client].ask(*((ours, accepted(existed(1))) if self._extended else (torchs, existed(8))))
 
-    def _read_all(self, client: int) -> None:
+    def _ask_for_all(self, client: int) -> None:
         self._peers[client].ask(request(Query.MULTI_GET, counted(self._names)), values(self._keys))
 
     def _send_half(self, client: int, value: int) -> None:

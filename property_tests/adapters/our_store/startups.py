@@ -226,9 +226,6 @@ class StartUpsSubject(StartUpsOn):
         self._is_torchs = system.edition is Edition.TORCH
         stack.callback(self.close)
         self._steps = {
-            "listen": self._listen, "connect": self._connect, "count_in": self._count_in, "see_all": self._see_all,
-            "waiting_times_out": self._waiting_times_out, "connecting_times_out": self._connecting_times_out,
-            "lose_the_server": self._lose, "crash": self._crash, "come_again": self._come_again, "stop": self._stop,
             "overwrite_low": lambda: self._overwrite(0), "overwrite_high": lambda: self._overwrite(self._world),
         }  # fmt: skip
 
@@ -326,7 +323,7 @@ class StartUpsSubject(StartUpsOn):
             client.begin(REFUSED_S)
         client.ended("there is no server")
 
-    def _lose(self, number: int) -> None:
+    def _lose_the_server(self, number: int) -> None:
         client = self._clients[number]
         client.cut()  # an answer on its way is lost with the server
         client.ended("the server is lost")

@@ -31,11 +31,9 @@ class WaitsSubject(Clients):
         self.system = system
         self._steps |= {
             **dict.fromkeys(("take_wait", "take_wait_in_one", "take_get_in_one"), self._send),
-            "wait_for_all": self._wait_for_all, "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value,
-            "stop_reading": self._lose, "drop_half_way": self._lose_half_way, "time_ends": self._go_on,
-            "set_key": self._set, "delete_key": self._delete, "compare_set_creates": partial(self._compare_set, b""),
-            "compare_set_fails": partial(self._compare_set, b"other"), "get": self._get, "get_in_one": self._get_in_one,
-            "wait_for_one": self._wait_for_one,
+            "stop_reading": self._lose, "time_ends": self._go_on,
+            "compare_set_creates": partial(self._compare_set, b""),
+            "compare_set_fails": partial(self._compare_set, b"other"),
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -85,7 +83,7 @@ class WaitsSubject(Clients):
         self._peers[client].take()
         self._peers[client].ask(get(self._wanted[client]), REPLIES.got)
 
-    def _lose_half_way(self, client: int) -> None:
+    def _drop_half_way(self, client: int) -> None:
         peer = self._peers[client]
         frame, _ = peer.unsent[0]
         peer.line.send(frame[: len(frame) // 2])
@@ -106,12 +104,12 @@ class WaitsSubject(Clients):
     def _held(self, key: int) -> int:
         return self._stored()[f"holds[{key}]"]
 
-    def _set(self, key: int) -> None:
+    def _set_key(self, key: int) -> None:
         name, old = self._keys[key], self._held(key)
         new = old % self.system.sizes["value"] + 1
         self._tell([*put(name, old, new), *append(name, b"%d" % new)])
 
-    def _delete(self, key: int) -> None:
+    def _delete_key(self, key: int) -> None:
         self._tell(delete(self._keys[key]))
 
     def _compare_set(self, expected: bytes, key: int) -> None:

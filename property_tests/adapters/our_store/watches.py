@@ -99,12 +99,8 @@ class WatchesSubject(Settling):
     def __init__(self, system: Watches, server: Server) -> None:
         self.system, self._server = system, server
         self._steps = {
-            **dict.fromkeys(READ, self._read), **dict.fromkeys(OWN, self._nothing),
-            "notice_loss": self._notice_loss, "notice_end": self._notice_end, "leave": self._leave,
-            "connect": self._connect, "drop": self._drop,
-            **dict.fromkeys(ASKED, self._nothing), "change_nothing": self._change_nothing,
+            **dict.fromkeys(READ, self._read), **dict.fromkeys((*OWN, *ASKED), self._nothing),
             **{step: partial(self._change, ways) for step, ways in CHANGES.items()},
-            "wait_for": self._wait_for, "register": self._register, "unregister": self._unregister,
         }  # fmt: skip
 
     def reset(self) -> None:

@@ -97,7 +97,7 @@ class SeedWaits(WaitsSubject):
 
     def __init__(self, system: Waits, server: Server) -> None:
         super().__init__(system, server)
-        self._steps |= {"time_out_silently": self._go_on, "read_out_of_step": self._read_out_of_step}
+        self._steps |= {"time_out_silently": self._go_on}
 
     def _read_out_of_step(self, client: int) -> None:
         if self._peers[client].line.is_cut:
@@ -150,7 +150,7 @@ class SeedWatches(WatchesSubject):
         super().__init__(system, server)
         self._steps = {
             **self._steps, **dict.fromkeys(("notify_nobody", "run_callback_early"), self._read),
-            "terminate": self._terminate, "get_stuck": self._nothing,
+            "get_stuck": self._nothing,
         }  # fmt: skip
 
     def _terminate(self, client: int) -> None:

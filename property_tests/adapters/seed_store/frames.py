@@ -103,7 +103,6 @@ class SeedFrames(FramesSubject):
     def __init__(self, system: Frames) -> None:
         self._daemon = InThread()
         super().__init__(system, self._daemon)
-        self._steps["speak_at_once"] = self._note
 
     def reset(self) -> None:
         self.close()
@@ -125,6 +124,8 @@ class SeedFrames(FramesSubject):
         return {"first": self._daemon.value(FIRST), "second": self._daemon.value(SECOND), **held}
 
     # ---- steps
+
+    _speak_at_once = FramesSubject._note
 
     def _set_begins(self, connection: int) -> None:
         super()._set_begins(connection)

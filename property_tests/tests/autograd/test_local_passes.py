@@ -172,12 +172,6 @@ def perform(effects: list[Any]) -> list[Any]:
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
-def test_a_gradient_that_comes_again_has_no_answer_of_its_own() -> None:
-    local_pass, asked, _ = called(2)
-    (message,) = local_pass.arrived
-    assert local_pass.arrive(message, [1], asked.asker) == []
-
-
 def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> None:
     here = container()
     context, other = here.heard(5, 0), here.heard(6, 0)
@@ -404,14 +398,6 @@ def test_open_contexts_are_limited() -> None:
     here.contexts = dict.fromkeys(range(MAX_CONTEXTS))  # type: ignore[assignment]
     with pytest.raises(errors.AutogradError, match="65536 contexts are open on worker 1: leave some first"):
         here.create()
-
-
-def test_the_last_id_is_given_out_and_none_after_it() -> None:
-    ids = Ids(7, begin=LAST_COUNT)
-    assert ids.take() == ids.last == (7 << 48) + (1 << 48) - 1
-    for _ in range(2):
-        with pytest.raises(errors.IdsExhaustedError, match="worker 7 has given out all of its 281474976710656 ids"):
-            ids.take()
 
 
 def test_a_gradient_that_was_not_counted_is_an_error() -> None:

@@ -110,28 +110,6 @@ def test_a_log_with_any_byte_overwritten_is_refused_and_not_touched(tmp_path: Pa
 # Several processes.
 
 
-def test_processes_at_once_lose_no_addition_and_share_out_a_queue(path: Path) -> None:
-    body = """
-store = FileStore(path, timeout=timedelta(seconds=120))
-store.barrier("begin", 4)
-for _ in range(150):
-    store.add("n", 1)
-say(*(store.queue_pop("q").decode() for _ in range(25)))
-"""
-    with FileStore(path, timeout=AMPLE) as store, ThreadPoolExecutor(3) as pool:
-
-        def work() -> list[int]:
-            with Child(carry_out, body, path) as running:
-                return [int(number) for number in line(running).split()]
-
-        workers = [pool.submit(work) for _ in range(3)]
-        store.barrier("begin", 4, timeout=timedelta(seconds=120))  # long, because four processes import torch
-        for number in range(75):
-            store.queue_push("q", str(number))
-        assert sorted(number for worker in workers for number in worker.result(120)) == list(range(75))
-        assert store.get("n") == b"450"
-
-
 def test_a_rewritten_file_holds_values_queues_arrivals_and_users(path: Path) -> None:
     with FileStore(path, 2, AMPLE) as store, FileStore(path, 2, AMPLE) as other, ThreadPoolExecutor(1) as pool:
         store.multi_set(["a", "b"], ["1", ""])

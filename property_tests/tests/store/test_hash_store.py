@@ -17,7 +17,7 @@ import torch.distributed
 
 from trystate.impl.store.base import Event
 from trystate.impl.store.client import startup as masters
-from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.tcp import TCPStore
@@ -36,22 +36,6 @@ def store() -> Iterator[HashStore]:
 def waiters(store: HashStore) -> int:
     with store._memory.lock:
         return store._memory.contents.waiting.keys_waited
-
-
-def test_as_many_pushes_as_poppers_leave_nobody_waiting(store: HashStore) -> None:
-    poppers = 16
-    with ThreadPoolExecutor(2 * poppers) as pool:
-        pops = [pool.submit(store.queue_pop, "q") for _ in range(poppers)]
-        others = [pool.submit(store.wait, ["q", "never"], SHORT) for _ in range(4)]
-        until(lambda: waiters(store) >= poppers)
-        for number in range(poppers):
-            store.queue_push("q", str(number))
-        assert sorted(int(pop.result(20)) for pop in pops) == list(range(poppers))
-        for other in others:
-            with pytest.raises(StoreTimeout):
-                other.result(20)
-    assert store.queue_len("q") == 0
-    assert waiters(store) == 0
 
 
 def test_close_sends_home_who_waits_and_only_in_its_own_store(store: HashStore) -> None:
@@ -144,16 +128,6 @@ def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_pat
         event = told.get(timeout=AMPLE.total_seconds())
         assert isinstance(event, Event)
         assert not watch.lost
-
-
-def test_a_wait_that_timed_out_leaves_nothing(store: HashStore) -> None:
-    with pytest.raises(StoreTimeout, match=r"wait\('a', 'b'\): timed out after 50ms"):
-        store.wait(["a", "b"], SHORT)
-    with pytest.raises(StoreTimeout):
-        store.barrier("b", 2, SHORT)
-    assert waiters(store) == 0
-    assert store._memory.barriers.table == {}
-    assert not store._blocked
 
 
 def test_a_value_over_the_limit_is_refused_and_changes_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server.service import Service
-from trystate.impl.store.wire import COUNTER_KEY, PROBE_KEY, U32, U64, blob, blobs, counted
+from trystate.impl.store.wire import COUNTER_KEY, U32, U64, blob, blobs, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.stores.rooms import (
@@ -294,21 +294,6 @@ def test_the_counter_of_workers_changes_only_by_one() -> None:
     assert worker(plain(Query.GETNUMKEYS)) == i64(1)
 
 
-@pytest.mark.parametrize(("value", "delta", "refusal"), [
-    *((value, 1, Status.NOT_A_NUMBER) for value in (b"", b"abc", b" 12", b"12abc", b"+1", b"1_0", b"-", b"1.0")),
-    (b"%d" % ((1 << 63) - 1), 1, Status.OVERFLOW),
-    (b"%d" % -(1 << 63), -1, Status.OVERFLOW),
-])  # fmt: skip
-def test_an_add_that_has_no_sum_changes_nothing(value: bytes, delta: int, refusal: Status) -> None:
-    room = Room()
-    ours, torchs = room.peer(), room.peer()
-    ours(set_(KEY, value))
-    assert ours(extended(Extension.ADD, blob(KEY), i64(delta)))[0] == refusal
-    assert torchs(add(KEY, delta)) == b""
-    assert (ours.closed, torchs.closed) == (False, True)
-    assert ours(get(KEY)) == blob(value)
-
-
 def test_a_limit_that_bounds_nothing_is_an_error() -> None:
     for field in fields(Limits):
         with pytest.raises(UsageError, match=field.name):
@@ -336,16 +321,6 @@ def nonce_of(peer: Peer) -> bytes:
 
 def prove(secret: bytes, nonce: bytes) -> bytes:
     return extended(Extension.PROVE, blob(MINE), blob(digest(secret, b"trystate client", nonce, MINE)))
-
-
-def test_a_client_and_a_server_prove_that_they_have_the_secret() -> None:
-    room = Room(secret=SECRET)
-    peer = room.peer()
-    assert peer(plain(Query.PING, U32.pack(7)) + plain(Query.CHECK, counted([PROBE_KEY]))) == U32.pack(7) + b"\x00"
-    nonce = nonce_of(peer)
-    assert peer(prove(SECRET, nonce)) == OK + blob(digest(SECRET, b"trystate server", MINE, nonce))
-    assert peer(set_(KEY, b"v") + get(KEY)) == blob(b"v")
-    assert held(room.service) == {"sessions": 1}
 
 
 def test_a_wrong_or_replayed_proof_is_refused_and_closed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import subprocess
@@ -12,13 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from torch._C._distributed_c10d import PrefixStore as TorchPrefixStore
-from torch.distributed import DistStoreError
 
 from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.operations import DeleteKey
 from trystate.property_tests.adapters.torch_store.server import Server
-from trystate.property_tests.support.stores.client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
+from trystate.property_tests.support.stores.client.common import HOST, LACKS, OPERATIONS
 from trystate.store import (
     InvalidArgument,
     InvalidType,
@@ -73,19 +70,6 @@ def test_wrong_arguments_of_the_constructor_are_refused(arguments: tuple[Any, ..
 
 
 # The store as an object.
-
-
-def test_it_lives_on_in_torchs_hands(server: Server) -> None:
-    prefixed: Any = TorchPrefixStore("outer", TCPStore(HOST, server.port, timeout=AMPLE))
-    gc.collect()
-    prefixed.set("k", b"v")
-    assert prefixed.get("k") == b"v"
-    assert prefixed.add("n", 2) == 2 and prefixed.num_keys() >= 2
-    assert prefixed.delete_key("k") and not prefixed.check(["k"])
-    assert prefixed.multi_get(["n"]) == [b"2"]
-    prefixed.set_timeout(SHORT)
-    with within(0.2), pytest.raises(DistStoreError):
-        prefixed.get("nobody")
 
 
 def test_a_forked_child_has_connections_of_its_own(store: TCPStore, key: str) -> None:
