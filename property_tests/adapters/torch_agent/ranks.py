@@ -34,7 +34,6 @@ from ..torch_rendezvous import simulation as sim
 C10d: Any = dist  # torch's stub has no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
 EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the other steps happen to the agent
-READS = ("gather", "read")
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
 Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
 
@@ -154,8 +153,7 @@ class Exchanges(AbstractContextManager["Exchanges"]):
     def __init__(self, model: Ranks) -> None:
         self._sizes, self._edition = model.sizes, model.edition
         self._assign: Assign = assign_as_seed if self._edition is Assignment.SEED else assign_as_torch
-        clock = mock.Mock(wraps=time, sleep=lambda _: None)
-        self._still = mock.patch.object(exchange, "time", clock)
+        self._still = mock.patch.object(exchange, "time", mock.Mock(wraps=time, sleep=lambda _: None))
         self.nodes: list[Node] = []
 
     def __enter__(self) -> Exchanges:
@@ -195,7 +193,7 @@ class Exchanges(AbstractContextManager["Exchanges"]):
         if node.operation is None or node.round != round + 1 or node.operation.at != step:
             raise Refused(f"node {node.number} is {node.place.name} in round {node.round}")
         while node.operation is not None and node.operation.at == step:  # SEED reads one key after the other
-            if step in READS and not self._store(round).check(list(node.keys)):
+            if step in ("gather", "read") and not self._store(round).check(list(node.keys)):
                 raise Refused(f"{node.keys} are not in the store")
             node.resume()
 
