@@ -149,10 +149,6 @@ def _digest(dot: str) -> str:
     return f"<!-- {GENERATOR}; SHA-256 of its DOT text: {hashlib.sha256(dot.encode()).hexdigest()} -->\n"
 
 
-def _titled(tables: Tables) -> Titled:
-    return list(tables.items()) if isinstance(tables, Mapping) else [(table.name, table) for table in tables]
-
-
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -163,7 +159,7 @@ def _texts(
     """File name -> text, header included."""
     texts: dict[str, str] = {}
     systems, runs, graphs, made = tuple(systems), tuple(runs), tuple(graphs), tuple(made)
-    titled = _titled(tables)
+    titled = list(tables.items()) if isinstance(tables, Mapping) else [(table.name, table) for table in tables]
 
     def put(name: str, text: str) -> None:
         if name in texts:

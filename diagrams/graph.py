@@ -27,7 +27,7 @@ def graph_name(graph: Graph) -> str:
 
 def graph_dot(graph: Graph) -> str:
     """The graph as a picture: an arrow within a worker is an edge, a thick one between two is a message."""
-    caption = font(CAPTION, colour=MUTED), font(NEVER, colour=MUTED) if _never(graph) else ""
+    caption = font(CAPTION, colour=MUTED), font(NEVER, colour=MUTED) if not all(graph.paths) else ""
     lines = [
         f"digraph {quote(graph.name)} {{",
         f"  graph [rankdir=TB, nodesep=0.45, ranksep=0.55, splines=spline, bgcolor=white, pad=0.25, newrank=true, "
@@ -51,10 +51,6 @@ def graph_dot(graph: Graph) -> str:
         quiet = "" if graph.paths[pair.send] else ", style=dashed"
         lines.append(f'  n{pair.recv} -> n{pair.send} [color="{SHIPPED}", penwidth=2.6, tailport=s{quiet}];')
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def _never(graph: Graph) -> bool:
-    return not all(graph.paths)
 
 
 def _node(graph: Graph, k: int) -> str:

@@ -49,8 +49,7 @@ def lanes(broken: Broken[Any, Any], calls_max: int = CALLS_MAX) -> Lanes:
 
     Of a longer history the last calls are kept: the calls that returned last, and the calls that had not returned.
     """
-    by_return = sorted(broken.calls, key=lambda c: (c.returned is None, c.returned or 0.0, c.invoked))
-    drawn = by_return[-calls_max:]
+    drawn = sorted(broken.calls, key=lambda c: (c.returned is None, c.returned or 0.0, c.invoked))[-calls_max:]
     if broken.culprit not in drawn:
         drawn[0] = broken.culprit
     # An invocation comes before a return of the same moment: calls that touch count as concurrent.

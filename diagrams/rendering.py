@@ -37,8 +37,7 @@ def plain(dot: str) -> str:
     Raises:
         UnavailableError: neither `dot` nor pygraphviz is installed.
     """
-    found = _with_dot(dot, "plain") if _program() == "dot" else _with_pygraphviz(dot, "plain")
-    return found.decode()
+    return (_with_dot(dot, "plain") if _program() == "dot" else _with_pygraphviz(dot, "plain")).decode()
 
 
 def renderer_name() -> str:

@@ -53,8 +53,7 @@ def clip(lines: list[str], limit: int) -> list[str]:
 
 def quote(text: str) -> str:
     """A DOT identifier."""
-    flat = " ".join(text.split())
-    return '"' + flat.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def font(text: str, *, size: int = 10, colour: str = INK, bold: bool = False, italic: bool = False) -> str:

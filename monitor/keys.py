@@ -261,8 +261,7 @@ def _adds(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome
     if not right.ok:
         return held, right
     value = right.value
-    after = replace(act, value=value, size=None if value is None else len(value))
-    return _written(held, after, right), right
+    return _written(held, replace(act, value=value, size=None if value is None else len(value)), right), right
 
 
 def _appends(held: KnownKey, act: Act, edition: Edition) -> tuple[KnownKey, Outcome]:

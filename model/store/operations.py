@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from ..language import Atom, DecisionTable, row
+from ..language import Atom, DecisionTable, Row, row
 from .vocabulary import Edition
 
 
@@ -130,27 +130,16 @@ _NO_NUMBER = (
     {"blank": True, "leading": True},
 )
 
+
+def _two_cases(name: str, doc: str, atom: Atom, then: enum.Enum, otherwise: enum.Enum, cite: str = "") -> DecisionTable:
+    """The table of an operation that has one case where the atom holds, and another where it does not."""
+    return DecisionTable(name, doc=doc, cite=cite, atoms=(atom,), rows=(Row({atom.name: True}, then), row(otherwise)))
+
+
+SET = _two_cases("set", "Give a key a value.", PRESENT, Write.UPDATE, Write.CREATE)
+APPEND = _two_cases("append", "Append bytes to the value of a key.", PRESENT, Write.APPEND, Write.CREATE)
+
 # fmt: off
-SET = DecisionTable(
-    "set",
-    doc="Give a key a value.",
-    atoms=(PRESENT,),
-    rows=(
-        row(Write.UPDATE,           present=True),
-        row(Write.CREATE),
-    ),
-)
-
-APPEND = DecisionTable(
-    "append",
-    doc="Append bytes to the value of a key.",
-    atoms=(PRESENT,),
-    rows=(
-        row(Write.APPEND,           present=True),
-        row(Write.CREATE),
-    ),
-)
-
 ADD = DecisionTable(
     "add",
     doc="Add to the number that a key holds.",
@@ -195,14 +184,9 @@ COMPARE_SET = DecisionTable(
     ),
 )
 
-GET = DecisionTable(
-    "get",
-    doc="Return the values of one or several keys when all of them have a value.",
-    atoms=(VALUES,),
-    rows=(
-        row(Read.VALUES,            values=True),
-        row(Read.TIMED_OUT),
-    ),
+GET = _two_cases(
+    "get", "Return the values of one or several keys when all of them have a value.", VALUES,
+    Read.VALUES, Read.TIMED_OUT,
 )
 
 GET_TORCH = DecisionTable(
@@ -218,32 +202,13 @@ GET_TORCH = DecisionTable(
     ),
 )
 
-CHECK = DecisionTable(
-    "check",
-    doc="Return whether all keys exist now.",
-    atoms=(READY,),
-    rows=(
-        row(Look.READY,             ready=True),
-        row(Look.MISSING),
-    ),
+CHECK = _two_cases("check", "Return whether all keys exist now.", READY, Look.READY, Look.MISSING)
+WAIT = _two_cases("wait", "Return when all keys exist at one moment.", READY, Look.READY, Look.MISSING)
+DELETE_KEY = _two_cases(
+    "delete_key", "Delete the value of a key; a queue of that name stays.", PRESENT, Delete.DELETE, Delete.NOTHING,
 )
-
-WAIT = DecisionTable("wait", doc="Return when all keys exist at one moment.", atoms=CHECK.atoms, rows=CHECK.rows)
-
-DELETE_KEY = DecisionTable(
-    "delete_key",
-    doc="Delete the value of a key; a queue of that name stays.",
-    atoms=(PRESENT,),
-    rows=(
-        row(Delete.DELETE,          present=True),
-        row(Delete.NOTHING),
-    ),
-)
-
-TAKE = DecisionTable(
-    "take",
-    doc="Delete the value of a key and return it, in one step.",
-    atoms=DELETE_KEY.atoms, rows=DELETE_KEY.rows,
+TAKE = _two_cases(
+    "take", "Delete the value of a key and return it, in one step.", PRESENT, Delete.DELETE, Delete.NOTHING,
 )
 
 NUM_KEYS = DecisionTable(
@@ -258,25 +223,12 @@ NUM_KEYS = DecisionTable(
     ),
 )
 
-NUM_KEYS_SEED = DecisionTable(
-    "num_keys",
-    doc="How many keys have a value.",
+NUM_KEYS_SEED = _two_cases(
+    "num_keys", "How many keys have a value.", SOME, Count.OWN, Count.NONE,
     cite="ddp-initialisation 4.2.6: getNumKeysHandler sends tcpStore_.size()",
-    atoms=(SOME,),
-    rows=(
-        row(Count.OWN,              some=True),
-        row(Count.NONE),
-    ),
 )
-
-MULTI_SET = DecisionTable(
-    "multi_set",
-    doc="Give several keys their values, in one step.",
-    atoms=(MATCHED,),
-    rows=(
-        row(Several.WRITE,          matched=True),
-        row(Several.REFUSE),
-    ),
+MULTI_SET = _two_cases(
+    "multi_set", "Give several keys their values, in one step.", MATCHED, Several.WRITE, Several.REFUSE,
 )
 
 QUEUE_POP = DecisionTable(
@@ -303,14 +255,9 @@ QUEUE_POP_TORCH = DecisionTable(
     ),
 )
 
-BARRIER = DecisionTable(
-    "barrier",
-    doc="Return when world_size callers have arrived; no key is read or written.",
-    atoms=(ALONE,),
-    rows=(
-        row(Gather.RELEASE,         alone=True),
-        row(Gather.TIMED_OUT),
-    ),
+BARRIER = _two_cases(
+    "barrier", "Return when world_size callers have arrived; no key is read or written.", ALONE, Gather.RELEASE,
+    Gather.TIMED_OUT,
 )
 
 BARRIER_TORCH = DecisionTable(

@@ -254,8 +254,7 @@ class Judge:
                 if missing:
                     told = 2 + len(missing), f"{name}({peer}) is forbidden: {'; '.join(missing)}"
                 else:
-                    after = stepper.step(name, here)
-                    differs = lens.differences(after or state, wanted, follower.roster)
+                    differs = lens.differences(stepper.step(name, here) or state, wanted, follower.roster)
                     text = "; ".join(differs[:4]) + (f"; and {len(differs) - 4} more" if len(differs) > 4 else "")
                     told = (len(differs), f"{name}({peer}) would write something else: {text}")
                 best = min(best or told, told)

@@ -102,8 +102,7 @@ class Lens:
             k = places[who]
             runs = snapshot.complete and kind is Membership.PARTICIPANT
             expected = kind is Membership.EXPECTED
-            phase = AgentPhase.RUNNING if runs or expected else AgentPhase.JOINING
-            values["phase", (k,)] = ordinal(phase)
+            values["phase", (k,)] = ordinal(AgentPhase.RUNNING if runs or expected else AgentPhase.JOINING)
             if runs:
                 values |= {("returned", (k,)): 1, ("saw_rank", (k,)): min(snapshot.ranks[who], len(members) - 1)}
                 values |= {("saw", (k, j)): 1 for j in members}

@@ -101,8 +101,7 @@ def _groups(follower: Follower) -> Iterator[Told]:
         found.setdefault((one.round, one.world, one.master), []).append(one)
     for (number, world, master), ran in found.items():
         ranks = some([f"{one.node} as rank {one.rank}" for one in ran], NAMED_MAX)
-        text = f"round {number}: {ranks} of {world}, with the master {master}"
-        yield Told(ran[-1].time, "", text)
+        yield Told(ran[-1].time, "", f"round {number}: {ranks} of {world}, with the master {master}")
 
 
 def _many(count: int, noun: str) -> str:

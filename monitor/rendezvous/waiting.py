@@ -141,8 +141,7 @@ def _for_an_agent(follower: Follower, k: int, peer: Peer) -> Wait | None:
         if part not in key:
             continue
         tail = key.rsplit("/", 1)[-1]
-        state = next(iter(follower.states))
-        saw = follower.stepper.row(state, "saw", k)
+        saw = follower.stepper.row(next(iter(follower.states)), "saw", k)
         ranked = {p.rank: p for j, p in enumerate(follower.roster.peers) if p.rank is not None and saw[j]}
         wanted = 0 if part == "assigned_ranks/" else int(tail) if tail.isdecimal() and len(tail) < 9 else None
         other = ranked.get(wanted) if wanted is not None else None
@@ -161,8 +160,7 @@ def _for_the_gone(follower: Follower, k: int, peer: Peer) -> Wait | None:
     """The wait of a torch node whose workers need a member that has gone."""
     if follower.protocol is Protocol.OURS:
         return None  # it is expelled, and the round replaced
-    state = next(iter(follower.states))
-    saw, peers = follower.stepper.row(state, "saw", k), follower.roster.peers
+    saw, peers = follower.stepper.row(next(iter(follower.states)), "saw", k), follower.roster.peers
     gone = [p for j, p in enumerate(peers) if saw[j] and p.gone is not None]
     if not gone:
         return None

@@ -62,8 +62,7 @@ def export(args: argparse.Namespace) -> int:
     if args.to == "promela":
         _write(args.out, promela(system, names))
     else:
-        module = system.name if args.out is None else _module(args.out)
-        text, configuration = tla(system, names, module)
+        text, configuration = tla(system, names, system.name if args.out is None else _module(args.out))
         _write(args.out, text)
         _write(args.out and args.out.with_suffix(".cfg"), configuration)
     left = [p.name for p in system.properties if p.form.live]

@@ -346,8 +346,7 @@ def _refuse_names(chosen: argparse.Namespace) -> None:
         for name in _names(getattr(chosen, option.replace("-", "_"))):
             if name not in signal.Signals.__members__ or name in UNCATCHABLE:
                 _refuse(f"--{option} has {name!r}, which is not a signal that this system lets be handled")
-    ending = _names(chosen.signals_to_handle or SIGNALS)
-    if both := sorted({*ending} & {*_names(chosen.signals_to_forward)}):
+    if both := sorted({*_names(chosen.signals_to_handle or SIGNALS)} & {*_names(chosen.signals_to_forward)}):
         _refuse(f"--signals-to-forward has {', '.join(both)}, which ends the agent: leave it out there, or give "
                 "--signals-to-handle without it")  # fmt: skip
     if chosen.event_log_handler not in (None, *_log_handlers):

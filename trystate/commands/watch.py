@@ -182,5 +182,4 @@ def _drawn(seen: Watch, waits_for: str, offset: float) -> Panel:
 
 def _clock(seconds: float, offset: float) -> str:
     """The wall's time of day; times of a record are of the epoch already."""
-    at = seconds if seconds > offset / 2 else seconds + offset
-    return time.strftime("%H:%M:%S", time.localtime(at))
+    return time.strftime("%H:%M:%S", time.localtime(seconds if seconds > offset / 2 else seconds + offset))

@@ -57,8 +57,7 @@ def of_system(system: System, given: str, verdict: Verdict | None = None, walk: 
 
     It begins with the run of a verdict, or with a walk that has moved.
     """
-    names = registry.planned_names()
-    choice = Choice.of(system, names.get(system.family, given))
+    choice = Choice.of(system, registry.planned_names().get(system.family, given))
     shown = []
     if walk is not None and (walk.labels or walk.initial):
         start = first_cells(system, system.initial_states[walk.initial])

@@ -51,8 +51,7 @@ def _program(nvrtc: Any, device: torch.device, source: str) -> bytes:
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"steps.cu", 0, None, None), "create")
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture=sm_{major}{minor}".encode())
-    failed = nvrtc.nvrtcCompileProgram(program, 1, options)
-    if failed:
+    if nvrtc.nvrtcCompileProgram(program, 1, options):
         nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
         nvrtc.nvrtcGetProgramLog(program, log)

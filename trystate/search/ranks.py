@@ -142,8 +142,7 @@ def joined(seconds: float = TIMEOUT_SECONDS) -> Iterator[TorchRanks]:
             f"the environment has no {', '.join(missing)}: start this command on several ranks, such as "
             "`torchrun --nproc-per-node 2 -m trystate search SYSTEM`, or search in one process with `trystate verify`"
         )
-    count = _number("WORLD_SIZE", 1, RANKS_MAX)
-    _number("RANK", 0, count - 1)
+    _number("RANK", 0, _number("WORLD_SIZE", 1, RANKS_MAX) - 1)
     _number("MASTER_PORT", 0, (1 << 16) - 1)
     if seconds > TIMEOUT_SECONDS_MAX:
         raise UsageError(f"--timeout {seconds:g} is too long: give at most {TIMEOUT_SECONDS_MAX:,.0f} s")
@@ -258,8 +257,7 @@ def _attempt(store: Any, rank: int, size: int, seconds: float) -> str:
             found = [store.get(f"{place}/{k}").decode() for k in range(size)]
             names = ",".join(found)
             store.set(f"{place}/all", names)
-            seen = [f"{place}/{k} has seen {names}" for k in range(1, size)]
-            if store.check(seen):
+            if store.check([f"{place}/{k} has seen {names}" for k in range(1, size)]):
                 store.set(f"{place}/begin {names}", b"")
                 break
         else:

@@ -115,9 +115,6 @@ class Context:
 # ---- the operators
 
 
-Operator = Callable[[Context, float], Action]
-
-
 class _Operator:
     """An operator, with the clock that it reads."""
 
@@ -224,8 +221,7 @@ class Backend:
         The write counts as won if the store holds the same bytes: another node's write of an equal state counts too.
         """
         text = b64encode(bits).decode()
-        expected = token.decode() if token else NOTHING
-        found = self._decoded(self._store.compare_set(KEY, expected, text))
+        found = self._decoded(self._store.compare_set(KEY, token.decode() if token else NOTHING, text))
         return None if found is None else (*found, found[0] == bits)
 
     def _decoded(self, text: bytes) -> tuple[bytes, bytes] | None:
@@ -301,7 +297,7 @@ class Executor:
             Action.MARK_RENDEZVOUS_CLOSED: self._mark_closed,
         }
 
-    def run(self, operator: Operator, deadline: float) -> None:
+    def run(self, operator: Callable[[Context, float], Action], deadline: float) -> None:
         """Run an operation until it ends; `deadline` is monotonic.
 
         Raises:

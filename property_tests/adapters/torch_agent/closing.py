@@ -30,8 +30,7 @@ class Worker(AbstractContextManager["Worker"]):
     """A process that ignores SIGTERM, or ends with it; the end of the block kills it."""
 
     def __init__(self, ignores: bool) -> None:
-        program = WORKER.format(handler=IGNORES if ignores else ENDS)
-        argv = [sys.executable, "-I", "-S", "-c", program]
+        argv = [sys.executable, "-I", "-S", "-c", WORKER.format(handler=IGNORES if ignores else ENDS)]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     def __exit__(self, *_: object) -> None:

@@ -73,7 +73,6 @@ ENDINGS: dict[type[BaseException] | None, Ending] = {
     RendezvousConnectionError: Ending.CUT_OFF, RendezvousTimeoutError: Ending.TIMED_OUT,
     ChildFailedError: Ending.FAILED, AttributeError: Ending.NOTHING,
 }  # fmt: skip
-PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 
 
 class Node:
@@ -119,7 +118,7 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        return self.workers in PROCESSES
+        return self.workers in (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 
     @property
     def is_dead(self) -> bool:

@@ -35,7 +35,6 @@ from ..torch_rendezvous import simulation as sim
 C10d: Any = dist  # torch's stub has no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
 EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the other steps happen to the agent
-READS = ("gather", "read")
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
 Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
 
@@ -190,7 +189,7 @@ class Exchanges(Replacing):
         if node.operation is None or node.round != round + 1 or node.operation.at != step:
             raise Refused(f"node {node.number} is {node.place.name} in round {node.round}")
         while node.operation is not None and node.operation.at == step:  # SEED reads one key after the other
-            if step in READS and not self._store(round).check(list(node.keys)):
+            if step in ("gather", "read") and not self._store(round).check(list(node.keys)):
                 raise Refused(f"{node.keys} are not in the store")
             node.resume()
 

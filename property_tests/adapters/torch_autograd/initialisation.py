@@ -60,8 +60,7 @@ class Torchs:
 
     def id(self) -> int:
         """The id of a context, which has ended."""
-        context = self._module._new_context()
-        number = int(context._context_id())
+        number = int(self._module._new_context()._context_id())
         self._module._release_context(number)
         return number % (1 << 64)
 

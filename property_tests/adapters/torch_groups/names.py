@@ -20,8 +20,6 @@ from trystate.model.language.sorts import ordinal
 
 from ..torch_store.isolated import Child, silence
 
-CALLS = ("call", "call_ahead")
-LIVES = ("begin_again", "restart")
 HEARS_S = 60.0
 
 
@@ -45,11 +43,11 @@ class TorchNames(AbstractContextManager["TorchNames"]):
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         """Take a step; a step that connects does nothing."""
-        if step in CALLS:
+        if step in ("call", "call_ahead"):
             process, group = indices
             members = self._sizes["process"] - (self._sizes["outsiders"] if group == 0 else 0)
             self._named[process], self._numbers[process, group] = self._ask(process, (members, self._local))
-        elif step in LIVES:
+        elif step in ("begin_again", "restart"):
             (process,) = indices
             self._named[process] = self._ask(process, None)
             self._numbers = {key: number for key, number in self._numbers.items() if key[0] != process}

@@ -238,8 +238,7 @@ class TorchDeadlines(calls.CallsSubject, Replacing):
         return {"token_good": self.holder._token == self.backend.version, "dirty": self.holder._dirty}
 
     def can_refuse(self, step: str) -> bool:
-        own = ("ask_store", "load", "take_token", "decide", "act", "end")
-        return step in own or step.startswith("begin_")
+        return step in ("ask_store", "load", "take_token", "decide", "act", "end") or step.startswith("begin_")
 
     @property
     def timer(self) -> Timer:  # type: ignore[override]

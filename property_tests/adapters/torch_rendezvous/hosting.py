@@ -30,7 +30,6 @@ from ..torch_store.server import HOST, free_port
 
 STEP_SECONDS = 60.0  # limit for one step of a node, on a busy machine
 BEAT = "beat"  # a serving node sends it when time passes; then the other nodes receive it, and write a heartbeat
-OVER = {Tenant.SUCCEEDED, Tenant.FAILED, Tenant.KILLED}
 
 
 class TorchNode:
@@ -117,7 +116,7 @@ class Tenants:
         if phase is self._phases[job]:
             raise Refused(f"job {job} remains {phase.name}")
         self._phases[job] = phase
-        if phase in OVER:
+        if phase in {Tenant.SUCCEEDED, Tenant.FAILED, Tenant.KILLED}:
             self._children.pop(job).kill()
             if self._server == job:
                 self._server = None

@@ -434,8 +434,7 @@ def test_an_agent_gives_its_handler_the_restarts_of_its_spec() -> None:
     """torch's agent gets such a handler too. The job then counts restarts for all nodes."""
     with handler() as made:
         spec = WorkerSpec("r", 1, made, entrypoint="false", max_restarts=1)
-        result = ElasticAgent(spec, DefaultLogsSpecs(), start_method="spawn").run()
-        assert result.is_failed()
+        assert ElasticAgent(spec, DefaultLogsSpecs(), start_method="spawn").run().is_failed()
         assert made.max_restarts == 1
         assert made.state is not None and made.max_restarts == made.state.spent == 1
 

@@ -153,8 +153,7 @@ def test_nothing_that_is_read_can_run(library: str, tmp_path: Path) -> None:
     data = pickle.dumps(Bomb(str(ran)))
     with cluster_of(library) as cluster:
         overwritten(cluster, data)
-        node = cluster.node("A", 1, Settings(1, 1, join_s=1))
-        call = node.join()
+        call = cluster.node("A", 1, Settings(1, 1, join_s=1)).join()
         happens(lambda: not call.running or ran.exists())
         assert not ran.exists()
         assert cluster.raw() == data  # the state is not overwritten like an empty one
@@ -202,8 +201,7 @@ def test_the_workers_of_a_round_never_see_what_those_before_left(library: str) -
     with cluster_of(library) as cluster:
         a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
         for attempt in range(2):
-            master = seats(a.join(), b.join())[0].master
-            host, _, port = master.rpartition(":")
+            host, _, port = seats(a.join(), b.join())[0].master.rpartition(":")
             worker = C10d.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
             assert not worker.check(["address"])
             worker.set("address", str(attempt))

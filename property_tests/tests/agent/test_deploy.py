@@ -21,7 +21,6 @@ from trystate.impl.rendezvous.state import Settings
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
 UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, an option for tests, and `--max-restarts`
-SETTINGS = {field.name for field in fields(Settings)}
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -34,7 +33,7 @@ def test_every_key_is_listed_with_its_default() -> None:
     assert set(rows()) == set(KNOWN) - UNLISTED
     options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # the way torchrun passes it
     for name, (default, job) in rows().items():
-        assert (job == "job") is (name in SETTINGS or name == "agree_on")
+        assert (job == "job") is (name in {field.name for field in fields(Settings)} or name == "agree_on")
         if name == "agree_on":  # the default depends on the command
             assert default.strip("`") == "+".join(PARTS)
             continue
@@ -44,8 +43,7 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 def command_lines() -> list[str]:
     """The commands of the supervisors, which this machine cannot run."""
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(?:ini|yaml|sh)\n(.*?)^```", text, re.M | re.S)
+    blocks = re.findall(r"^```(?:ini|yaml|sh)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     return [
         found for block in blocks for found in re.findall(r'trystate run ([^\]\n"]*(?:"\$[^\n"]*"[^\]\n"]*)*)', block)
     ]

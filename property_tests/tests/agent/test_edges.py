@@ -48,8 +48,7 @@ def test_every_step_is_taken_and_every_decision_is_refused_once() -> None:
     for one in (*LOOKED_AT, *FEW):
         instances = Interpreter(one.build()).kernel.instances
         taken |= {instances[number].transition.name for number in set(graph(one).graph.number.tolist())}
-    steps = {t.name for t in Agents(edition=Edition.TRYSTATE, faults=FAULTS).transitions}
-    assert taken == steps
+    assert taken == {t.name for t in Agents(edition=Edition.TRYSTATE, faults=FAULTS).transitions}
 
 
 ALL = Slice("2 1:2", FAULTS)
@@ -75,9 +74,8 @@ def agrees(slices: Iterable[Slice] = LOOKED_AT) -> None:
     """Raises at the first disagreement, or the subject's own exception."""
     for one in slices:
         model = one.build()
-        subject = AgentSteps(model)
         found = replay_every_edge(
-            model, subject, refusals=True, repeats=False, stop_after=1, explored=graph(one)
+            model, AgentSteps(model), refusals=True, repeats=False, stop_after=1, explored=graph(one)
         ).disagreements
         assert not found
 

@@ -61,8 +61,7 @@ def test_a_failure_has_its_code_and_its_last_lines(command: str, said: str) -> N
 def test_the_output_that_is_kept_and_shown_has_a_limit() -> None:
     said = failure("yes 'a line' | head -c 3000000; for k in $(seq 100); do echo line $k; done; exit 1")
     assert [line.strip() for line in said.splitlines()[1:]] == [f"line {k}" for k in range(81, 101)]
-    long = failure("head -c 200000 /dev/zero | tr '\\0' x; exit 1")
-    assert len(long) < health.LINE_LENGTH_MAX + 200
+    assert len(failure("head -c 200000 /dev/zero | tr '\\0' x; exit 1")) < health.LINE_LENGTH_MAX + 200
 
 
 def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Path) -> None:
@@ -76,8 +75,7 @@ def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Pa
 
 def test_a_process_that_keeps_the_output_open_holds_nobody_up(tmp_path: Path) -> None:
     began = time.monotonic()
-    said = failure(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & sleep 0.3; exit 2")
-    assert "exit code 2" in said
+    assert "exit code 2" in failure(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & sleep 0.3; exit 2")
     assert time.monotonic() - began < 10
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 

@@ -139,8 +139,7 @@ def test_workers_that_do_not_want_to_end_are_killed_when_the_lease_ends(tmp_path
 
 def test_a_node_that_comes_when_all_is_over_is_told_so(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="1") as job:
-        a = job.agent("a")
-        succeed(a)
+        succeed(job.agent("a"))
         b = job.agent("b")
         assert b.ends() == 1
         assert "the job 'job' was over and has succeeded before this node came, and no worker ran here" in b.said

@@ -81,8 +81,7 @@ def test_our_edition_has_no_findings() -> None:
 
 
 def test_every_finding_is_shown_by_a_run_of_torchs_editions() -> None:
-    shown = {name for run in PLAN for names in run.findings.values() for name in names}
-    assert set(FINDINGS) <= shown
+    assert set(FINDINGS) <= {name for run in PLAN for names in run.findings.values() for name in names}
 
 
 def test_a_signal_closes_up_to_2_7_what_it_leaves_open_later() -> None:
@@ -101,8 +100,7 @@ def test_a_failed_agent_of_1_10_waits_for_those_that_pass_the_barrier() -> None:
     state = after(system, f"{ends} pass_barrier(0)")
     assert cells(system, state, "ending") == [ordinal(Ending.FAILED), ordinal(Ending.SUCCEEDED)]
     later = run(TORCH, 2, 2, 2, ("worker_failure",), max_restarts=0).build()
-    waits = after(later, ends.removesuffix("pass_barrier(1)"))
-    assert "pass_barrier(1)" not in allowed(later, waits)
+    assert "pass_barrier(1)" not in allowed(later, after(later, ends.removesuffix("pass_barrier(1)")))
 
 
 def test_only_the_agent_of_1_9_waits_forever_for_a_stopped_worker() -> None:
@@ -137,8 +135,7 @@ def test_a_third_node_joins_two_that_run_without_spending_a_restart(
 ) -> None:
     """The example of elastic-node-change 2.1: --nnodes=1:4."""
     system = run(edition, 3, 1, 4, (), ends=0).build()
-    two = after(system, TWO_RUN)
-    assert cells(system, two, "current") == [1, 1, 0]
+    assert cells(system, after(system, TWO_RUN), "current") == [1, 1, 0]
     came = f"{TWO_RUN} {A_THIRD_COMES[edition]}"
     begun = " ".join(f"return_with_a_round({k}) start_workers({k})" for k in range(3))
     three = after(system, f"{came} {begun}")
@@ -154,8 +151,7 @@ def test_without_restarts_the_first_failure_ends_the_agent(edition: Edition) -> 
     found = report(run(edition, 2, 2, 2, ("worker_failure",), max_restarts=0))
     assert found.verdict("a_round_is_replaced").status is not Status.HOLDS
     assert found.verdict("restarts_are_limited").status is Status.HOLDS
-    some = report(run(edition, 2, 2, 2, ("worker_failure",)))
-    assert some.verdict("a_round_is_replaced").status is Status.HOLDS
+    assert report(run(edition, 2, 2, 2, ("worker_failure",))).verdict("a_round_is_replaced").status is Status.HOLDS
 
 
 # ---- ablations: our repairs, undone one by one

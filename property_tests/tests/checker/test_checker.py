@@ -141,8 +141,7 @@ def test_a_violated_leads_to_comes_with_a_fair_lasso_that_goes_round(engine: str
     assert_is_a_fair_lasso(system, verdict.run)
     assert refutes(system, verdict.run, verdict.property)
     assert verdict.run.loop is not None
-    around = names(system, verdict)[verdict.run.loop :]
-    assert around.count("change") >= 2, "the light cannot but change"
+    assert names(system, verdict)[verdict.run.loop :].count("change") >= 2, "the light cannot but change"
 
 
 def test_a_counterexample_names_the_steps_that_need_not_happen() -> None:

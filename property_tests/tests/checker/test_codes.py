@@ -99,8 +99,7 @@ def test_codes_give_back_the_states_in_the_order_of_their_keys(some: tuple[Rows,
 def assert_given_back(first: Rows, further: Rows) -> None:
     """The states have words of any value; some come later."""
     words = len(first[0])
-    fields = {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)}
-    layout = Layout(type("Wide", (System,), fields)().cells)
+    layout = Layout(type("Wide", (System,), {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)})().cells)
     begun, later = (layout.sort_unique(layout.keys(layout.pack(states)).copy()) for states in (first, further))
     with coded():
         made = Codes(layout, codes.distinct(layout, [begun]))

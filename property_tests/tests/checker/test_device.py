@@ -157,11 +157,9 @@ WORDS = st.integers(0, 4).map(lambda k: (1 << 61) | (k & 1) << 31 | (k & 2) << 4
 
 
 def assert_sorted_and_found_as_by_numpy(words: int, states: list[tuple[int, ...]], some: int) -> None:
-    of = {1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words]
-    kernel = Kernel(of)
+    kernel = Kernel({1: TwoPhaseCommit(rm=2), 2: TwoWords(rm=2), 3: ThreeWords(rm=2)}[words])
     here = Layout(kernel.cells, kernel.constant_cells)
-    columns = tuple(np.array([s[j % 3] for s in states], np.int64) for j in range(here.words))
-    keys = here.keys(columns).copy()
+    keys = here.keys(tuple(np.array([s[j % 3] for s in states], np.int64) for j in range(here.words))).copy()
     for name in DEVICES:
         there = TensorLayout(kernel.cells, kernel.constant_cells, "", Device(name))
         sent = there.sent(keys)

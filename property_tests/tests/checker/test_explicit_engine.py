@@ -79,8 +79,7 @@ def test_a_million_states_take_less_than_60_bytes_each() -> None:
 def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
     rng = random.Random(words)
     edge = [0, 1, 2, (1 << 61) - 1, 1 << 60, 1 << 52, (1 << 52) - 1, 0x7FF << 50]
-    fields = {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)}
-    layout = Layout(type("Wide", (System,), fields)().cells)
+    layout = Layout(type("Wide", (System,), {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)})().cells)
     states = [tuple(rng.choice([*edge, rng.getrandbits(61)]) for _ in range(words)) for _ in range(3000)]
     keys = layout.sort_unique(layout.keys(layout.pack(states)).copy())
     assert layout.words == words
@@ -88,8 +87,7 @@ def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
     assert sorted(unpacked) == sorted(set(states))
     _, there = layout.find(layout.keys(layout.pack(states)), keys)
     assert there.all()
-    one = layout.keys(layout.pack([unpacked[7]]))
-    _, there = layout.find(one, np.delete(keys, 7))
+    _, there = layout.find(layout.keys(layout.pack([unpacked[7]])), np.delete(keys, 7))
     assert not there.any()
 
 

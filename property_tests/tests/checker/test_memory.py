@@ -142,8 +142,7 @@ def test_the_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_front_door_checks_within_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "available_bytes", lambda: 1 << 20)
-    report = trystate.check.check(Counters(), engine="explicit")
-    assert "limit 64 MiB" in report.exploration.stopped
+    assert "limit 64 MiB" in trystate.check.check(Counters(), engine="explicit").exploration.stopped
     assert trystate.check.check(Waltz(), limits=Limits()).undecided == []
 
 

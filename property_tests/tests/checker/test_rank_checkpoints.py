@@ -283,8 +283,7 @@ def apart(root: Path) -> None:
 
     def search(mine: InMemory) -> dict[str, Any]:
         with rank_storage.opened(root, mine, MANY) as storage:
-            engine = PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage)
-            found = answers(engine)
+            found = answers(PartitionedEngine(Kernel(TwoPhaseCommit(rm=2)), MANY, ranks=mine, storage=storage))
             if mine.rank == 0:
                 assert all("is in use by another search" in text for text in open_on(3, lambda _: root))
             return found

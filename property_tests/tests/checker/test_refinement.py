@@ -97,11 +97,10 @@ Gate = declared(  # counts, and closes at two
     "@transition()\ndef count(self, s): 'One more.'; s.when(s.n < 3, ~s.closed); s.n += 1; s.closed = s.n >= 2",
     System, name="Gate",
 )  # fmt: skip
-REOPEN = "@transition()\ndef reopen(self, s): 'Opens.'; s.when(s.closed); s.closed = False"
 
 
 def test_a_map_with_a_field_that_is_not_there_is_refused() -> None:
-    fine = declared(REOPEN, Gate)()
+    fine = declared("@transition()\ndef reopen(self, s): 'Opens.'; s.when(s.closed); s.closed = False", Gate)()
     s = SymbolicState(fine, frozen="the map")
     assert len(refines(fine, Gate(), {"n": s.n, "closed": s.closed}).broken) == 2
     with pytest.raises(UsageError, match=r"'clsoed', which is not a field of Gate: it has n, closed"):

@@ -35,8 +35,7 @@ def test_each_step_of_a_walk_is_enabled_where_it_is_taken(walk: Walk) -> None:
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_the_numbered_steps_of_the_source_are_in_the_walk_in_their_order(walk: Walk) -> None:
-    numbers = [number for taken in walk.steps for number in taken.of]
-    firsts = [*dict.fromkeys(numbers)]
+    firsts = [*dict.fromkeys([number for taken in walk.steps for number in taken.of])]
     branch = {"scale-down": [3, 4]}.get(walk.name, [])  # 3 and 4 happen when no restart is left
     assert firsts == [k for k in range(1, NUMBERED.get(walk.name, 0) + 1) if k not in branch]
 

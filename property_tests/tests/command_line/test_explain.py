@@ -55,8 +55,7 @@ def test_the_picture_has_the_steps_and_the_violation(command: Command, job: Path
 
 
 def test_a_record_without_a_rendezvous_is_not_decided(command: Command, job: Path) -> None:
-    data = put(job, "torch-healthy")
-    job.write_bytes(data.split(b"\n")[0] + b"\n")
+    job.write_bytes(put(job, "torch-healthy").split(b"\n")[0] + b"\n")
     out = says(command, Exit.INCOMPLETE, "explain", str(job))
     assert out.splitlines()[-1] == "verdict: not decided: it has no state of a rendezvous"
 

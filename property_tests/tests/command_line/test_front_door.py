@@ -51,8 +51,7 @@ def test_the_console_script_and_the_module_are_the_same() -> None:
 
 def test_an_ascii_terminal_and_a_reader_that_leaves_are_not_errors() -> None:
     program = [sys.executable, "-m", "trystate", "table", "rendezvous"]
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
-    done = subprocess.run(program, capture_output=True, env=ascii_only)
+    done = subprocess.run(program, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii:strict"})
     assert (done.returncode, done.stderr) == (0, b"")
     short = [*program[:-1], "close"]  # the output fits the buffer: only the flush writes it
     with subprocess.Popen(short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:

@@ -147,14 +147,10 @@ def assert_the_codes_are_exits(page: Page) -> None:
         assert Exit(code) in USUAL
         assert text != USUAL[code], f"{code} means the usual: leave it out"
     assert named(page) <= {*Exit}
-    said = re.findall(r"^  (\d+) +\S", page.epilog.partition("examples:")[0], re.M)
-    assert [int(code) for code in said] == [*Exit]
+    assert [int(code) for code in re.findall(r"^  (\d+) +\S", page.epilog.partition("examples:")[0], re.M)] == [*Exit]
 
 
-MODULES = sorted({*cli.COMMANDS.values()})
-
-
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", sorted({*cli.COMMANDS.values()}))
 def test_each_code_that_a_command_answers_with_is_explained_on_its_page(module: str) -> None:
     names = [name for name, of in cli.COMMANDS.items() if of == module]
     explained = {code for page in PAGES if page.split()[0] in names for code in PAGES[page].exits}
@@ -210,8 +206,7 @@ def test_the_hint_to_the_docs_has_a_line_of_its_own(command: Command, monkeypatc
 
     monkeypatch.setattr(run, "_launch", fail)
     monkeypatch.setattr(errors, "record", lambda launch: launch)  # torch's needs a stderr with a file number
-    err = says(command, Exit.FAILED, "run", "--standalone", "train.py")
-    assert err.splitlines()[-2:] == [
+    assert says(command, Exit.FAILED, "run", "--standalone", "train.py").splitlines()[-2:] == [
         "trystate run: this node leaves: its device is lost",
         f"docs/troubleshooting.md#{Unhealthy.symptom} has the causes and remedies",
     ]

@@ -65,8 +65,7 @@ def test_page_searches_the_small_plan(command: Command, plan: Callable[..., None
 def test_page_refuses_what_is_no_report(command: Command, tmp_path: Path, report: str | None, why: str) -> None:
     if report is not None:
         (tmp_path / "report.json").write_text(report)
-    err = says(command, Exit.USAGE, "page", str(tmp_path / "page.html"), "--report", str(tmp_path))
-    assert re.search(why, err)
+    assert re.search(why, says(command, Exit.USAGE, "page", str(tmp_path / "page.html"), "--report", str(tmp_path)))
     assert not (tmp_path / "page.html").exists()
 
 

@@ -12,8 +12,6 @@ from trystate.model.prover.formulas import load
 from trystate.property_tests.support.published import LockServer
 from trystate.property_tests.tests.command_line.setting import Command
 
-LOCK = f"{LockServer.__module__}:LockServer"
-
 
 class Stamps(System):
     """A counter takes the number of one of three values; the wrong counter exceeds them."""
@@ -76,7 +74,7 @@ def test_a_missing_solver_is_named_with_its_remedy(command: Command, monkeypatch
     load.cache_clear()
     monkeypatch.setitem(sys.modules, "z3", None)
     try:
-        code, out, err = command("prove", LOCK)
+        code, out, err = command("prove", f"{LockServer.__module__}:LockServer")
     finally:
         load.cache_clear()
     assert (code, out) == (Exit.INCOMPLETE, "")

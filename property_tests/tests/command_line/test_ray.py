@@ -100,8 +100,7 @@ def test_an_error_of_the_cluster_is_one_line(command: Command) -> None:
 def test_a_task_that_no_worker_ends_leaves_a_report_of_the_others(command: Command, plan: Any) -> None:
     plan(*THREE)
     for seed in range(9):
-        gone = [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]
-        with doubled(losses={0: gone}, seed=seed) as double:
+        with doubled(losses={0: [EXCEPTIONS["OutOfMemoryError"]("no memory") for _ in range(9)]}, seed=seed) as double:
             code, out, err = command("verify", "--all", "--ray", "auto")
         assert code == Exit.INCOMPLETE and "no memory; if it ran out of memory, give --max-memory" in err
         found = report()

@@ -73,8 +73,7 @@ def test_a_release_has_a_finding_or_the_sentence_says_why_not(version: str, find
 
 def test_every_finding_has_a_range_in_words() -> None:
     said = {finding.number: releases.span(finding) for finding in registry.findings().values()}
-    chosen = {number: said[number] for number in ("R1", "R3", "R16", "A16", "S4", "S18", "G1")}
-    assert chosen == {
+    assert {number: said[number] for number in ("R1", "R3", "R16", "A16", "S4", "S18", "G1")} == {
         "R1": "since 2.5", "R3": "since 1.10", "R16": "2.5 to 2.12", "A16": "2.4 to 2.7", "S4": "since 2.8",
         "S18": "1.9", "G1": "all",
     }  # fmt: skip
@@ -201,8 +200,7 @@ def test_an_environment_is_removed_unless_it_is_kept(
 
 @IS_CLONE
 def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tool: Any, tmp_path: Path) -> None:
-    place = tool.Place(releases.OLDEST, tmp_path)
-    code, said = place.run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
+    code, said = tool.Place(releases.OLDEST, tmp_path).run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
     assert (code, said) == (124, "not done after 0.3 s")
 
 

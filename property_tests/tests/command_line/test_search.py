@@ -230,8 +230,7 @@ def test_a_process_that_no_launcher_has_started_is_told_how(
     for name in ranks.NEEDED:
         monkeypatch.setenv(name, str(int(name != "RANK")))
     monkeypatch.setenv(variable, value)
-    timeout = os.environ.get("TIMEOUT", "5")
-    assert cli.run(["search", *SMALL, "--timeout", timeout]) == Exit.USAGE
+    assert cli.run(["search", *SMALL, "--timeout", os.environ.get("TIMEOUT", "5")]) == Exit.USAGE
     assert said in capsys.readouterr().err
 
 

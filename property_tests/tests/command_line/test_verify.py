@@ -35,9 +35,6 @@ from trystate.property_tests.tests.command_line.setting import (
 )
 from trystate.search import machine, plans
 
-S = SymbolicState
-
-
 # ---- verify: the plan
 
 
@@ -53,12 +50,10 @@ def test_the_small_plan_has_the_cheapest_run_of_each_finding(
     assert len(report()["runs"]) == 3
 
 
-RELAPSES = Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",))
-EMPTY = Check("empty", lambda report: Outcome(0, "edges", (), 0.0))
 NO_TORCH = "torch is not installed: pip install 'trystate[torch]'"
 PLANS: dict[str, tuple[tuple[Run, ...], dict[str, Any], Exit, tuple[str, ...]]] = {
     "an undeclared violation": (
-        (RELAPSES,), {}, Exit.FAILED,
+        (Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",)),), {}, Exit.FAILED,
         ("one_at_a_time: violated: Never two inside. (the counterexample has 2 steps)", "barge_in(1)"),
     ),
     "a declared finding that is not found": (
@@ -66,7 +61,7 @@ PLANS: dict[str, tuple[tuple[Run, ...], dict[str, Any], Exit, tuple[str, ...]]] 
         ("one_at_a_time: known violation not found: holds, but it is known as R1 two-inside",),
     ),
     "a comparison of nothing": (
-        (MENDED,), {"checks": (EMPTY,)}, Exit.FAILED,
+        (MENDED,), {"checks": (Check("empty", lambda report: Outcome(0, "edges", (), 0.0)),)}, Exit.FAILED,
         ("conformance: empty: nothing was compared", "1 conformance disagreement\n"),
     ),
     "comparisons without torch": (
@@ -92,7 +87,7 @@ def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: 
         """A lock that no node can open a second time."""
 
         @transition(each="node")
-        def knock(self, s: S, node: Expr) -> None:
+        def knock(self, s: SymbolicState, node: Expr) -> None:
             """Nothing that can happen."""
             s.when(s.at[node] == Where.INSIDE, s.at[node] == Where.GONE)
             s.at[node] = Where.GONE
@@ -138,8 +133,7 @@ def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
         raise MemoryError
 
     monkeypatch.setattr(registry, "plan", ends)
-    said = "trystate: no more memory: free some, or ask for less\n"
-    assert command("verify") == (Exit.INCOMPLETE, "", said)
+    assert command("verify") == (Exit.INCOMPLETE, "", "trystate: no more memory: free some, or ask for less\n")
 
 
 # ---- verify: one system
@@ -196,8 +190,7 @@ def test_the_report_has_each_counterexample_in_every_format(command: Command) ->
     endings = {Path(f).name.partition(".")[2] for f in prop["counterexample"]["files"]}
     assert endings == {"dot", "itf.json", "mmd", "svg", "txt"}
     assert all((Path("trystate-report") / f).is_file() for f in found["files"])
-    page = Path("trystate-report/report.md").read_text()
-    assert "(01-lock-broken/one_at_a_time.svg)" in page
+    assert "(01-lock-broken/one_at_a_time.svg)" in Path("trystate-report/report.md").read_text()
 
 
 def test_the_itf_trace_gives_every_variable_in_every_state(command: Command) -> None:
@@ -221,8 +214,7 @@ def test_an_itf_loop_does_not_repeat_its_first_state(command: Command) -> None:
 def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: Any) -> None:
     plan(Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",)), MENDED)
     command(*WHOLE, "--junit", "all.xml")
-    root = ElementTree.parse("all.xml").getroot()
-    first, second, conformance = root.findall("testsuite")
+    first, second, conformance = ElementTree.parse("all.xml").getroot().findall("testsuite")
     assert [case.get("name") for case in first] == [
         "one_at_a_time", "somebody_enters", "everybody_leaves", "deadlock_freedom",
     ]  # fmt: skip
@@ -315,8 +307,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 
 
 def test_a_printed_report_tells_each_verdict_and_each_counterexample() -> None:
-    found = check(Lock(node=2, edition="BROKEN"))
-    lines = str(found).splitlines()
+    lines = str(check(Lock(node=2, edition="BROKEN"))).splitlines()
     assert lines[0].startswith("Lock(node=2, min_nodes=1, max_nodes=2) BROKEN: 9 states")
     assert lines[1].split() == ["one_at_a_time", "violated"]
     assert "      at[0]: OUTSIDE → INSIDE" in lines

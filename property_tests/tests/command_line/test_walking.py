@@ -174,8 +174,7 @@ def test_the_history_is_a_list_with_a_place_in_it(moves: list[tuple[str, int]]) 
 def test_the_failing_part_of_a_guard_is_named_with_its_values() -> None:
     walk = Walk(Lock(edition=Edition.MENDED))
     walk.take("enter(0)")
-    why = {each.instance.label: each.why for each in walk.disabled()}
-    assert why == {
+    assert {each.instance.label: each.why for each in walk.disabled()} == {
         "enter(0)": "at[0] = OUTSIDE (at[0] is INSIDE); ∀ j: (at[j] ≠ INSIDE) (at[0] is INSIDE, at[1] is OUTSIDE)",
         "enter(1)": "∀ j: (at[j] ≠ INSIDE) (at[0] is INSIDE, at[1] is OUTSIDE)",
         "leave(1)": "at[1] = INSIDE (at[1] is OUTSIDE)",
@@ -199,8 +198,7 @@ def test_a_leads_to_is_pending_until_violated_where_the_system_may_rest() -> Non
     assert told(light, 1) == "waiting since step 1, for 1"
     walk.follow("leave(1)")
     assert told(standing(walk, "everybody_leaves"), 2) == "holds"
-    unfair = Walk(Stays())
-    assert told(standing(unfair, "it_moves"), 0) == "violated since step 0: the system may rest here for ever"
+    assert told(standing(Walk(Stays()), "it_moves"), 0) == "violated since step 0: the system may rest here for ever"
 
 
 class Stays(System):

@@ -31,7 +31,6 @@ from trystate.property_tests.support.metrics import numbers
 from trystate.property_tests.tests.command_line.setting import Command, says
 from trystate.store import TCPStore, TCPStoreServer
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 Line = dict[str, Any]
 
 
@@ -124,7 +123,7 @@ def test_a_violated_property_of_a_watched_record_has_its_line(record: Path, tmp_
 
 
 def test_the_alarms_of_the_example_ring(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(CHECKOUT / "docs/examples/alarms.py"))["main"](str(record))
+    runpy.run_path(str(Path(__file__).resolve().parents[3] / "docs/examples/alarms.py"))["main"](str(record))
     out = capsys.readouterr().out.splitlines()
     assert "the round of job job is COMPLETE, by add_to_participants" in out
     assert sum("has met the others" in line for line in out) == 2
@@ -244,8 +243,7 @@ def test_a_screen_shows_the_state_its_warnings_and_the_last_changes(record: Path
         status = live.watch.status()
         if status is not None and status.complete:
             break
-    console = Console(file=(out := io.StringIO()), width=100)
-    console.print(_drawn(live.watch, "", 0.0))
+    Console(file=(out := io.StringIO()), width=100).print(_drawn(live.watch, "", 0.0))
     text = out.getvalue()
     assert "round 0 is complete: 2 nodes" in text
     assert "rank 1" in text and "has come: a member" in text

@@ -14,7 +14,6 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import model_tests, of_plan
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-ALL = ("another_job", "die", "full", "stop")
 
 
 # A process that opens the file does not check whether its users still live.
@@ -69,7 +68,7 @@ def test_our_file_store_takes_the_edges_of_the_model(faults: tuple[str, ...]) ->
 
 @pytest.mark.skipif(not NIGHTLY, reason="a second of real time for each lock that is not free")
 def test_our_file_store_takes_edges_of_all_faults_together() -> None:
-    system = Files(edition=TRYSTATE, faults=ALL)
+    system = Files(edition=TRYSTATE, faults=("another_job", "die", "full", "stop"))
     with FilesSubject(system) as subject:
         seen = replay_every_edge(system, subject, repeats=False, edges_max=250)
     assert seen.disagreements == ()
@@ -80,23 +79,17 @@ def test_our_file_store_takes_edges_of_all_faults_together() -> None:
 KeepsTheRest = wrong("KeepsTheRest", files.Ours, mend_first=lambda self, s: None)
 
 
-TOLD: dict[type[Files], tuple[int, tuple[str, ...]]] = {  # processes, faults
-    NeverDeletes: (2, ()),
-    KeepsTheFile: (2, ("another_job", "die")),
-    KeepsTheRest: (3, ("die",)),  # one dies and one lives: the third process does not recreate the file
+TOLD: dict[type[Files], tuple[Edition, int, tuple[str, ...]]] = {  # processes, faults
+    Files: (TORCH, 2, ("full",)),  # the disk is full: torch's store keeps the partial record
+    NeverDeletes: (TRYSTATE, 2, ()),
+    KeepsTheFile: (TRYSTATE, 2, ("another_job", "die")),
+    KeepsTheRest: (TRYSTATE, 3, ("die",)),  # one dies and one lives: the third process does not recreate the file
 }
 
 
-@pytest.mark.parametrize("mutant", TOLD if NIGHTLY else (NeverDeletes,))
-def test_a_mutant_of_the_model_is_told_from_our_file_store(mutant: type[Files]) -> None:
-    processes, faults = TOLD[mutant]
-    system = mutant(edition=TRYSTATE, process=processes, faults=faults)
-    with FilesSubject(system) as subject:
-        assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements
-
-
-def test_torchs_file_store_is_not_taken_for_ours() -> None:
-    """The disk is full: torch's store keeps the partial record."""
-    system = Files(edition=TORCH, faults=("full",))
+@pytest.mark.parametrize("cls", TOLD if NIGHTLY else (Files, NeverDeletes))
+def test_torchs_file_store_and_a_mutant_of_the_model_are_told_from_ours(cls: type[Files]) -> None:
+    edition, processes, faults = TOLD[cls]
+    system = cls(edition=edition, process=processes, faults=faults)
     with FilesSubject(system) as subject:
         assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements

@@ -29,10 +29,15 @@ def agent(pid: int, state: str, *, restarts: int = 0, error: str = "", round_: i
     return [*lines, own | {"metadata": said | {"state": state, "worker_id": None, "raw_error": error}}]
 
 
-def named(*agents: list[Any]) -> list[str]:
+def said_by(*lines: dict[str, Any]) -> Agents:
     found = Agents()
-    for number, line in enumerate(line for lines in agents for line in lines):
+    for number, line in enumerate(lines):
         found.feed(f"events:{number}", json.dumps(line).encode() + b"\n")
+    return found
+
+
+def named(*agents: list[Any]) -> list[str]:
+    found = said_by(*(line for lines in agents for line in lines))
     assert not found.flaws
     return [wrong.finding.number for run in found.runs.values() for wrong in run.wrong()]
 
@@ -66,13 +71,6 @@ def test_a_line_that_is_none_is_named_and_the_rest_is_read(data: bytes) -> None:
         found.feed("events:2", json.dumps(line).encode() + b"\n")
     assert found.flaws == ["events:1"]
     assert found.runs["job"].agents["h_1"].ended == "SUCCEEDED"
-
-
-def said_by(*lines: dict[str, Any]) -> Agents:
-    found = Agents()
-    for number, line in enumerate(lines):
-        found.feed(f"events:{number}", json.dumps(line).encode() + b"\n")
-    return found
 
 
 def joins(pid: int, round_: int, rank: int) -> dict[str, Any]:
@@ -119,7 +117,5 @@ def test_an_error_that_no_finding_explains_is_not_called_right(tmp_path: Path, c
 def test_agents_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AGENTS_MAX >= 1_000
     monkeypatch.setattr("trystate.monitor.agents.AGENTS_MAX", 1)
-    found = Agents()
-    for line in (*agent(1, "SUCCEEDED"), *agent(2, "SUCCEEDED")):
-        found.feed("events", json.dumps(line).encode() + b"\n")
+    found = said_by(*agent(1, "SUCCEEDED"), *agent(2, "SUCCEEDED"))
     assert (len(found.runs["job"].agents), found.let_go) == (1, len(agent(2, "SUCCEEDED")))

@@ -133,8 +133,7 @@ def recorded_lines(siege: list[Step], keys: Keys, bytes_max: int = 1 << 30) -> l
     for step in siege:
         besieged.take(step)
     besieged.end()
-    header = {**SERVER, "keys": keys.value}
-    return [header, *({**line, "t": at / 1000} for at, line in enumerate(sink.take()))]
+    return [{**SERVER, "keys": keys.value}, *({**line, "t": at / 1000} for at, line in enumerate(sink.take()))]
 
 
 @pytest.mark.parametrize("keys", Keys)
@@ -216,8 +215,7 @@ def test_requests_through_a_real_proxy_are_explained_but_no_wrong_sum(tmp_path: 
     histories = Histories()
     assert [w for n, line in enumerate(lines, 1) for w in histories.feed(n, line)] + histories.finish() == []
     assert histories.counts["add"] > 10 and histories.counts["compare_set"] > 5 and not histories.undecided
-    adds = [at for at, line in enumerate(lines) if line["op"] == "add"]
-    for at in adds[5::8]:
+    for at in [at for at, line in enumerate(lines) if line["op"] == "add"][5::8]:
         (found,) = check([*lines[:at], other(lines[at], "result", lambda v: v + 1_000), *lines[at + 1 :]])
         assert (found.check, found.key) == ("linearizability", lines[at]["key"])
 

@@ -122,8 +122,7 @@ def a_part_runs_after_its_end(records: Records) -> None:
 
 
 def a_context_is_over_before_its_pass(records: Records) -> None:
-    at = first(records, 1, op="state", state="RUNNING")
-    line = records[1][at]
+    line = records[1][first(records, 1, op="state", state="RUNNING")]
     records[0].insert(1, {"op": "told", "t": 0.0, "context": line["context"], "pass": None, "message": "CLEAN",
                           "to": 1, "answers": False})  # fmt: skip
     records[1].insert(1, {"op": "heard", "t": 0.0, "context": line["context"], "pass": None, "message": "CLEAN",

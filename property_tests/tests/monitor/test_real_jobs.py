@@ -81,8 +81,7 @@ def test_a_key_that_is_missing_is_named_with_its_node_while_the_job_hangs(tmp_pa
         assert run(["status", *place, "--observe", "2.5"]) == 1
         assert run(["watch", *place, "--interval", "0.2", "--for", "3"]) == 1
         time.sleep(REST_SECONDS)
-    said = capsys.readouterr().out
-    status, _, watch = said.partition("nothing but heartbeats has changed")
+    status, _, watch = capsys.readouterr().out.partition("nothing but heartbeats has changed")
     kept = (
         r"the master's address is missing: \S+, rank 0, has to write torch\.rendezvous\.job\.1/MASTER_ADDR; it has "
         r"kept the master of an earlier round, and does not publish it again: R1 master-not-republished"

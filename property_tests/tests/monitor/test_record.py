@@ -93,8 +93,7 @@ def test_the_files_that_continue_a_record_are_read_after_it(tmp_path: Path) -> N
 
 def test_a_long_line_of_anything_but_texts_is_not_parsed() -> None:
     """Parsing sixty megabytes of small numbers would take two gigabytes."""
-    numbers = b'{"op":"tick","t":1.0,"x":[' + b"1," * STRUCTURE_BYTES_MAX + b"1]}"
-    found = parse(numbers)
+    found = parse(b'{"op":"tick","t":1.0,"x":[' + b"1," * STRUCTURE_BYTES_MAX + b"1]}")
     assert isinstance(found, Flaw) and "without its texts it has more than" in found.why
     value = "\\\u00ff\x00,[{" * STRUCTURE_BYTES_MAX
     line = parse(json.dumps({"op": "write", "t": 1.0, "key": "k", "v": 1, "value": value}))

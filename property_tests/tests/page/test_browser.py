@@ -29,7 +29,6 @@ from trystate.report.page import contents
 from trystate.report.results import Results
 from trystate.search.machine import SearchOptions
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 REQUIRED = os.environ.get("TRYSTATE_BROWSER") == "required"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -55,7 +54,7 @@ RUNS = (  # small ones: a step that breaks the world, loops of liveness, three e
 OPTIONS = SearchOptions(states=100_000, seconds=60.0, searches=2, cores=1)
 R3 = "#/trace/rendezvous.TORCH.2-2-2-4/identical_workers=4+worker_failure/agree_on_world/R3"
 VIEWS = ("#/overview", R3, "#/explore", "#/findings")
-AXE = CHECKOUT / "page" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).resolve().parents[3] / "page" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 Lease = declared(  # a lease that one client may hold at a time
@@ -134,10 +133,6 @@ def whole_state(page: Page) -> str:
     return page.locator("aside .full").inner_text()
 
 
-def is_too_wide(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
-
-
 @pytest.mark.parametrize("size", [WIDE, PHONE, NARROW], ids=["wide", "phone", "narrow"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_opens_without_an_error(
@@ -146,7 +141,7 @@ def test_every_view_opens_without_an_error(
     page = opened(report, view, size, dark=size is PHONE)
     assert page.locator("main").inner_text().strip()
     assert page.locator(".msg.bad").count() == 0
-    assert not is_too_wide(page)
+    assert not page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if size is PHONE else "light")
 
 
@@ -260,8 +255,7 @@ def test_a_link_that_no_longer_holds_says_where_it_ends(opened: Callable[..., Pa
 
 def test_the_explorer_says_which_condition_fails(opened: Callable[..., Page], report: Path) -> None:
     page = opened(report, "#/explore/rendezvous.TORCH.2-2-2-4/worker_failure/-/exit_finish.0,add_to_participants.0")
-    reasons = page.locator(".no").filter(has_text="finish(0)").first.inner_text()
-    assert "join decides" in reasons.replace("\n", " ")
+    assert "join decides" in page.locator(".no").filter(has_text="finish(0)").first.inner_text().replace("\n", " ")
     assert "needs" in page.locator(".no").filter(has_text="worker_fails(0)").first.inner_text()
 
 

@@ -51,8 +51,7 @@ def smallest() -> tuple[Run, ...]:
 @cache
 def pairs() -> tuple[Pair, ...]:
     systems = [run.build() for run in smallest()]
-    choices = [Choice.of(system, NAMES[run.system]) for run, system in zip(smallest(), systems, strict=True)]
-    data = exported(choices)
+    data = exported([Choice.of(system, NAMES[run.system]) for run, system in zip(smallest(), systems, strict=True)])
     places = [run["system"] for run in data["runs"]]
     return tuple(Pair(data, place, system) for place, system in zip(places, systems, strict=True))
 
@@ -149,8 +148,7 @@ def violated() -> tuple[tuple[Run, System, Json], ...]:
     found = []
     for run in runs[: None if NIGHTLY else 3]:
         system = run.build()
-        report = check(system)
-        found.append((run, system, report))
+        found.append((run, system, check(system)))
     return tuple(found)
 
 
@@ -187,8 +185,7 @@ def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, 
     (answer,) = ask(engine, data, [{"system": 0, "faults": contents.shown[0].choice.faults, "replay": 0}])
     assert answer["failed"] is None
     assert answer["given"].count(True) >= 30 > 3 >= answer["given"].count(False)
-    cells = Pair(data, 0, follower.stepper.system)
-    last = dict(zip(cells.cells, answer["states"][-1], strict=True))
+    last = dict(zip(Pair(data, 0, follower.stepper.system).cells, answer["states"][-1], strict=True))
     for name in ("phase", "member", "saw_rank", "master"):
         for node in range(3):
             assert last[f"{name}[{node}]"] == follower.stepper.get(watched.known[-1].state, name, node), name
@@ -214,8 +211,7 @@ def test_a_recorded_run_has_a_walk_that_breaks_at_each_findings_time() -> None:
 
 def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> None:
     runs, questions = [], []
-    systems = [Choice.of(system, NAMES[run.system]) for run, system, _ in violated()]
-    data = exported(systems)
+    data = exported([Choice.of(system, NAMES[run.system]) for run, system, _ in violated()])
     for place, (_, system, report) in enumerate(violated()):
         pair = Pair(data, data["runs"][place]["system"], system)
         if len(system.initial_states) > 1:
@@ -258,7 +254,6 @@ def test_a_derived_column_is_computed_or_refused_with_the_place(engine: Path) ->
         "round = 0 = 1": "Error: at 11: = is not expected here",
         "(" * 60 + "round": "Error: at 51: at most 50 levels",
     }
-    question = Pair(data, 0, system).question(columns=[*columns])
-    [found] = ask(engine, data, [question])
+    [found] = ask(engine, data, [Pair(data, 0, system).question(columns=[*columns])])
     for told, wanted in zip(found, columns.values(), strict=True):
         assert told.startswith(wanted)

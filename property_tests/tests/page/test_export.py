@@ -17,9 +17,6 @@ from trystate.page.html import build
 from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.systems.lock import Edition, Lock
 
-Json = Any
-
-
 # Clerks put letters on a table and take them away; with losses, any number.
 POST = """
 clerk = index(2)
@@ -57,8 +54,7 @@ def choices(cls: type[System], *faults: dict[str, int]) -> list[Choice]:
 
 
 def test_a_system_is_written_once_for_all_faults() -> None:
-    data = export(Contents("test", choices=choices(Steady, {}, {"loss": 1})))
-    (system,) = data["systems"]
+    (system,) = export(Contents("test", choices=choices(Steady, {}, {"loss": 1})))["systems"]
     assert (system["id"], system["faults"], system["fixed"]) == ("post.2", {"loss": 1}, False)
 
 
@@ -113,7 +109,7 @@ def test_a_closing_tag_in_the_data_does_not_end_it(monkeypatch: pytest.MonkeyPat
         ({"steps": ["take(0)"] * (STEPS_MAX + 1)}, "a walk of 100,001 steps: a page shows at most 100,000"),
     ],
 )
-def test_a_walk_that_cannot_be_is_refused(walk: Json, why: str) -> None:
+def test_a_walk_that_cannot_be_is_refused(walk: Any, why: str) -> None:
     shown = Shown("example", "test", choices(Steady, {})[0], **{"steps": [], **walk})
     with pytest.raises(UsageError, match=why):
         export(Contents("test", shown=[shown]))

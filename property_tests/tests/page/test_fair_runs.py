@@ -34,9 +34,7 @@ STATES = by_night("states of a search in the page", 400)
 LIMIT = 1_000_000  # states of a search
 INITIAL_MAX = 16  # the page searches from one state, so each initial state needs a search
 AREAS = ("rendezvous", "agent", "store", "autograd", "groups")  # folders of model/, each in a separate test
-NAMES = registry.planned_names()
 
-Json = Any
 Claimed = tuple[Pair, Verdict]  # a property of liveness of a system, with the verdict of the checker
 
 
@@ -72,7 +70,7 @@ def mistakes(engine: Path, claimed: Sequence[Claimed]) -> dict[tuple[str, str], 
     return found
 
 
-def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
+def wrong(pair: Pair, verdict: Verdict, found: list[Any]) -> str:
     """The first mistake in the answers about a property from all initial states; "" if they are right."""
     outcomes = {answer.get("outcome", answer.get("error")) for answer in found}
     expected = {"found", "none"} if verdict.status is Status.VIOLATED else {"none"}
@@ -111,7 +109,7 @@ def wrong(pair: Pair, verdict: Verdict, found: list[Json]) -> str:
 def test_a_search_decides_liveness_as_the_checker_does(engine: Path, area: str) -> None:
     planned = plans.small(registry.plan())
     runs = [run for run in planned if area_of(run) == area and plans.states()[run.label] <= STATES]
-    systems = [(run.build(), NAMES[run.system]) for run in runs]
+    systems = [(run.build(), registry.planned_names()[run.system]) for run in runs]
     chosen = claims([(s, name) for s, name in systems if lively(s) and len(s.initial_states) <= INITIAL_MAX])
     assert mistakes(engine, chosen) == {}
     assert {verdict.status for _, verdict in chosen} == {Status.HOLDS, Status.VIOLATED}
@@ -121,8 +119,7 @@ def test_a_search_decides_liveness_as_the_checker_does(engine: Path, area: str) 
 @settings(max_examples=examples(3))
 @given(st.lists(declarations(), min_size=10, max_size=10))
 def test_a_search_decides_random_systems_as_the_checker_does(engine: Path, declared: list[Declaration]) -> None:
-    chosen = claims([(system(each), "random") for each in declared])
-    assert mistakes(engine, chosen) == {}
+    assert mistakes(engine, claims([(system(each), "random") for each in declared])) == {}
 
 
 # A gate opens and closes until it is locked. The first guest has a key, the other finds it open or not.
@@ -277,8 +274,7 @@ Jumps = declared(
 def test_a_search_that_needs_too_much_memory_does_not_decide(engine: Path) -> None:
     pair = Pair(exported([Choice(Jumps, "jumps", None)]), 0, Jumps())
     goal = {"property": "it_comes_home"}
-    questions = [pair.question(seek=goal, limit=limit) for limit in (39, 40, 100)]
-    states, steps, enough = ask(engine, pair.data, questions)
+    states, steps, enough = ask(engine, pair.data, [pair.question(seek=goal, limit=limit) for limit in (39, 40, 100)])
     assert (states["outcome"], states["message"]) == ("limit", "not decided: more than 39 states")
     assert (steps["outcome"], steps["message"]) == ("limit", "not decided: more than 960 steps")
     assert (enough["outcome"], enough["states"], enough["edges"]) == ("none", 40, 40 * 39)

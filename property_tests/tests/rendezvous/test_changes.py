@@ -81,8 +81,7 @@ def causes_and_ends() -> None:
         (changed("give_notice", state, me, leaving=True), "it is about to leave"),
     ):
         assert then.cause == f"node0_100_0: {why}"
-    newcomer = changed("add_to_wait_list", state, participant(2))
-    given = changed("give_notice", newcomer, me, leaving=False)
+    given = changed("give_notice", changed("add_to_wait_list", state, participant(2)), me, leaving=False)
     assert (given.cause, tokens(given.participants)) == ("node2_102_0 waited for a seat", ["token-2"])
     last = complete(0, 1, agreed=settings(2, 3, max_restarts=0))
     for then, why in (

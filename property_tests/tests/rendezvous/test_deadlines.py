@@ -172,8 +172,7 @@ def test_without_the_lock_torch_opens_a_closed_rendezvous() -> None:
 def test_each_call_of_torch_has_the_deadline_that_is_said_of_it() -> None:
     """An exit has the deadline of the join after it."""
     store, asked = HashStore(), dict[str, float]()
-    timeouts = dr.RendezvousTimeout()
-    settings = dr.RendezvousSettings("job", 1, 1, timeouts, timedelta(seconds=5), 3)
+    settings = dr.RendezvousSettings("job", 1, 1, dr.RendezvousTimeout(), timedelta(seconds=5), 3)
     backend = C10dRendezvousBackend(store, "job")
     holder = dr._BackendRendezvousStateHolder(backend, settings)
     node: Any = HANDLER(dr._NodeDesc("node", 1, 0), settings, backend.name, store, holder)

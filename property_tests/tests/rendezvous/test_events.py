@@ -100,8 +100,7 @@ def test_a_failure_and_the_end_of_its_round_have_their_reasons(heard: Any) -> No
 def test_a_sync_of_torch_names_the_nodes_that_it_has_removed(caplog: Any) -> None:
     """torch logs their names after the next write; it removes them when it reads the state."""
     caplog.set_level(logging.DEBUG, dr.__name__)
-    timeouts = dr.RendezvousTimeout()
-    settings = dr.RendezvousSettings("job", 1, 2, timeouts, timedelta(seconds=5), 3)
+    settings = dr.RendezvousSettings("job", 1, 2, dr.RendezvousTimeout(), timedelta(seconds=5), 3)
     holder = dr._BackendRendezvousStateHolder(C10dRendezvousBackend(TorchHashStore(), "job"), settings)
     silent, other = (dr._NodeDesc(name, 1, 0) for name in ("silent", "other"))
     now = datetime.now(UTC)

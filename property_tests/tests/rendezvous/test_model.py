@@ -95,8 +95,7 @@ def test_a_node_waits_unlisted_until_a_member_leaves_or_its_deadline() -> None:
     seed = THREE[Edition.SEED]
     assert not {"add_to_wait_list(0)", "error_timeout(0)"} & allowed(seed, after(seed, FULL))
     after(seed, f"{FULL} join_deadline_passes(0) error_timeout(0)")
-    listed = after(seed, f"{FULL} {ONE_IS_GONE} add_to_wait_list(0)")
-    assert "join_deadline_passes(0)" in allowed(seed, listed)
+    assert "join_deadline_passes(0)" in allowed(seed, after(seed, f"{FULL} {ONE_IS_GONE} add_to_wait_list(0)"))
 
 
 def test_a_spare_is_listed_at_once_and_moves_up_when_a_member_is_gone() -> None:
@@ -130,6 +129,5 @@ def test_each_detail_happens_and_makes_every_move_that_it_claims() -> None:
 
 def test_a_change_that_leaves_a_complete_round_as_it_is_is_found() -> None:
     forgetful = wrong("Forgetful", OursInDetail, begin_new_round=lambda self, s, replaced: None)
-    sizes = "node=2 min_nodes=1 max_nodes=2 rounds=2"
-    found = violated(report(Asked(forgetful, Edition.TRYSTATE, sizes, 0)))
+    found = violated(report(Asked(forgetful, Edition.TRYSTATE, "node=2 min_nodes=1 max_nodes=2 rounds=2", 0)))
     assert {"what_returned_stays_written", "ranks_are_dense"} & found

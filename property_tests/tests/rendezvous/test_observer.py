@@ -53,8 +53,7 @@ class Member:
         assert listed or self.clock() >= ends, f"{self.engine.token} is expelled, and renews its lease"
 
     def live(self) -> None:
-        joined = Joined(self.world.state, 0)
-        steps = self.engine.keep_alive(joined, until=(Standing.EXPELLED, Standing.CLOSED))
+        steps = self.engine.keep_alive(Joined(self.world.state, 0), until=(Standing.EXPELLED, Standing.CLOSED))
         line = Line(self.world.store, self.link, self.clock, self.rate, self.engine.token)
         effect: Effect = next(steps)
         with suppress(StopIteration):

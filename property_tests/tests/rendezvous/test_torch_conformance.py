@@ -95,8 +95,7 @@ def test_a_context_that_was_declared_impossible_is_a_disagreement() -> None:
 
 
 def test_a_step_that_was_never_compared_is_a_disagreement() -> None:
-    seen = Observed(("closed", "late"), 1, {(True, False): {Action.FINISH: CONTEXT}})
-    compared = compare(TORCH["close"], seen)
+    compared = compare(TORCH["close"], Observed(("closed", "late"), 1, {(True, False): {Action.FINISH: CONTEXT}}))
     assert compared == Compared(1, 1, (1, 0, 0), ((False, False), (False, True), (True, True)), ())
     assert gaps("close", compared) == [
         "close: row 2 was never compared",

@@ -73,8 +73,7 @@ def test_whatever_calls_torchs_launch_agent_is_a_launcher(launcher: str, tmp_pat
         eventually("a spare has its seat", lambda: any(len(agent.began) == 2 for agent in spares))
         for agent in (first, *spares):
             agent.do("succeed")
-        ends = [agent.ends() for agent in (first, spare, unused)]
-        assert ends == [0, 0, 0], (first.said, spare.said, unused.said)
+        assert [agent.ends() for agent in (first, spare, unused)] == [0, 0, 0], (first.said, spare.said, unused.said)
         assert any("waiting for the end of the last call" in agent.said for agent in (first, second))
         (said,) = (agent.said for agent in spares if "was a spare of the job 'job'" in agent.said)
         assert "this node is a spare" in said

@@ -65,8 +65,7 @@ def test_a_file_runs_on_our_classes_and_each_deviation_is_found(tmp_path: Path) 
     assert [test for test, trouble in ours.items() if not trouble] == ["StoreTest.test_is_ours"]
     assert ours["StoreTest.test_fails_on_both"] == "AssertionError: 2 != 1"
     torchs = dict.fromkeys(ours, "") | {"StoreTest.test_fails_on_both": "AssertionError: 2 != 1"}
-    known = {"StoreTest.test_is_ours": "a reason"}
-    assert unexpected(ours, torchs, known) == {
+    assert unexpected(ours, torchs, {"StoreTest.test_is_ours": "a reason"}) == {
         "StoreTest.test_is_ours": "passes, and is listed as a deviation: a reason",
         "StoreTest.test_is_torchs": ours["StoreTest.test_is_torchs"],
         "setUpClass (test_store.BrokenTest)": "RuntimeError: no etcd",

@@ -58,14 +58,12 @@ def test_the_stepper_takes_the_steps_of_the_reference(edition: Edition, nodes: i
                 break
             faulty = rng.random() < FAULT
             wanted = [one for one in ahead if (one[0].kind is Kind.FAULT) is faulty] or ahead
-            fresh = [one for one in wanted if one[0].name not in taken] or wanted
-            transition, state = rng.choice(fresh)
+            transition, state = rng.choice([one for one in wanted if one[0].name not in taken] or wanted)
             taken.add(transition.name)
     assert len(taken) >= 10, taken
 
 
 def test_the_parts_of_a_guard_that_do_not_hold_are_told() -> None:
-    system = Rendezvous(edition=Edition.TORCH, node=2, min_nodes=2, max_nodes=2)
-    stepper = Stepper(system)
+    stepper = Stepper(Rendezvous(edition=Edition.TORCH, node=2, min_nodes=2, max_nodes=2))
     told = [str(part) for part in stepper.missing("connect", stepper.at(stepper.initial, 0))]
     assert told == ["phase[node] = CONNECTING", "returned[node]", "published ≠ 0"]
