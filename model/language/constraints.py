@@ -24,6 +24,7 @@ class Constraint:
     body: Callable[..., Any]
 
 
+@bodies.without_parentheses
 def constraint(body: Callable[..., Any]) -> Constraint:
     """Declare a condition that every step keeps: a step into a state without it is not taken."""
     bodies.check_plain(body)

@@ -211,6 +211,7 @@ def leads_to(
     return _claim(Form.LEADS_TO, within=within, each=each, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def eventually(
     *,
     within: int | tuple[int, str] | None = None,
@@ -226,6 +227,7 @@ def eventually(
     return _claim(Form.EVENTUALLY, within=within, each=each, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def stable(
     *,
     each: Each = (),
@@ -237,6 +239,7 @@ def stable(
     return _claim(Form.STABLE, each=each, needs=needs, editions=editions, cite=cite)
 
 
+@bodies.with_parentheses
 def refines(
     coarse: type[System],
     *,

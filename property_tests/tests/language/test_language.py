@@ -143,8 +143,10 @@ OTHERS = {
         "humour: each='cat' is not an index of the system (node)",
     "constraint\ndef low(self, s): return s.level": "low returned level, which is not a condition",
     **{f"{kind}{HEAD}": f"@{kind} has no parentheses: write @{kind}(...) above bare" for kind in
-       ("transition", "environment", "fault", "machine", "always", "sometimes", "step", "leads_to")},
+       ("transition", "environment", "fault", "machine", "always", "sometimes", "step", "leads_to", "eventually",
+        "stable")},
     f"terminal(){HEAD}": "@terminal() has parentheses: write @terminal",
+    f"constraint(){HEAD}": "@constraint() has parentheses: write @constraint",
     "terminal\ndef rest(self, s): return sorted(s.seen)[0]": "rest: a condition contains a loop index",
     "terminal\ndef rest(self, s): return s.level": "the terminal condition is level, which is not a condition",
 }  # fmt: skip
