@@ -72,7 +72,7 @@ class Claim:
     editions: tuple[enum.Enum, ...]
     cite: str
     coarse: type[System] | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     within: Within | None = None
 
     def concerns(self, t: Transition, params: tuple[Expr, ...]) -> bool:
