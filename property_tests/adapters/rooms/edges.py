@@ -1,10 +1,10 @@
 """Steps of the model `Rooms`, performed by a real `Room` and real `Member`s.
 
 Theory of operation. `EngineSteps` has the phases and the faults of nodes. Here are the network and the clocks. Messages
-under way are bytes: a request on the latest connection (`there`), one on an earlier connection (`late`), and what is
-sent to the node (`back`). A step of the server is performed only if the records of the request are the changes of that
-step. What the code does at once and the model in two steps is taken apart: an answer with a complete round is HELD
-until the node returns, and the server's own steps are taken by `tick`, never within a request.
+under way are bytes: a request on the latest connection (`there`), one on an earlier connection (`late`), and those to
+the node (`back`). A step of the server is performed only if the records of the request are the changes of that step.
+The code does some things at once that are two steps of the model, and the adapter takes them apart: an answer with a
+complete round is HELD until the node returns, and the server's own steps are taken by `tick`, never within a request.
 
 Heartbeats have the model's three ages. A request of the model is a heartbeat only where it lists its node, so other
 requests are not counted as heartbeats, and a silent node is expelled in `server_expels` alone. A lease counts from the

@@ -12,6 +12,6 @@ of any subject, and `spread` runs them on a cluster. `edges` takes the steps of 
 a record of a run, and `conformance` does both for `trystate verify`.
 
 Real handlers run there as well, ours and torch's. `surroundings` replaces the threads, clocks and sockets that their
-modules use by simulated ones (`threads`, `servers`). `agents` has torch's agent around a handler, `outcomes` the
-promises to agents, `handlers` the subjects, and `torchs` makes torch's handlers.
+modules use by simulated ones (`threads`, `servers`, `rooms`). Ours run on documents and in a room. `agents` has torch's
+agent around a handler, `outcomes` the promises to agents, `handlers` the subjects, and `torchs` makes torch's handlers.
 """

@@ -19,7 +19,7 @@ from .machines import Machine
 from .moments import Signal, Time
 from .nodes import KILL_SECONDS, LEAVE_SECONDS, START_SECONDS
 from .schedule import Fault, Host, Schedule
-from .servers import Address, Client, Network
+from .servers import Address, Client, Network, Server
 from .store import SLOW_SECONDS
 from .threads import Process
 
@@ -59,6 +59,8 @@ class Side:
     closed: Callable[[dict[str, bytes]], bool]
     looks: float  # longest time between two reads of the shared state, in seconds
     closed_by_member: Callable[[dict[str, bytes]], bool] = no_member  # a lambda cannot go to a cluster
+    server: type[Server] = Server
+    client: type[Client] = Client
 
 
 class Node(Machine):
@@ -113,7 +115,7 @@ class Agent(Process):
 
     def connect(self) -> Client:
         """A client of the endpoint."""
-        return Client(self.node.endpoint, READ_SECONDS)
+        return self.node.side.client(self.node.endpoint, READ_SECONDS)
 
     # ---- the agent
 

@@ -19,8 +19,9 @@ from trystate.model.errors import TrystateError
 
 from .agents import CLOSE_SECONDS, READ_SECONDS, RUN_ID, Agent, Node, Side
 from .outcomes import Outcomes
+from .rooms import RoomClient, RoomServer
 from .schedule import STOPS, Host, Schedule, draw
-from .servers import Network, Server
+from .servers import Network
 from .surroundings import virtual
 from .swarm import Run, Subject, World, ended
 from .torchs import TORCHS_SIDE
@@ -68,6 +69,7 @@ def _closed_by_member(data: dict[str, bytes]) -> bool:
 
 
 OUR_SIDE = Side("ours", _ours, _our_round, _leased, _we_are_closed, looks=0.0, closed_by_member=_closed_by_member)
+ROOMS_SIDE = replace(OUR_SIDE, name="rooms", server=RoomServer, client=RoomClient)
 
 
 # ---- runs
@@ -101,7 +103,7 @@ class Handlers(World):
         super().__init__(schedule)
 
     def make(self) -> None:
-        self.shared, network = Server(self.time), Network(self.time)
+        self.shared, network = self.side.server(self.time), Network(self.time)
         self.asked = self.shared.asked
         self.watch = self.outcomes = Outcomes(self.time, self.side, self.shared.data)
         endpoint = network.listen("endpoint", 29_400, self.shared)
@@ -117,8 +119,10 @@ class Handlers(World):
         super().end()
 
 
-OURS, TORCH = (Subject(partial(Handlers, side), side.name, usual, virtual) for side in (OUR_SIDE, TORCHS_SIDE))
-SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (OURS, TORCH)}
+OURS, ROOMS, TORCH = (
+    Subject(partial(Handlers, side), side.name, usual, virtual) for side in (OUR_SIDE, ROOMS_SIDE, TORCHS_SIDE)
+)
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (OURS, ROOMS, TORCH)}
 
 
 def crowd(size: int) -> Run:

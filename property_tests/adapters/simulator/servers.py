@@ -187,7 +187,7 @@ class Client:
 
         def reply(answer: Answer) -> None:
             answers.append(ConnectionLost("the connection was reset") if link.loses() else answer)
-            _carried(link, heard.set)
+            carried(link, heard.set)
 
         def ask(server: Server) -> None:
             asked.append(server)
@@ -197,7 +197,7 @@ class Client:
         if kind == WRITE and link.trap is not None:
             link.time.after(0.0, link.trap)
             link.trap = None
-        _carried(link, lambda: network.deliver(self._address, ask, reply))
+        carried(link, lambda: network.deliver(self._address, ask, reply))
         if not heard.wait(seconds):
             for server in asked:
                 server.forget(reply)
@@ -209,12 +209,12 @@ class Client:
         return answers[0]
 
 
-def _carried(link: Link, call: Callable[[], object]) -> None:
+def carried(link: Link, call: Callable[[], object]) -> None:
     """Deliver a message after the delay of the link; while the link is cut, the message waits."""
 
     def arrive() -> None:
         if link.cut_until > link.time.now:
-            link.time.at(link.cut_until, lambda: _carried(link, call))
+            link.time.at(link.cut_until, lambda: carried(link, call))
         else:
             call()
 

@@ -31,8 +31,11 @@ import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvo
 
 from trystate.impl.rendezvous import bootstrap, handler, state_holder
 from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.rooms import part
+from trystate.impl.rendezvous.rooms.part import RoomPart
 from trystate.impl.rendezvous.state_holder import StateHolder
 
+from .rooms import READ, Condition, Opened, Readable, RoomClient, Selector
 from .servers import Connected, Listener, Prefixed, Served, TorchServed
 from .threads import RUNNING, Event, Lock, Thread, current, living
 
@@ -78,7 +81,9 @@ def _host() -> str:
 
 # The keys are the objects, not their names in a module: a new import of any of these is replaced as well.
 WORLD: dict[Any, Any] = {
-    threading: SimpleNamespace(Event=Event, Lock=Lock, Thread=Thread, current_thread=RUNNING.get),
+    threading: SimpleNamespace(
+        Event=Event, Lock=Lock, Thread=Thread, Condition=Condition, RLock=lambda: None, current_thread=RUNNING.get
+    ),
     _thread: SimpleNamespace(start_new_thread=lambda body, args: Thread(target=lambda: body(*args)).start()),
     threading.Event: Event,
     Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are not children
@@ -89,13 +94,25 @@ WORLD: dict[Any, Any] = {
     secrets: SimpleNamespace(token_hex=lambda size: _rng().randbytes(size).hex()),
     uuid: SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_rng().randbytes(16).hex())),
     atexit: SimpleNamespace(register=lambda call: living().at_exit.append(call), unregister=unregister),
-    os: SimpleNamespace(getpid=_pid, getenv=lambda name, default=None: default, environ={}),
+    os: SimpleNamespace(
+        getpid=_pid, getenv=lambda name, default=None: default, environ={}, pipe=lambda: (Readable(),) * 2,
+        set_blocking=lambda pipe, blocks: None, read=Readable.read, write=Readable.write, close=lambda pipe: None,
+    ),
     socket: SimpleNamespace(gethostname=_host, getfqdn=_host),
 }  # fmt: skip
 
 SOCKETS: dict[ModuleType, dict[str, Any]] = {
     state_holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
-    handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # the default of its clock is the real one
+    handler: {  # the defaults of their clocks are the real one
+        "StateHolder": partial(StateHolder, clock=monotonic),
+        "RoomPart": type("RoomPart", (RoomPart,), {"clock": staticmethod(monotonic)}),
+        "TCPStore": RoomClient,
+    },
+    part: {
+        "RoomConnection": Opened,
+        "selectors": SimpleNamespace(DefaultSelector=Selector, EVENT_READ=READ),
+        "others_that_wait": lambda store, run_id: "",
+    },
     bootstrap: {
         "listen_as": partial(Listener, port=0),
         "TCPStoreServer": Served,

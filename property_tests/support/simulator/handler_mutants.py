@@ -14,9 +14,11 @@ from torch.distributed.elastic.rendezvous import RendezvousInfo
 from trystate.impl.rendezvous import driver
 from trystate.impl.rendezvous.driver import KeepAlive
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.rooms.part import RoomPart
+from trystate.impl.rendezvous.rooms.room import Room
 
 from ...adapters.simulator.handlers import OURS
-from ...adapters.simulator.swarm import Run, sweep
+from ...adapters.simulator.swarm import Run, Subject, sweep
 from ..mutants import Mutant, planted, replaced, rewritten, together
 
 SEEDS, NODES = 400, 4  # few nodes: these mistakes show in a run of any size
@@ -43,9 +45,15 @@ MUTANTS: Mapping[str, Mutant] = {
         "return self.set_closed() or True",
     ),
 }
+IN_ROOMS: Mapping[str, Mutant] = {
+    "a lease that no node looks at": rewritten(RoomPart.standing, "(self.clock())", "(0.0)"),
+    "a round that does not wait for expected nodes": rewritten(
+        Room._set_due, "t.calling and not t.expected", "t.calling"
+    ),
+}
 
 
-def caught(mutant: Mutant) -> Run | None:
+def caught(mutant: Mutant, subject: Subject = OURS) -> Run | None:
     """The first run in which something is wrong."""
     with planted(mutant):
-        return next((one for one in sweep(range(SEEDS), OURS, NODES) if one.fails), None)
+        return next((one for one in sweep(range(SEEDS), subject, NODES) if one.fails), None)

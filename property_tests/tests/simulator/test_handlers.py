@@ -19,10 +19,10 @@ import pytest
 
 from trystate.property_tests.adapters.simulator import surroundings
 from trystate.property_tests.adapters.simulator.__main__ import told
-from trystate.property_tests.adapters.simulator.handlers import OURS, TORCH, crowd, usual
+from trystate.property_tests.adapters.simulator.handlers import OURS, ROOMS, TORCH, crowd, usual
 from trystate.property_tests.adapters.simulator.swarm import CORES, Subject, run, shrink, sweep
 from trystate.property_tests.support.nightly import by_night, seeds
-from trystate.property_tests.support.simulator.handler_mutants import MUTANTS, caught
+from trystate.property_tests.support.simulator.handler_mutants import IN_ROOMS, MUTANTS, caught
 
 CROWD = by_night("nodes of a crowd", 64)
 SAMPLE = range(30)
@@ -46,8 +46,10 @@ FOUND = {
 LATE = ("full_rounds_come_to_rest",)  # shows only after other violations: these runs continue to their end
 
 
-def test_our_handler_keeps_every_promise_on_every_seed() -> None:
-    for one in sweep(seeds(100), OURS):
+@pytest.mark.parametrize("subject", [OURS, ROOMS], ids=lambda subject: subject.name)
+def test_our_handler_keeps_every_promise_on_every_seed(subject: Subject) -> None:
+    """On documents, and in rooms."""
+    for one in sweep(seeds(100), subject):
         assert not one.fails, "\n".join(told(shrink(one), None))
 
 
@@ -69,7 +71,12 @@ def test_a_broken_handler_is_caught(name: str) -> None:
     assert caught(MUTANTS[name]) is not None
 
 
-@pytest.mark.parametrize("subject", [CORES, OURS, TORCH], ids=lambda subject: subject.name)
+@pytest.mark.parametrize("name", IN_ROOMS)
+def test_a_broken_handler_in_a_room_is_caught(name: str) -> None:
+    assert caught(IN_ROOMS[name], ROOMS) is not None
+
+
+@pytest.mark.parametrize("subject", [CORES, OURS, ROOMS, TORCH], ids=lambda subject: subject.name)
 def test_a_seed_decides_everything(subject: Subject) -> None:
     def log(seed: int) -> list[str]:
         return [*map(str, run(subject.draw(seed, None), subject).log)]
