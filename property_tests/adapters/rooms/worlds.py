@@ -1,4 +1,4 @@
-"""Random runs of a room and its members: `python -m trystate.property_tests.adapters.simulator --handlers rooms`.
+"""Random runs of a room and its members: `python -m trystate.property_tests.adapters.simulator --handlers members`.
 
 The simulator has the hosts, the agents, the schedules and most properties. A node has a `Member` in place of an engine,
 and the store is the server of a room (servers.py).
@@ -248,4 +248,4 @@ def drawn(seed: int, nodes: int | None = None) -> Schedule:
 
 # Members give a connection up as early as the engines of the simulator.
 IMPATIENT: Any = partial(mock.patch.object, members, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-ROOMS = Subject(Rooms, "rooms", drawn, IMPATIENT)
+ROOMS = Subject(Rooms, "members", drawn, IMPATIENT)

@@ -35,8 +35,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2_000, help="the number of seeds to run (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
     parser.add_argument("--nodes", type=int, help="the number of nodes in each run (default: 3 to 9, by the seed)")
-    parser.add_argument("--handlers", choices=[*SUBJECTS], help="real handlers in torch's agents: ours, ours in a room, "
-                                                                 "or torch's; or members of a room")  # fmt: skip
+    parser.add_argument(
+        "--handlers", choices=[*SUBJECTS], help="real handlers: ours, ours in a room, or torch's; or members of a room"
+    )
     parser.add_argument("--on", metavar="PROPERTY", help="with --handlers and --seed: continue until all is seen; the "
                                                          "smallest run that violates this one")  # fmt: skip
     parser.add_argument("--crowd", metavar="N", type=int, help="the number of our handlers that form one round")
