@@ -12,8 +12,9 @@ same heartbeats, by the node's own clock.
 
 Rule: each guard of a room or a member is the code's own. A step that is refused is undone.
 
-The model allows two things that the code does not do: a round is complete while no member of it has a connection (here
-a member sends a heartbeat first), and a late POKE lists a node again (so `cut` is not replayed with silent nodes).
+Three runs of the model are not of the code: a round is complete while no member of it has a connection (here a member
+sends a heartbeat first); a late POKE lists a node again (`cut` is not replayed with silent nodes); a JOIN of a silent
+node is not a heartbeat (`stall` and `partition` are replayed where min is max).
 """
 
 from __future__ import annotations
@@ -471,13 +472,9 @@ class RoomSteps(EngineSteps):
 
     def _leaves_round(self, intent: Intent | None) -> bool:
         t = self.room._table
-        return (
-            intent is not None
-            and t is not None
-            and not self._closed()
-            and t.complete
-            and intent.of == (t.life, t.round)
-        )
+        if intent is None or t is None or self._closed():
+            return False
+        return t.complete and intent.of == (t.life, t.round)
 
     def observe(self) -> Mapping[str, int]:
         out = dict(super().observe())

@@ -24,7 +24,7 @@ BY_DAY = {
 }  # fmt: skip
 BY_NIGHT = {
     "2 2:2 cut worker_failure": 7_882, "2 1:2 cut": 13_398, "2 1:2 drain": 23_898, "2 2:2 cut drain": 36_694,
-    "2 1:2 crash restart": 27_712, "2 1:2 server_restart": 9_569, "2 1:2 outage": 25_382, "2 1:2 stall": 42_198,
+    "2 1:2 crash restart": 27_712, "2 1:2 server_restart": 9_569, "2 1:2 outage": 25_382, "2 2:2 stall": 8_472,
     "3 2:3": 113_829,
 }  # fmt: skip
 CASES = BY_DAY | BY_NIGHT if NIGHTLY else BY_DAY
