@@ -162,3 +162,9 @@ class Lease:
     def next_beat(self) -> float:
         """When the next heartbeat is due."""
         return 0.0 if self._confirmed is None else self._confirmed + self._settings.keep_alive_interval
+
+    @property
+    def last_beat(self) -> float:
+        """The latest time for a heartbeat: half an interval before the lease ends, and not before `next_beat`."""
+        late = self._settings.lease_seconds - self._settings.keep_alive_interval / 2
+        return 0.0 if self._confirmed is None else max(self.next_beat, self._confirmed + late)

@@ -4,8 +4,9 @@ Theory of operation. The driver has one connection for a `Member`. It calls `con
 `disconnected`, and after each of these and of each operation it sends what `take` returns and waits until `wakes`. One
 request is under way at a time. A join is a JOIN, then heartbeats until a notice or an answer has a complete round:
 
-    joining   JOIN; then POKE once in an interval, and after a notice that concerns the node, until the join has ended
-    joined    BEAT once in an interval; the token decides when the first is due, so the beats of the nodes are spread
+    joining   JOIN; then POKE when half an interval of the lease is left, and after a notice that concerns the node,
+              until the join has ended. So nodes that wait for the last call of a large job send nothing else
+    joined    BEAT once in an interval, the first in its second half: the token decides when, so the beats are spread
 
 A POKE says that the node still joins: the room applies the join operator again. A BEAT does not.
 
@@ -337,7 +338,7 @@ class Member:
         if self._request is None and not self._wanted:  # or their answers decide, which are later than this one
             if self.lease.holds(now):
                 self.joining, self.joined, self.since = False, s, now
-                self._first_beat = now + self.settings.keep_alive_interval * crc32(self.token.encode()) / 2**32
+                self._first_beat = now + self.settings.keep_alive_interval * (0.5 + crc32(self.token.encode()) / 2**33)
                 self._forget_join()
                 self._finish(self._join[0], Result(seen=s))
             else:
@@ -375,10 +376,11 @@ class Member:
 
     def _next_beat(self, now: float) -> float:
         if self.joining:
-            return max(self._quiet, self.lease.next_beat if self.lease.holds(now) else now)
+            return max(self._quiet, self.lease.last_beat if self.lease.holds(now) else now)
         if self.joined is None or self._rests:
             return math.inf
-        return max(self._quiet, min(self._first_beat, self.lease.next_beat))
+        due = self.lease.next_beat if math.isinf(self._first_beat) else min(self._first_beat, self.lease.last_beat)
+        return max(self._quiet, due)
 
     def _patience(self) -> float:
         least = PATIENCE_SECONDS if self.joining else min(PATIENCE_SECONDS, self.settings.keep_alive_interval)

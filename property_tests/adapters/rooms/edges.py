@@ -389,9 +389,12 @@ class RoomSteps(EngineSteps):
         seat.be(AgentPhase.JOINING)
 
     def _beat(self, wire: Wire, beats: bool) -> None:
-        """The node sends its next heartbeat, which is due if it `beats`."""
+        """The node sends its next heartbeat. If it `beats`, time passes until then, while its lease holds."""
         wire.catches_up()
-        wire.member.woke(wire.clock if beats else max(wire.clock, wire.member.wakes(wire.clock)))
+        due = max(wire.clock, wire.member.wakes(wire.clock))
+        if beats and wire.member.lease.holds(due):
+            wire.clock = due
+        wire.member.woke(wire.clock if beats else due)
         data = wire.takes()
         wire.beaten = wire.clock if beats else wire.beaten
         wire.hears(self._ask(wire.peer, data, beats=beats), ANSWER)

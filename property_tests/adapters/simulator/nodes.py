@@ -306,7 +306,8 @@ class Process:
     def _kill(self) -> None:
         if self.running and self.runs and self.joined is not None and self._watchdog.over(self.computer.clock()):
             self._killed, self.running = self._groups, False
-            self.workers, self.cause = WorkerState.FAILED, "watchdog"
+            if self.workers is not WorkerState.FAILED:  # or the cause is known
+                self.workers, self.cause = WorkerState.FAILED, "watchdog"
             self.computer.witness.killed(self)
             self.computer.peers_fail(self.joined, "LAPSED")
             self._notice()

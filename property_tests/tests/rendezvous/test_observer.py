@@ -316,3 +316,11 @@ def test_a_lease_begins_with_the_latest_heartbeat_and_not_its_answer() -> None:
     assert (lease.next_beat, lease.beat_due(11.9), lease.beat_due(12.0)) == (12.0, False, True)
     assert (lease.holds(14.9), lease.holds(15.0)) == (True, False)
     assert told == [15.0]
+
+
+@pytest.mark.parametrize(("attempts", "last"), [(1, 12.0), (2, 12.0), (3, 14.0), (100, 201.0)])
+def test_a_last_heartbeat_is_due_half_an_interval_before_the_lease_ends(attempts: int, last: float) -> None:
+    lease = Lease(Settings(1, 2, keep_alive_interval=2.0, keep_alive_max_attempt=attempts))
+    assert lease.last_beat == 0.0
+    lease.confirm(10.0)
+    assert lease.last_beat == last and (lease.holds(last) or attempts == 1)

@@ -57,20 +57,20 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
         Table, "calling", property(lambda self: not self.complete and len(self.participants) > 0)), 1),
     "seats_are_kept": (replaced(
         Table, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))), 2),
-    "lists_are_disjoint": (rewritten(Table._enlist, "self._unlist(me.node.token)", "pass"), 2),
+    "lists_are_disjoint": (rewritten(Table._enlist, "self._unlist(me.node.token)", "pass"), 7),
     "the_complete_expect_nobody": (rewritten(Room._set_due, "t.calling and not t.expected", "t.calling"), 4),
-    "one_group_in_the_job": (AGENTS["goes on without a lease"], 23),
-    "what_returned_stays_written": (rewritten(Table.expel, "if member:", "if False:"), 3),
+    "one_group_in_the_job": (AGENTS["goes on without a lease"], 36),
+    "what_returned_stays_written": (rewritten(Table.expel, "if member:", "if False:"), 4),
     "leases_end_first": (rewritten(
         Room.begin_again, "(p.node.token, 0.0)", "(p.node.token, -t.settings.expiry_seconds)"), 7),
     "live_nodes_stay": (replaced(rooms, "BLIND_INTERVALS", 1e9), 5),
-    "departures_are_noticed": (rewritten(Room._beats, "if me is not None:", "if False:"), 3),
+    "departures_are_noticed": (rewritten(Room._beats, "if me is not None:", "if False:"), 12),
     "an_ended_join_stays_ended": (replaced(Room, "_has_ended", lambda self, token, join: False), 0),
     "an_ended_join_stays_ended, though its request is late": (together(
         rewritten(Room._attach, "if number < (last or self._numbers.get(token, 0)):", "if False:"),
         replaced(Server, "closes_replaced", False)), 44),
     "a_request_replaces_one_round": (rewritten(
-        change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 86),
+        change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 50),
     "members_are_checked_again": (rewritten(Table.replace_round, "if not checked_first:", "if True:"), 6),
     "the_listed_agree": (rewritten(Room._agreed, "intent.digest == self._digest", "True"), 4),
     "the_waiting_are_answered": (rewritten(Room._beat, "self._makers[token] = None", "pass"), 4),

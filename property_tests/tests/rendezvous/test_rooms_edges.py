@@ -48,6 +48,8 @@ def test_a_room_does_what_the_model_says(case: str) -> None:
 # fmt: off
 MUTANTS: dict[str, tuple[str, Mutant]] = {
     "it returns without a lease": ("2 1:1 partition", rewritten(Member._return, "self.lease.holds(now)", "True")),
+    "it sends no heartbeat while its lease holds": ("2 1:1 job_end", rewritten(
+        Member._next_beat, "min(self._first_beat, self.lease.last_beat)", "math.inf")),
     "it returns while a request is under way": ("2 1:2", rewritten(
         Member._return, "self._request is None and not self._wanted", "True")),
     "a round is complete although a node is expected": ("2 1:2", rewritten(

@@ -344,7 +344,25 @@ def test_a_server_without_its_contents_begins_another_life(late: bool) -> None:
     assert lives == ({"another"} if not late else {errors.RendezvousTimeoutError})
 
 
-def test_a_node_that_joins_sends_pokes_which_are_heartbeats() -> None:
-    m = meeting(2, 2, 1).joined()
-    m.settle(21.0)
+def test_a_node_that_joins_sends_a_poke_only_near_the_end_of_its_lease() -> None:
+    m = meeting(2, 2, 1).joined()  # a lease of two intervals and a half
+    m.settle(9.9)
+    assert m.requests == [JOIN]
+    m.settle(31.2)
     assert m.requests == [JOIN, POKE, POKE, POKE, POKE] and m.members[0].lease.holds(m.now)
+
+
+def test_the_first_beats_of_a_round_come_in_the_second_half_of_an_interval() -> None:
+    m = meeting(2, 9, 8).joined()
+    m.settle(1.0 + 2.4)
+    assert all(one.joined is not None for one in m.members) and BEAT not in m.requests
+    m.settle(1.3)
+    assert 0 < m.requests.count(BEAT) < 8
+    m.settle(1.4)
+    assert m.requests.count(BEAT) == 8
+
+
+def test_a_member_that_returns_late_in_its_lease_beats_while_it_holds() -> None:
+    m = meeting(2, 3, 2, last_call_timeout=9.9).joined()
+    m.settle(10.1)
+    assert m.requests == [JOIN, JOIN, BEAT, BEAT]
