@@ -4,8 +4,8 @@ Theory of operation. The driver has one connection for a `Member`. It calls `con
 `disconnected`, and after each of these and of each operation it sends what `take` returns and waits until `wakes`. One
 request is under way at a time. A join is a JOIN, then heartbeats until a notice or an answer has a complete round:
 
-    joining   JOIN; then POKE when half an interval of the lease is left, and after a notice that concerns the node,
-              until the join has ended. So nodes that wait for the last call of a large job send nothing else
+    joining   JOIN; then POKE once in an interval, the first of a first round after two, and after a notice that
+              concerns the node, until the join has ended. So each node sends one request for a first round
     joined    BEAT once in an interval, the first in its second half: the token decides when, so the beats are spread
 
 A POKE says that the node still joins: the room applies the join operator again. A BEAT does not.
@@ -104,7 +104,7 @@ class Member:
         self._held = False  # the deadline has been moved for scale_up_interval
         self._agreed = False  # the room has the settings: their digest is enough
         self._slowest, self._losses = 0.0, 0  # of the answers of late; connections that were given up in a row
-        self._first_beat = math.inf
+        self._first_beat, self._has_beaten = math.inf, False  # in this join, or since it has returned
         self._rests = False
         self._quiet = -math.inf  # no heartbeat before this time, after one that was refused or did not count
 
@@ -123,6 +123,7 @@ class Member:
                         reason=final[:REASON_LENGTH_MAX])  # fmt: skip
         self.joined, self.joining, self.error, self.makes_room, self._rests = None, True, None, False, False
         self._seconds, self._deadline, self._held, self._late = seconds, now + seconds, False, -math.inf
+        self._first_beat, self._has_beaten = math.inf, False
         self._tickets += 1
         self._join = self._tickets, intent
         self._want_join()
@@ -207,8 +208,8 @@ class Member:
         if intent.kind in JOINING and now >= self._deadline:
             intent.flags |= messages.LATE
             self._late = now + LATE_SECONDS
-        elif intent.kind == messages.BEAT:
-            self._first_beat = math.inf
+        elif intent.kind in (messages.POKE, messages.BEAT):
+            self._has_beaten = True
         if intent.kind == messages.JOIN:
             settings = encode_settings(self.settings)
             intent.digest, intent.settings = messages.digest(settings), b"" if self._agreed else settings
@@ -339,6 +340,7 @@ class Member:
             if self.lease.holds(now):
                 self.joining, self.joined, self.since = False, s, now
                 self._first_beat = now + self.settings.keep_alive_interval * (0.5 + crc32(self.token.encode()) / 2**33)
+                self._has_beaten = False
                 self._forget_join()
                 self._finish(self._join[0], Result(seen=s))
             else:
@@ -375,12 +377,14 @@ class Member:
         return intent is not None and intent.kind in JOINING and intent.join == self._joins
 
     def _next_beat(self, now: float) -> float:
-        if self.joining:
-            return max(self._quiet, self.lease.last_beat if self.lease.holds(now) else now)
-        if self.joined is None or self._rests:
+        if not self.joining and (self.joined is None or self._rests):
             return math.inf
-        due = self.lease.next_beat if math.isinf(self._first_beat) else min(self._first_beat, self.lease.last_beat)
-        return max(self._quiet, due)
+        due = self.lease.next_beat
+        if not self._has_beaten and not self.joining:
+            due = min(self._first_beat, self.lease.last_beat)
+        elif not self._has_beaten and self._join[1].of is None:  # a first round: many nodes wait for its last call
+            due = min(due + self.settings.keep_alive_interval, self.lease.last_beat)
+        return max(self._quiet, now if self.joining and not self.lease.holds(now) else due)
 
     def _patience(self) -> float:
         least = PATIENCE_SECONDS if self.joining else min(PATIENCE_SECONDS, self.settings.keep_alive_interval)

@@ -70,7 +70,7 @@ MISTAKES: Mapping[str, tuple[Mutant, int]] = {
         rewritten(Room._attach, "if number < (last or self._numbers.get(token, 0)):", "if False:"),
         replaced(Server, "closes_replaced", False)), 44),
     "a_request_replaces_one_round": (rewritten(
-        change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 50),
+        change_of, "intent.of == (t.life, t.round)", "intent.of is not None"), 126),
     "members_are_checked_again": (rewritten(Table.replace_round, "if not checked_first:", "if True:"), 6),
     "the_listed_agree": (rewritten(Room._agreed, "intent.digest == self._digest", "True"), 4),
     "the_waiting_are_answered": (rewritten(Room._beat, "self._makers[token] = None", "pass"), 4),
