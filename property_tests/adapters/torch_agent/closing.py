@@ -17,13 +17,14 @@ from ..replays import ScheduleError
 LOOK_S = 0.01
 LINE_S = 30.0  # limit for a line of a worker, on a busy machine
 WORKER = """
-import signal
+import os, signal
 signal.signal(signal.SIGTERM, {handler})
 print("runs", flush=True)
 while True:
     signal.pause()
 """
-IGNORES, ENDS = 'lambda *_: print("got SIGTERM", flush=True)', "signal.SIG_DFL"
+# A handler must not print: SIGTERM may arrive within the first print, and a second one would end the process.
+IGNORES, ENDS = r'lambda *_: os.write(1, b"got SIGTERM\n")', "signal.SIG_DFL"
 
 
 class Worker(AbstractContextManager["Worker"]):
