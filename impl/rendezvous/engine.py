@@ -354,9 +354,8 @@ class Engine:
 
     def close(self, reason: str, verdict: str = "", *, anyway: bool = False) -> Generator[Effect, Seen, bool]:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
-        intent = Intent(
-            CLOSE, self.token, flags=ANYWAY * anyway, by=self.me.node, reason=reason, verdict=verdict
-        )  # fmt: skip
+        flags = ANYWAY * anyway
+        intent = Intent(CLOSE, self.token, flags=flags, by=self.me.node, reason=reason, verdict=verdict)
         return (yield from self.perform(Action.MARK_RENDEZVOUS_CLOSED, intent))
 
     def perform(self, action: Action, intent: Intent) -> Generator[Effect, Seen, bool]:
@@ -365,9 +364,11 @@ class Engine:
         `action` is the reason of the write. Raises UsageError: a drain is refused.
         """
         begins = intent.kind == CLOSE and intent.flags & ANYWAY  # without a state, too
-        return (yield from self._once(
-            action, lambda view: applied(self._begun(view.state) if begins else view.state, intent)
-        ))  # fmt: skip
+
+        def change(view: View) -> State | None:
+            return applied(self._begun(view.state) if begins else view.state, intent)
+
+        return (yield from self._once(action, change))
 
     def _once(self, action: Action, change: Callable[[View], State | None]) -> Generator[Effect, Seen, bool]:
         """Write what `change` returns, until a write is won (True) or `change` returns None (False)."""

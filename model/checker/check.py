@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LimitReached, UsageError
 from ..language.expressions import FALSE, TRUE, Expr, const, differing, fields_read, not_, or_, placeholder
@@ -257,7 +257,7 @@ def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Proper
     if p.form.live:
         return _live(kernel, engine, seen, p, options.symmetry)
     if p.coarse is not None:
-        return _refined(kernel.system, seen, p, options.limits)
+        return _refined(kernel.system, engine, seen, p, options)
     key = WatchKey(DECIDING[p.form], p.name)
     path = seen.found.get(key)
     if path is not None:
@@ -268,14 +268,18 @@ def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Proper
     return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
 
 
-def _refined(system: System, seen: Exploration, p: Property, limits: Limits) -> Verdict:
+def _refined(system: System, engine: Any, seen: Exploration, p: Property, options: Options) -> Verdict:
     from .refinement import refines  # needs numpy
 
     if not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
+    if options.symmetry or options.ranks is not None:
+        way = "under symmetry" if options.symmetry else "by several ranks"
+        return Verdict(p, Status.NOT_DECIDED, reason=f"a refinement is never decided {way}: run without it")
     assert p.coarse is not None
+    searched = (engine, seen) if seen.engine == "explicit" else None
     try:
-        found = refines(system, p.coarse, p.mapping or {}, limits)
+        found = refines(system, p.coarse, p.mapping or {}, options.limits, searched=searched)
     except LimitReached as limit:
         return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
     run = Counterexample(found.run) if found.run is not None else None

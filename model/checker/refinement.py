@@ -33,7 +33,7 @@ from ..language.expressions import Expr, const, fields_read, lift
 from ..language.properties import Property
 from ..language.systems import State, System
 from .interpret import Interpreter
-from .kernel import Limits, Path
+from .kernel import Exploration, Limits, Path
 from .whole import explore_whole
 
 if TYPE_CHECKING:
@@ -57,12 +57,14 @@ class Refinement:
 
 
 def refines(
-    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, several: bool = False
-) -> Refinement:
+    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, several: bool = False,
+    searched: tuple[ExplicitEngine, Exploration] | None = None,
+) -> Refinement:  # fmt: skip
     """Check every step of the finer system's whole graph.
 
     `mapping` gives fields of the coarser system as trees over the finer state (with `@0`, `@1` for indices);
-    fields left out keep their initial value. With `several`, a finer step may be several coarser ones.
+    fields left out keep their initial value. With `several`, a finer step may be several coarser ones. `searched`: the
+    engine that has explored the finer system completely, if one has, and its exploration.
 
     Raises:
         UsageError: a name in `mapping` is not a field of the coarser system, or its value does not fit that field.
@@ -70,7 +72,7 @@ def refines(
         LimitReached: the finer system has not been explored completely.
     """
     values = {name: _value(fine, coarse, name, value) for name, value in mapping.items()}
-    engine, seen = explore_whole(fine, limits)
+    engine, seen = searched or explore_whole(fine, limits)
     explored = engine.explored()
     images = _Images(fine, coarse, values)
     image = np.array([images.of(explored.state(k)) for k in range(seen.distinct)], np.int64)

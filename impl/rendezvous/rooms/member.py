@@ -104,7 +104,7 @@ class Member:
         self._held = False  # the deadline has been moved for scale_up_interval
         self._agreed = False  # the room has the settings: their digest is enough
         self._slowest, self._losses = 0.0, 0  # of the answers of late; connections that were given up in a row
-        self._first_beat, self._has_beaten = math.inf, False  # in this join, or since it has returned
+        self._first_beat = math.inf  # when the first heartbeat of a first join or of a round is due; inf: it was sent
         self._rests = False
         self._quiet = -math.inf  # no heartbeat before this time, after one that was refused or did not count
 
@@ -123,7 +123,7 @@ class Member:
                         reason=final[:REASON_LENGTH_MAX])  # fmt: skip
         self.joined, self.joining, self.error, self.makes_room, self._rests = None, True, None, False, False
         self._seconds, self._deadline, self._held, self._late = seconds, now + seconds, False, -math.inf
-        self._first_beat, self._has_beaten = math.inf, False
+        self._first_beat = now + 2 * self.settings.keep_alive_interval if intent.of is None else math.inf
         self._tickets += 1
         self._join = self._tickets, intent
         self._want_join()
@@ -209,7 +209,7 @@ class Member:
             intent.flags |= messages.LATE
             self._late = now + LATE_SECONDS
         elif intent.kind in (messages.POKE, messages.BEAT):
-            self._has_beaten = True
+            self._first_beat = math.inf
         if intent.kind == messages.JOIN:
             settings = encode_settings(self.settings)
             intent.digest, intent.settings = messages.digest(settings), b"" if self._agreed else settings
@@ -340,7 +340,6 @@ class Member:
             if self.lease.holds(now):
                 self.joining, self.joined, self.since = False, s, now
                 self._first_beat = now + self.settings.keep_alive_interval * (0.5 + crc32(self.token.encode()) / 2**33)
-                self._has_beaten = False
                 self._forget_join()
                 self._finish(self._join[0], Result(seen=s))
             else:
@@ -379,11 +378,7 @@ class Member:
     def _next_beat(self, now: float) -> float:
         if not self.joining and (self.joined is None or self._rests):
             return math.inf
-        due = self.lease.next_beat
-        if not self._has_beaten and not self.joining:
-            due = min(self._first_beat, self.lease.last_beat)
-        elif not self._has_beaten and self._join[1].of is None:  # a first round: many nodes wait for its last call
-            due = min(due + self.settings.keep_alive_interval, self.lease.last_beat)
+        due = self.lease.next_beat if math.isinf(self._first_beat) else min(self._first_beat, self.lease.last_beat)
         return max(self._quiet, now if self.joining and not self.lease.holds(now) else due)
 
     def _patience(self) -> float:

@@ -217,7 +217,10 @@ def test_a_declared_refinement_shares_sizes_and_faults(options: Any) -> None:
 
 def test_a_shortest_run_shows_a_step_without_a_counterpart() -> None:
     hasty = declared(HASTY, Entrance)()
-    verdict = check(hasty).verdict("as_guard")
+    assert check(hasty, engine="interpret").verdict("as_guard").status is Status.VIOLATED
+    reduced = check(hasty, engine="explicit", symmetry=True).verdict("as_guard")
+    assert reduced.status is Status.NOT_DECIDED and "run without it" in reduced.reason
+    verdict = check(hasty, engine="explicit").verdict("as_guard")
     assert verdict.status is Status.VIOLATED and verdict.run is not None
     assert verdict.reason == "enter(0) has no counterpart: held[0]: no -> yes"
     assert len(verdict.run.path.steps) == 4
