@@ -1,6 +1,6 @@
 """Choices inside a step: `s.choose(values)` is any of them, and `s.subset(s.node)` any set of members.
 
-*Theory of operation.* A choice is one more parameter of the step, besides the members of its `each`: the step has an
+*Theory of operation.* A choice is one more parameter of the step, after the members of its `each`: the step has an
 instance for each combination, and the label of an instance shows what it chooses. So a run records the choices, a
 replay repeats them, and the subject of a comparison gets them. A parameter has a number for each value; for values that
 are not an index, an enum or a range, the tree is a choice between them by this number.

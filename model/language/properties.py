@@ -46,9 +46,8 @@ class Form(enum.Enum):
         return self in (Form.LEADS_TO, Form.EVENTUALLY, Form.STABLE)
 
 
-STATES = {Form.STEP: 2} | {
-    form: 1 for form in Form if form.live
-}  # the states that a body gets before its members; other forms have none
+# The states that a body gets before its members; other forms have none.
+STATES = {Form.STEP: 2, **{form: 1 for form in Form if form.live}}
 
 
 class Within(NamedTuple):

@@ -218,7 +218,9 @@ class Transition:
     at: str
     conditions: tuple[Expr, ...] = field(default=())
     choices: tuple[Expr, ...] = ()  # the parameters that the step itself chooses, which are the last
-    values: dict[Expr, tuple[Any, ...]] = field(default_factory=dict)  # of a parameter that is not an index or a range
+    values: dict[Expr, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # the values of a parameter, if it is not an index or a range
     after: dict[Expr, Expr] = field(default_factory=dict)  # tree over the state after the step -> over the state before
 
     @property

@@ -55,7 +55,7 @@ def forget(contents: Contents, run_id: bytes) -> None:
 
 
 def drop(contents: Contents, key: bytes) -> None:
-    """The key was deleted: if it stands for a room, its room has ended."""
+    """The key was deleted: if it is the key of a room, the room has ended."""
     run_id = key.removeprefix(b"/trystate/").removesuffix(b"/state")
     if key in contents.guarded and run_id in contents.rooms:
         contents.guarded.remove(key)

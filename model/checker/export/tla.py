@@ -119,7 +119,7 @@ class _Module(Printer):
         yield ""
 
     def _conditions(self, slots: Iterable[Slot]) -> Iterator[Expr]:
-        """The conditions on the initial states, besides the values of each field."""
+        """The conditions on the initial states, in addition to the values of each field."""
         own = (cell for cell in self.kernel.cells if cell.slot in slots and cell.slot.own)
         yield from (or_(*(equal(cell.read, const(v, cell.sort)) for v in cell.initial)) for cell in own)
         condition = self.kernel.ground(self.kernel.system.initial_condition, {})

@@ -224,7 +224,7 @@ class Ewd840(System, deadlock=False):
 
     @environment()
     def end(self, s: S, node: Expr) -> None:
-        """A node is no longer active."""
+        """A node becomes passive."""
         s.active[node] = False
 
     def detected(self, s: S) -> Any:
@@ -283,7 +283,7 @@ class Ewd998(System, deadlock=False):
 
     @environment()
     def end(self, s: S, node: Expr) -> None:
-        """A node is no longer active."""
+        """A node becomes passive."""
         s.active[node] = False
 
     def detected(self, s: S) -> Any:
