@@ -269,7 +269,8 @@ def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Proper
 
 
 def _refined(system: System, engine: Any, seen: Exploration, p: Property, options: Options) -> Verdict:
-    from .refinement import refines  # needs numpy
+    from .refinement import refines_searched  # needs numpy
+    from .whole import explore_whole
 
     if not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
@@ -277,9 +278,9 @@ def _refined(system: System, engine: Any, seen: Exploration, p: Property, option
         way = "under symmetry" if options.symmetry else "by several ranks"
         return Verdict(p, Status.NOT_DECIDED, reason=f"a refinement is never decided {way}: run without it")
     assert p.coarse is not None
-    searched = (engine, seen) if seen.engine == "explicit" else None
     try:
-        found = refines(system, p.coarse, p.mapping or {}, options.limits, searched=searched)
+        searched = (engine, seen) if seen.engine == "explicit" else explore_whole(system, options.limits)
+        found = refines_searched(system, p.coarse, p.mapping or {}, *searched)
     except LimitReached as limit:
         return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
     run = Counterexample(found.run) if found.run is not None else None

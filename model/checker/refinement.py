@@ -57,22 +57,28 @@ class Refinement:
 
 
 def refines(
-    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, several: bool = False,
-    searched: tuple[ExplicitEngine, Exploration] | None = None,
-) -> Refinement:  # fmt: skip
+    fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None, *, several: bool = False
+) -> Refinement:
     """Check every step of the finer system's whole graph.
 
     `mapping` gives fields of the coarser system as trees over the finer state (with `@0`, `@1` for indices);
-    fields left out keep their initial value. With `several`, a finer step may be several coarser ones. `searched`: the
-    engine that has explored the finer system completely, if one has, and its exploration.
+    fields left out keep their initial value. With `several`, a finer step may be several coarser ones.
 
     Raises:
         UsageError: a name in `mapping` is not a field of the coarser system, or its value does not fit that field.
         DeclarationError: a step of the finer system leaves a field's range.
         LimitReached: the finer system has not been explored completely.
     """
+    values = {name: _value(fine, coarse, name, value) for name, value in mapping.items()}  # mistakes, before the search
+    return refines_searched(fine, coarse, values, *explore_whole(fine, limits), several=several)
+
+
+def refines_searched(
+    fine: System, coarse: System, mapping: Mapping[str, Expr], engine: ExplicitEngine, seen: Exploration, *,
+    several: bool = False,
+) -> Refinement:  # fmt: skip
+    """`refines` on the engine that has explored the finer system completely, and its exploration."""
     values = {name: _value(fine, coarse, name, value) for name, value in mapping.items()}
-    engine, seen = searched or explore_whole(fine, limits)
     explored = engine.explored()
     images = _Images(fine, coarse, values)
     image = np.array([images.of(explored.state(k)) for k in range(seen.distinct)], np.int64)
