@@ -33,18 +33,17 @@ from trystate.model.store.vocabulary import Extension, Query
 from ..base import Store
 from ..errors import ConnectionLost
 from ..group_ranks import BELOW_PREFIXES
-from ..operations import Add, Append, CompareSet, DeleteKey, Field, Get, Operation, QueueLen, QueuePush, Set
+from ..operations import Add, Append, Check, CompareSet, DeleteKey, Field, Get, Operation, QueueLen, QueuePush, Set
 from ..wire import I64, U64
 from . import codec
-from .calls import answer_seconds, server_ms
+from .calls import ExtendedCalls, answer_seconds, server_ms
 from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, CallText, Client, Kind
 from .codec import Reply
 from .connection import FIRST_POLL_MS, SMALL_REQUEST_BYTES, Connection
+from .torch_calls import TorchCalls
 
 T = TypeVar("T")
 
-# If the connection is lost within this time, a read is repeated (only if the server keeps its store).
-AGAIN_SECONDS = FIRST_POLL_MS / 1000
 REPLY_BYTES = 4096  # the size of the first read; to allocate a larger buffer takes longer
 
 _CHECK = bytes([Query.CHECK]) + U64.pack(1)  # `ExtendedCalls.do` gives the reason for torch's request
@@ -72,6 +71,7 @@ class FastPaths(Store):
     """The fast paths. A subclass calls `_use_fast_paths` after it has connected to its server."""
 
     _client: Client
+    _calls: ExtendedCalls | TorchCalls
     _idle = _NO_CONNECTIONS  # without a connection there is no fast path
     _kept = False  # the server's store is kept across its restarts
     _request_bytes_max = 0  # the largest request that is within every limit and is sent at once
@@ -148,15 +148,11 @@ class FastPaths(Store):
         except BaseException as error:
             call = CallText(operation, (b"/" + name,), self._within(), operation not in _READS)
             raised = client.after(connection, call, error)
-            if (
-                self._kept
-                and operation in _AGAIN
-                and isinstance(raised, ConnectionLost)
-                and monotonic() - began < AGAIN_SECONDS
-            ):
-                # A server whose store is kept was restarted while it was idle. Hardly any time has passed, so the
-                # method of `Store` may repeat the read with the whole timeout.
-                return UNSENT
+            if self._kept and operation in _AGAIN and isinstance(raised, ConnectionLost):
+                # A server whose store is kept was restarted: the read is sent again, in the rest of the time.
+                deadline = began + (self._within() or LOOK_SECONDS)
+                if client.comes_back(deadline):
+                    return self._calls.do(_AGAIN[operation](b"/" + name), max(deadline - monotonic(), 0.001))
             raise raised from None
         if not usual:
             client.give(connection)
@@ -225,5 +221,5 @@ def _fast_path(kind: type[Operation[Any]]) -> Callable[..., Any]:
 
 for _kind in COMPILED:
     setattr(FastPaths, _kind.SPEC.name, _fast_path(_kind))
-_AGAIN = frozenset({"check", "queue_len"})
+_AGAIN: dict[str, Callable[[bytes], Operation[Any]]] = {"check": lambda name: Check([name]), "queue_len": QueueLen}
 _READS = frozenset({"check", "get", *(kind.SPEC.name for kind in COMPILED if not kind.SPEC.writes)})

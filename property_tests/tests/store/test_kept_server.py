@@ -19,6 +19,7 @@ import pytest
 
 from trystate.__main__ import main
 from trystate.exits import Exit
+from trystate.impl.store.client.connection import FIRST_POLL_MS
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
 from trystate.impl.store.durable.directory import Directory
@@ -29,6 +30,7 @@ from trystate.impl.store.wire import blob
 from trystate.property_tests.adapters.jobs import CONF, Job, Server, eventually
 from trystate.property_tests.adapters.our_store.wire import Peer, add, get, set_
 from trystate.property_tests.adapters.stores.kept import SECONDS, PlantedDisk, Serving, silent
+from trystate.property_tests.adapters.stores.proxies import Losing
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.store import TCPStore
@@ -168,6 +170,19 @@ def test_a_store_that_is_closed_and_served_again_has_all(tmp_path: Path) -> None
         assert server.directory.journal.identity == identity
         assert store.list_keys() == ["a"] and store.get("a") == b"1more"
         assert [store.queue_pop("q") for _ in range(2)] == [b"x", b"y"]
+
+
+def test_a_read_whose_answer_is_lost_late_is_sent_again(tmp_path: Path) -> None:
+    """The connection is lost after the fast path's first poll."""
+    with (
+        Serving(tmp_path / "data") as server,
+        Losing(server.port, seconds=3 * FIRST_POLL_MS / 1000) as proxy,
+        TCPStore("127.0.0.1", proxy.port) as store,
+    ):
+        store.queue_push("q", "x")
+        for read, expected in ((partial(store.queue_len, "q"), 1), (partial(store.check, ["q"]), True)):
+            proxy.loses.set()
+            assert read() == expected and not proxy.loses.is_set()
 
 
 # ---- refused directories and options
