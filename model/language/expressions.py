@@ -485,7 +485,13 @@ def quantifier(op: str, over: Sort, body: Expr) -> Expr:
     if body.op == "const":
         if op == "any":
             return body
-        return members(over) if body is TRUE else lift(0)
+        if body.value == 0:
+            return lift(0)
+        if body is TRUE:
+            return members(over)
+    if op == "count" and body.sort.kind == "int":  # a sum in a proof
+        least, most = -math.inf if body.sort.least < 0 else 0, math.inf if body.sort.most > 0 else 0
+        return Expr(op, (over, body), int_sort(least, most))
     return Expr(op, (over, body), BOOL if op == "any" else int_sort(0, members(over).sort.most))
 
 
