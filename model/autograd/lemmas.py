@@ -121,12 +121,6 @@ class DeficitLemmas(Lemmas, Deficits):
             implies(s.counted[w] & s.home[k, w], s.gradient[k] != Send.UNKNOWN) for k in s.send for w in s.worker
         )
 
-    @always(witness="it_returns")
-    def the_root_at_rest_is_alone(self, s: S) -> Condition:
-        """When the root has come to rest, no other worker is engaged, none has failed in the pass, and calls are free."""
-        free = s.state.all(Call.FREE) & ~any_(s.broke_off)
-        return all_(implies(self.is_home(s, w), free & ((v == w) | ~s.engaged[v])) for w in s.worker for v in s.worker)
-
 
 class GradientLemmas(Gradients):
     """The gradients, with the lemmas of their proof."""

@@ -126,15 +126,17 @@ class Sums:
 
     def _laws(self, v: Expr, is_one: Expr, term: Expr, slots: tuple[Expr, ...], part: Term) -> None:
         """The laws of a part: its sign, when it is 0, and the part of a single member."""
-        z3, f, other = self.f.z3, self.f, loop_variable(v.sort)
+        z3, f, other, patterns = self.f.z3, self.f, loop_variable(v.sort), [part] * bool(slots)
         counts = and_(is_one, not_(equal(term, ZERO)))
-        some = f(abstract("any", v, counts))
-        positive = z3.Not(f(abstract("any", v, and_(is_one, less(term, ZERO)))))
-        self._law("signs", slots, z3.Implies(z3.Not(some), part == 0))
-        self._law("signs", slots, z3.Implies(positive, z3.And(part >= 0, z3.Implies(some, part > 0))))
-        self._law("signs", (*slots, v), z3.Implies(z3.And(positive, f(is_one)), f(term) <= part))
+        some, below = f(abstract("any", v, counts)), abstract("any", v, and_(is_one, less(term, ZERO)))
+        most = self.counting.for_all((v,), z3.Implies(f(is_one), f(term) <= part))
+        signs = z3.And(part >= 0, z3.Implies(some, part > 0), most)
+        self._law("signs", slots, z3.Implies(z3.Not(some), part == 0), *patterns)
+        self._law("signs", slots, signs if below is FALSE else z3.Or(f(below), signs), *patterns)
         two = abstract("any", other, and_(substitute(counts, {v: other}), not_(equal(other, v))))
-        self._law("single", (*slots, v), z3.Implies(f(and_(is_one, not_(two))), part == f(term)))
+        several = f(abstract("any", v, and_(counts, two)))
+        one = z3.Exists([f(v)], z3.And(f(counts), part == f(term)))
+        self._law("single", slots, z3.Or(several, z3.Not(some), one), *patterns)
 
 
 class _Sum:
