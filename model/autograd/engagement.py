@@ -325,7 +325,7 @@ class Deficits(Engagements):
 
     title = "The missing gradients of a backward pass, over any graph"
 
-    send, most = index(1), constant(2, "what a worker owes at most")
+    send, most = index(1), constant(4, "what a worker owes at most")
 
     home = flag(per=("send", "worker"), initial=ANY, doc="the worker has sent the value")
     gradient = choice(Send, per="send")
