@@ -227,7 +227,7 @@ FALSE_OF_LOADS = {"not_of_one_kind", "not_of_those_that_are_down"}
 
 def test_a_sum_is_proved_for_any_size_and_a_false_one_is_not() -> None:
     """A search of two nodes finds the false ones violated."""
-    proof = proved(any_size(Loads), effort=300_000)
+    proof = proved(any_size(Loads), effort=500_000)
     assert {name for name, status in proof.status.items() if status is not Status.PROVED} == FALSE_OF_LOADS
     assert not proof.ranges
     assert violated(check(Loads(node=2))) == FALSE_OF_LOADS
