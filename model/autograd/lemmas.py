@@ -162,6 +162,11 @@ class GradientLemmas(Gradients):
         return all_(implies(s.ran[k] & s.feeds[j, k] & s.counted[j], s.came[j, k]) for j in s.node for k in s.node)
 
     @always(witness="a_node_has_two_ways")
+    def sent_gradients_are_whole(self, s: S) -> Condition:
+        """The same as `nodes_run_on_whole_gradients`: the induction needs it, although it follows from the others."""
+        return Gradients.nodes_run_on_whole_gradients.body(self, s)
+
+    @always(witness="a_node_has_two_ways")
     def one_node_waits_first(self, s: S) -> Condition:
         """If a counted node has not run, there is a first one."""
         return ~any_(self.waits(s, k) for k in s.node) | any_(
