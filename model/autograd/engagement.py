@@ -17,8 +17,8 @@ over one graph to this system, and `trystate verify` finds each step of the pass
 
 Abstractions. One pass: later passes on its context have their own numbers, and are separate systems. A call that is
 over becomes free for another one, so any number of calls may follow each other. Calls may overtake each other. A worker
-may come to rest as soon as its calls are answered, even if it has work left. The model leaves out the gradients that
-are then missing, and the failure of the pass because of them.
+may come to rest as soon as its calls are answered, even if it has work left. `Deficits` adds the gradients that are
+then missing, and the failure of the pass because of them. `Gradients` has the nodes, without workers.
 """
 
 from __future__ import annotations
@@ -428,9 +428,9 @@ class Deficits(Engagements):
 class Gradients(System):
     """The gradients of a backward pass over any graph: each node runs on the sum over all ways to it from the root.
 
-    A node feeds only nodes with higher numbers. Its gradient arrives later at each node that it feeds, once, and
-    perhaps never. A node waits for those of its feeders that the pass counts: at least for each that the root reaches.
-    Two edges between the same nodes are two ways over nodes between them.
+    A node feeds only nodes with higher numbers. Its gradient arrives once at each node that it feeds, at any time. A
+    node waits for the feeders that the pass counts, among which are all nodes that the root reaches. Two edges
+    between the same nodes are two ways over nodes between them.
     """
 
     title = "The gradients of a backward pass, over any graph"

@@ -116,7 +116,7 @@ class DeficitLemmas(Lemmas, Deficits):
 
     @always(witness="a_worker_is_engaged")
     def the_counted_are_known(self, s: S) -> Condition:
-        """A worker that has counted knows whether each of its gradients is missing; one that is at rest has counted."""
+        """Each send of a worker that has counted is missing its gradient or has it."""
         return all_(
             implies(s.counted[w] & s.home[k, w], s.gradient[k] != Send.UNKNOWN) for k in s.send for w in s.worker
         )

@@ -15,6 +15,7 @@ Operators (`op`, its `args`):
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
     named (label, body, *operands)
+In a proof for any size, a `count` whose body is a number is the sum of the numbers; no engine gets such a tree.
 The index of a read is any tree of its sort; `quantifiers.expand` turns it into a choice between members. `{0}` in a
 label is printed as the first operand. Everything else (or, implies, <=, all, *, sums, ...) is built from these.
 

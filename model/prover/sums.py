@@ -72,7 +72,7 @@ class Sums:
         self.f.law(name, self.counting.for_all(over, formula, *patterns))
 
     def _compare(self, low: _Sum, high: _Sum) -> None:
-        """Add the law of two sums of which no value of the first is higher; equal indices around them are the same.
+        """Add the law that the first sum is lower if its numbers are. Sums over the same indices have the same members.
 
         A sum of zeros and ones, which is a count, is compared with others of its kind.
         """

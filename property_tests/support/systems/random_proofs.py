@@ -179,7 +179,7 @@ class Source:
         return f"any_(all_({is_first} for y in s.node) for x in s.node)"
 
     def _sum(self, scope: tuple[str, ...]) -> str:
-        """A sum over the members, of which few may differ from 0."""
+        """A sum over the members; its body may be 0 at most members."""
         v = "abc"[len(scope)]
         chosen = self._one(f"s.up[{v}]", f"s.on[{v}]", f"s.up[{v}] & s.on[{v}]", *(f"{v} == {x}" for x in scope))
         value, other = self._one(f"s.y[{v}]", f"s.y[{v}]", "s.x", "1"), self._one("0", "0", "1", f"s.y[{v}]")

@@ -74,8 +74,9 @@ MUTANTS = tuple((name, cls, sizes, faults) for names, cls, sizes, faults in ROWS
 TestModel = model_tests(ASKED, MUTANTS, ASKED[:1])  # fmt: skip
 
 # fmt: off
-SENDS, NODES = {"worker": 2, "call": 2, "send": 1}, {"node": 3}
-GRADIENTS: tuple[tuple[str, type[System], dict[str, int]], ...] = (
+SENDS: dict[str, Any] = {"worker": 2, "call": 2, "send": 1}
+NODES: dict[str, Any] = {"node": 3}
+GRADIENTS: tuple[tuple[str, type[System], dict[str, Any]], ...] = (
     ("the_missing_are_counted unused_calls_are_an_error",
      altered("SaysNothingOfTheMissing", Deficits, "come_to_rest", "worker), s.owed[worker]", "worker), 0"), SENDS),
     ("the_missing_are_counted unused_calls_are_an_error",
@@ -100,7 +101,7 @@ GRADIENTS: tuple[tuple[str, type[System], dict[str, int]], ...] = (
 
 @pytest.mark.parametrize(("names", "cls", "sizes"), GRADIENTS, ids=lambda x: getattr(x, "__name__", ""))
 def test_a_mistake_about_gradients_violates_its_properties(
-    names: str, cls: type[System], sizes: dict[str, int]
+    names: str, cls: type[System], sizes: dict[str, Any]
 ) -> None:
     assert violated(check(cls.__bases__[0](**sizes))) == set()
     assert {*names.split()} <= violated(check(cls(**sizes)))

@@ -36,8 +36,8 @@ S = SymbolicState
 STATES, LAWS = (300, 40) if NIGHTLY else (12, 8)  # states, and checked laws of each
 
 
-class Kind(enum.Enum):
-    """The kind of a node."""
+class Colour(enum.Enum):
+    """The colour of a node."""
 
     FIRST = "first"
     SECOND = "second"
@@ -53,7 +53,7 @@ class Loads(System):
     debt = integer(0 - most, most, initial=0, per="node")
     total = integer(0, "most")
     up = flag(per="node")
-    kind = choice(Kind, per="node")
+    kind = choice(Colour, per="node")
 
     @transition()
     def take(self, s: S, node: Expr) -> None:
@@ -73,7 +73,7 @@ class Loads(System):
     def turn(self, s: S, node: Expr) -> None:
         """A node changes."""
         s.up[node] = ~s.up[node]
-        s.kind[node] = ite(s.kind[node] == Kind.THIRD, Kind.FIRST, Kind.THIRD)
+        s.kind[node] = ite(s.kind[node] == Colour.THIRD, Colour.FIRST, Colour.THIRD)
 
     @sometimes()
     def it_is_full(self, s: S) -> Condition:
@@ -104,7 +104,7 @@ class Loads(System):
     @always(witness="it_is_full")
     def a_sum_is_that_over_each_kind(self, s: S) -> Condition:
         """True."""
-        return sum_([self.of(s, kind) for kind in Kind]) == s.total
+        return sum_([self.of(s, kind) for kind in Colour]) == s.total
 
     @always(witness="it_is_full")
     def the_others_have_the_rest(self, s: S) -> Condition:
@@ -114,14 +114,14 @@ class Loads(System):
     @always(witness="it_is_full")
     def not_of_one_kind(self, s: S) -> Condition:
         """False."""
-        return self.of(s, Kind.THIRD) < self.most
+        return self.of(s, Colour.THIRD) < self.most
 
     @always(witness="it_is_full")
     def not_of_those_that_are_down(self, s: S) -> Condition:
         """False."""
-        return sum_(ite(~s.up[j] & (s.kind[j] == Kind.FIRST), s.debt[j], 0) for j in s.node) == 0
+        return sum_(ite(~s.up[j] & (s.kind[j] == Colour.FIRST), s.debt[j], 0) for j in s.node) == 0
 
-    def of(self, s: S, kind: Kind) -> Condition:
+    def of(self, s: S, kind: Colour) -> Condition:
         return sum_(ite(s.kind[j] == kind, s.load[j], 0) for j in s.node)
 
 
@@ -241,30 +241,25 @@ WRONG_SUMS: dict[str, Mutant] = {
     "a part with a number is larger than one": rewritten(LAWS_OF_SUMS, "some, part > 0", "some, part > 1"),
     "each number is less than the part": rewritten(LAWS_OF_SUMS, "f(term) <= part", "f(term) < part"),
     "every part is zero": rewritten(LAWS_OF_SUMS, "z3.Implies(z3.Not(some), part == 0)", "part == 0"),
-    "negative numbers have the sign of others": rewritten(
-        LAWS_OF_SUMS, "signs if below is FALSE else z3.Or(f(below), signs)", "signs"
-    ),
+    "negative numbers have the sign of others":
+        rewritten(LAWS_OF_SUMS, "signs if below is FALSE else z3.Or(f(below), signs)", "signs"),
     "each part has at most one number": rewritten(LAWS_OF_SUMS, "z3.Or(several, ", "z3.Or("),
-    "two numbers are one": rewritten(LAWS_OF_SUMS, "part == f(term)", "part == f(term) + 1"),
+    "the one number is another": rewritten(LAWS_OF_SUMS, "part == f(term)", "part == f(term) + 1"),
     "a sum is less than another": rewritten(sums.Sums._compare, "a <= b", "a < b"),
-    "sums are compared at some members": rewritten(
-        sums.Sums._compare, "z3.Not(higher)", "z3.Or(lower, z3.Not(higher))"
-    ),
+    "sums are compared at some members":
+        rewritten(sums.Sums._compare, "z3.Not(higher)", "z3.Or(lower, z3.Not(higher))"),
     "a member that is named twice counts twice": rewritten(PARTS, "ite(is_other, ", "ite(TRUE, "),
-    "own members are also among the others": rewritten(
-        sums.Sums._part, "not_(equal(v, x)) for x in gone", "TRUE for x in gone"
-    ),
+    "own members are also among the others":
+        rewritten(sums.Sums._part, "not_(equal(v, x)) for x in gone", "TRUE for x in gone"),
     "own members are also among all": rewritten(sums.Sums._part, "left - self", "left + 0 * self"),
-    "a condition that is not met counts": rewritten(
-        POLYNOMIALS.condition, "self.condition(tree.args[0]), -1)", "self.condition(tree.args[0]))"
-    ),
-    "the last value of an enum excludes only the first": rewritten(
-        POLYNOMIALS.condition, "range(a.sort.low, a.sort.high)", "range(a.sort.low, a.sort.low + 1)"
-    ),
+    "a condition that is not met counts":
+        rewritten(POLYNOMIALS.condition, "self.condition(tree.args[0]), -1)", "self.condition(tree.args[0]))"),
+    "the last value of an enum excludes only the first":
+        rewritten(POLYNOMIALS.condition, "range(a.sort.low, a.sort.high)", "range(a.sort.low, a.sort.low + 1)"),
     "a choice is made twice": rewritten(POLYNOMIALS._chosen, "then, otherwise, -1", "then, otherwise, 0"),
     "any two conditions exclude each other": replaced(sums, "_exclude", lambda x, y: True),
     "a body with too many conditions is left out": together(FEW_PARTS, rewritten(PARTS, "{((), rest): 1}", "{}")),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", WRONG_SUMS.values(), ids=WRONG_SUMS)
