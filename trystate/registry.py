@@ -16,7 +16,7 @@ from trystate.diagrams.torch_classes import STRUCTURES as STRUCTURES
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
-from trystate.model.autograd.engagement import Engagements
+from trystate.model.autograd.engagement import Deficits, Engagements, Gradients
 from trystate.model.autograd.examples import end_to_end, graph_of, local, note, unused_call
 from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.checker.expectations import Finding, Run
@@ -58,12 +58,14 @@ def lemmas(cls: type[System]) -> type[System] | None:
     """The class with the lemmas of a proof of a system; they are of one edition."""
     places: Mapping[type[System], str] = {
         Rendezvous: "rendezvous", Served: "rendezvous", Rooms: "rendezvous", Agents: "agent", Waits: "store.waits",
-        Watches: "store.watches", Engagements: "autograd",
+        Watches: "store.watches", Engagements: "autograd", Deficits: "autograd", Gradients: "autograd",
     }  # fmt: skip
     if cls not in places:
         return None
     module = importlib.import_module(f"trystate.model.{places[cls]}.lemmas")
-    names: Mapping[type[System], str] = {Served: "ServedLemmas", Rooms: "RoomLemmas"}
+    names: Mapping[type[System], str] = {
+        Served: "ServedLemmas", Rooms: "RoomLemmas", Deficits: "DeficitLemmas", Gradients: "GradientLemmas",
+    }  # fmt: skip
     found: type[System] = getattr(module, names.get(cls, "Lemmas"))
     return found
 

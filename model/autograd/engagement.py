@@ -17,8 +17,8 @@ over one graph to this system, and `trystate verify` finds each step of the pass
 
 Abstractions. One pass: later passes on its context have their own numbers, and are separate systems. A call that is
 over becomes free for another one, so any number of calls may follow each other. Calls may overtake each other. A worker
-may come to rest as soon as its calls are answered, even if it has work left. The model leaves out the gradients that
-are then missing, and the failure of the pass because of them.
+may come to rest as soon as its calls are answered, even if it has work left. `Deficits` adds the gradients that are
+then missing, and the failure of the pass because of them. `Gradients` has the nodes, without workers.
 """
 
 from __future__ import annotations
@@ -310,3 +310,234 @@ class Engagements(System):
         """A pass ends once; when backward() has returned, no worker is engaged again, and no call is sent."""
         once = implies(before.outcome.isin(ENDED), after.outcome == before.outcome)
         return once & implies(before.outcome == Pass.RETURNED, self.is_quiet(after))
+
+
+class Send(enum.Enum):
+    """A value that a worker has sent: its gradient comes back."""
+
+    UNKNOWN = "its worker has not counted"
+    MISSING = "its worker has no gradient of it"
+    HERE = "its worker has its gradient"
+
+
+class Deficits(Engagements):
+    """The same pass with the missing gradients: each answer carries a part of their number to the root."""
+
+    title = "The missing gradients of a backward pass, over any graph"
+
+    send, most = index(1), constant(4, "what a worker owes at most")
+
+    home = flag(per=("send", "worker"), initial=ANY, doc="the worker has sent the value")
+    gradient = choice(Send, per="send")
+    counted = flag(per="worker", doc="its part has counted its sends")
+    owed = integer(0 - most, most, initial=0, per="worker", doc="missing gradients not yet sent to the root")
+    delta = integer(0 - most, most, initial=0, per="call", doc="the same, in the answer")
+    unused = flag(doc="the pass fails because a gradient is missing")
+
+    send_state = machine_of(gradient, "A value that a worker has sent.")
+
+    # ---- helpers
+
+    def missing(self, s: S) -> Condition:
+        """The number of missing gradients."""
+        return s.gradient.count(Send.MISSING)
+
+    def is_new(self, s: S, send: Expr, worker: Expr) -> Condition:
+        """Does the worker miss the gradient of this send when it counts?"""
+        return s.home[send, worker] & (s.gradient[send] == Send.UNKNOWN)
+
+    def drops(self, s: S, worker: Expr) -> None:
+        s.owed[worker] = 0
+        super().drops(s, worker)
+
+    def ends(self, s: S, call: Expr) -> None:
+        reset(s.delta, at=call)
+        super().ends(s, call)
+
+    # ---- the pass
+
+    @transition(moves=[arc(Send.UNKNOWN, Send.MISSING, of="others")])
+    def count_sends(self, s: S, worker: Expr) -> None:
+        """An engaged worker counts its sends: each without a gradient is owed one."""
+        s.when(s.engaged[worker], ~s.counted[worker])
+        s.owed[worker] = s.owed[worker] + count(self.is_new(s, k, worker) for k in s.send)
+        for k in s.send:
+            s.gradient[k] = ite(self.is_new(s, k, worker), Send.MISSING, s.gradient[k])
+        s.counted[worker] = True
+
+    @transition(moves=[arc((Send.UNKNOWN, Send.MISSING), Send.HERE)])
+    def arrive(self, s: S, send: Expr, worker: Expr) -> None:
+        """A gradient arrives at a worker that is engaged, or that the call with the gradient has just engaged."""
+        s.when(s.home[send, worker], s.engaged[worker], s.gradient[send] != Send.HERE)
+        s.owed[worker] = s.owed[worker] - as_int(s.gradient[send] == Send.MISSING)
+        s.gradient[send] = Send.HERE
+
+    @transition(moves=Engagements.come_to_rest.arcs)
+    def come_to_rest(self, s: S, worker: Expr) -> None:
+        """A worker has counted, and all its calls are answered: it answers the call that engaged it."""
+        s.when(s.counted[worker])
+        for c in s.call:
+            s.delta[c] = ite(self.holds(s, c, worker), s.owed[worker], s.delta[c])
+        s.owed[worker] = 0
+        Engagements.come_to_rest.body(self, s, worker)
+
+    @transition(moves=Engagements.hear.arcs)
+    def hear(self, s: S, call: Expr) -> None:
+        """An answer arrives: the worker that waits for it, if it is engaged, owes what the answer carries."""
+        for w in s.worker:
+            live = s.sent_by[call, w] & s.engaged[w]
+            s.owed[w] = s.owed[w] + ite(live, s.delta[call], 0)
+        Engagements.hear.body(self, s, call)
+
+    @transition(moves=Engagements.come_home.arcs)
+    def come_home(self, s: S, worker: Expr) -> None:
+        """All calls of the root are answered, and no gradient is missing: backward() returns."""
+        s.when(s.counted[worker], s.owed[worker] == 0)
+        Engagements.come_home.body(self, s, worker)
+
+    @transition(moves=[TOLD])
+    def find_missing(self, s: S, worker: Expr) -> None:
+        """All calls of the root are answered, and a gradient is missing: the pass fails."""
+        s.when(self.is_home(s, worker), s.owed[worker] != 0)
+        s.unused = True
+        self.fails(s, worker)
+
+    def is_home(self, s: S, worker: Expr) -> Condition:
+        """Has the root counted, and are all its calls answered?"""
+        return s.root[worker] & s.engaged[worker] & s.counted[worker] & ~self.waits(s, worker)
+
+    @sometimes()
+    def a_gradient_is_missing(self, s: S) -> Condition:
+        """All calls of the root are answered, and a gradient is missing."""
+        return s.unused
+
+    @step(on=("come_home", "find_missing"), witness="a_gradient_is_missing")
+    def the_missing_are_counted(self, before: S, after: S, worker: Expr) -> Condition:
+        """When the root has come to rest, its `owed` is the number of missing gradients in all parts."""
+        return before.owed[worker] == self.missing(before)
+
+    @always(witness="it_returns")
+    def unused_calls_are_an_error(self, s: S) -> Condition:
+        """backward() does not return if a worker that takes part has a send without a gradient."""
+        all_here = all_(
+            implies(s.home[k, w] & s.counted[w], s.gradient[k] == Send.HERE) for k in s.send for w in s.worker
+        )
+        return implies(s.outcome == Pass.RETURNED, all_here)
+
+
+class Gradients(System):
+    """The gradients of a backward pass over any graph: each node runs on the sum over all ways to it from the root.
+
+    A node feeds only nodes with higher numbers. Its gradient arrives once at each node that it feeds, at any time. A
+    node waits for the feeders that the pass counts, among which are all nodes that the root reaches. Two edges
+    between the same nodes are two ways over nodes between them.
+    """
+
+    title = "The gradients of a backward pass, over any graph"
+    Edition = (Edition.TRYSTATE,)
+
+    node, most = index(2), constant(4, "ways to a node, at most, in any search")
+
+    root = flag(per="node", initial=ANY)
+    feeds = flag(per=("node", "node"), initial=ANY, doc="the first feeds the second")
+    counted = flag(per="node", initial=ANY, doc="the pass waits for its gradient")
+    ways = integer(0, "most", per="node", doc="the ways to it from the root, a history")
+    placed = flag(per="node", doc="`ways` is known")
+    runs = flag(doc="the pass has begun")
+    ran = flag(per="node")
+    dropped = flag(per="node", doc="the part of its worker has failed")
+    came = flag(per=("node", "node"), doc="the gradient of the first has arrived at the second")
+    fed = integer(0, "node", per="node", doc="how many gradients have arrived")
+    gradient = integer(0, "most", per="node")
+
+    @initial
+    def it_begins(self, s: S) -> Condition:
+        return self.is_graph(s)
+
+    def is_graph(self, s: S) -> Condition:
+        """Is one node the root, which nothing feeds, does no cycle exist, and do counted nodes feed counted ones?"""
+        one = all_((j == k) | ~(s.root[j] & s.root[k]) for j in s.node for k in s.node) & any_(s.root)
+        return one & all_(implies(s.root[k], s.counted[k]) for k in s.node) & all_(
+            implies(s.feeds[j, k], (j < k) & ~s.root[k] & (s.counted[k] | ~s.counted[j]))
+            for j in s.node for k in s.node
+        )  # fmt: skip
+
+    def ways_to(self, s: S, node: Expr) -> Condition:
+        """The sum of the ways to all feeders of a node."""
+        return ite(s.root[node], 1, sum_(ite(s.feeds[j, node], s.ways[j], 0) for j in s.node))
+
+    def waits_for(self, s: S, node: Expr) -> Condition:
+        """The number of gradients that a node waits for."""
+        return sum_(as_int(s.feeds[j, node] & s.counted[j]) for j in s.node)
+
+    def is_ready(self, s: S, node: Expr) -> Condition:
+        """Can the node run?"""
+        return s.runs & s.counted[node] & ~s.ran[node] & (s.fed[node] == self.waits_for(s, node))
+
+    @transition()
+    def place(self, s: S, node: Expr) -> None:
+        """The ways to a node are known when the ways to all its feeders are."""
+        s.when(~s.placed[node], all_(s.placed[j] | ~s.feeds[j, node] for j in s.node))
+        s.ways[node], s.placed[node] = self.ways_to(s, node), True
+
+    @transition()
+    def begin(self, s: S) -> None:
+        """backward() is called: the root has the gradient 1."""
+        s.when(~s.runs, all_(s.placed))
+        s.runs = True
+        for k in s.node:
+            s.gradient[k] = as_int(s.root[k])
+
+    @transition()
+    def run(self, s: S, node: Expr) -> None:
+        """A node with all gradients that it waits for runs."""
+        s.when(self.is_ready(s, node), ~s.dropped[node])
+        s.ran[node] = True
+
+    @transition(each=("node", "node"))
+    def arrive(self, s: S, source: Expr, node: Expr) -> None:
+        """The gradient of a node arrives at a node that it feeds, at once or with a message."""
+        s.when(s.ran[source], s.feeds[source, node], ~s.came[source, node], ~s.dropped[node])
+        s.came[source, node], s.fed[node] = True, s.fed[node] + 1
+        s.gradient[node] = s.gradient[node] + s.gradient[source]
+
+    @fault("fail")
+    def fail(self, s: S, node: Expr) -> None:
+        """The part of its worker fails: the node gets no more gradients and does not run."""
+        s.when(~s.dropped[node])
+        s.dropped[node] = True
+
+    def is_over(self, s: S) -> Condition:
+        """Can nothing run, have all gradients arrived, and has no part failed?"""
+        under_way = any_(s.ran[j] & s.feeds[j, k] & ~s.came[j, k] for j in s.node for k in s.node)
+        return s.runs & ~any_(self.is_ready(s, k) for k in s.node) & ~under_way & ~any_(s.dropped)
+
+    @terminal
+    def at_rest(self, s: S) -> Condition:
+        """All has arrived, or a part has failed."""
+        return self.is_over(s) | any_(s.dropped)
+
+    @sometimes()
+    def a_node_has_two_ways(self, s: S) -> Condition:
+        """The pass is over, and two ways lead to a node."""
+        return self.is_over(s) & any_(s.gradient[k] == 2 for k in s.node)
+
+    @always(witness="a_node_has_two_ways")
+    def nodes_run_on_whole_gradients(self, s: S) -> Condition:
+        """A node runs on the gradients of all ways to it."""
+        return all_(implies(s.ran[k], s.gradient[k] == s.ways[k]) for k in s.node)
+
+    @always(witness="a_node_has_two_ways")
+    def gradients_are_right(self, s: S) -> Condition:
+        """When the pass is over, each counted node has run, and each node has the gradient of all ways to it."""
+        right = all_((s.ran[k] | ~s.counted[k]) & (s.gradient[k] == s.ways[k]) for k in s.node)
+        return implies(self.is_over(s), right)
+
+    @always(witness="a_node_has_two_ways")
+    def inputs_are_counted(self, s: S) -> Condition:
+        """A node is given no more gradients than it waits for, and as many when all of them have arrived."""
+        right = all_(s.fed[k] <= self.waits_for(s, k) for k in s.node)
+        return right & all_(
+            implies((s.fed[k] == self.waits_for(s, k)) & s.feeds[j, k] & s.counted[j], s.came[j, k])
+            for j in s.node for k in s.node
+        )  # fmt: skip

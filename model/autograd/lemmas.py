@@ -9,7 +9,7 @@ sender. With this field, no lemma needs to follow the tree up to the root, or to
 from __future__ import annotations
 
 from ..language import *
-from .engagement import Call, Cancel, Condition, Engagements, Pass, S
+from .engagement import Call, Cancel, Condition, Deficits, Engagements, Gradients, Pass, S, Send
 
 
 class Lemmas(Engagements):
@@ -92,3 +92,86 @@ class Lemmas(Engagements):
     def where_it_raised_all_have_failed(self, s: S) -> Condition:
         """When backward() has raised, all workers have failed, or the pass has not begun."""
         return implies((s.outcome == Pass.RAISED) & ~s.unsure, all_(s.failed) | self.is_quiet(s))
+
+
+class DeficitLemmas(Lemmas, Deficits):
+    """The deficits, with the lemmas of their proof."""
+
+    @always(witness="a_gradient_is_missing")
+    def all_parts_add_up(self, s: S) -> Condition:
+        """While no worker has failed in the pass, all that is owed and carried adds up to the missing gradients."""
+        return any_(s.broke_off) | (sum_(s.owed) + sum_(s.delta) == self.missing(s))
+
+    @always(witness="a_worker_is_engaged")
+    def only_the_engaged_owe(self, s: S) -> Condition:
+        """A worker owes only while it is engaged; only an answer that all is done carries what is owed."""
+        answers = (Call.DONE, Call.LOST)
+        owing = all_(s.engaged[w] | (s.owed[w] == 0) for w in s.worker)
+        return owing & all_((s.delta[c] == 0) | s.state[c].isin(answers) for c in s.call)
+
+    @always(witness="a_worker_is_engaged")
+    def who_waits_is_in_the_pass(self, s: S) -> Condition:
+        """A worker that waits for an answer is engaged, or has failed in the pass."""
+        return all_(implies(self.waits(s, w), s.engaged[w] | s.broke_off[w]) for w in s.worker)
+
+    @always(witness="a_worker_is_engaged")
+    def the_counted_are_known(self, s: S) -> Condition:
+        """Each send of a worker that has counted is missing its gradient or has it."""
+        return all_(
+            implies(s.counted[w] & s.home[k, w], s.gradient[k] != Send.UNKNOWN) for k in s.send for w in s.worker
+        )
+
+
+class GradientLemmas(Gradients):
+    """The gradients, with the lemmas of their proof."""
+
+    @always(witness="a_node_has_two_ways")
+    def the_graph_stays(self, s: S) -> Condition:
+        """No step changes the graph."""
+        return self.is_graph(s)
+
+    @always(witness="a_node_has_two_ways")
+    def ways_add_up(self, s: S) -> Condition:
+        """The ways to a node are the ways to its feeders; no way leads to a node that is not counted."""
+        known = all_(
+            implies(s.placed[k], s.ways[k] == self.ways_to(s, k)) & (s.counted[k] | (s.ways[k] == 0)) for k in s.node
+        )
+        return known & all_(implies(s.feeds[j, k] & s.placed[k], s.placed[j]) for j in s.node for k in s.node)
+
+    @always(witness="a_node_has_two_ways")
+    def gradients_add_up(self, s: S) -> Condition:
+        """The gradient of a node is the sum of the ways to the feeders whose gradients have arrived."""
+        return all_(s.gradient[k] == as_int(s.root[k] & s.runs) + sum_(ite(s.came[j, k], s.ways[j], 0) for j in s.node)
+                    for k in s.node)  # fmt: skip
+
+    @always(witness="a_node_has_two_ways")
+    def arrivals_are_counted(self, s: S) -> Condition:
+        """`fed` counts the gradients that have arrived."""
+        return all_(s.fed[k] == sum_(as_int(s.came[j, k]) for j in s.node) for k in s.node)
+
+    @always(witness="a_node_has_two_ways")
+    def only_feeders_arrive(self, s: S) -> Condition:
+        """A gradient arrives from a feeder that has run, in a pass that has begun over a whole graph."""
+        came = all_(implies(s.came[j, k], s.feeds[j, k] & s.ran[j]) for j in s.node for k in s.node)
+        ran = all_(implies(s.ran[k], s.counted[k] & s.runs) & implies(s.runs, s.placed[k]) for k in s.node)
+        return came & ran
+
+    @always(witness="a_node_has_two_ways")
+    def a_node_runs_after_its_feeders(self, s: S) -> Condition:
+        """The gradients of all counted feeders of a node that has run have arrived."""
+        return all_(implies(s.ran[k] & s.feeds[j, k] & s.counted[j], s.came[j, k]) for j in s.node for k in s.node)
+
+    @always(witness="a_node_has_two_ways")
+    def sent_gradients_are_whole(self, s: S) -> Condition:
+        """The same as `nodes_run_on_whole_gradients`: the induction needs it, although it follows from the others."""
+        return Gradients.nodes_run_on_whole_gradients.body(self, s)
+
+    @always(witness="a_node_has_two_ways")
+    def one_node_waits_first(self, s: S) -> Condition:
+        """If a counted node has not run, there is a first one."""
+        return ~any_(self.waits(s, k) for k in s.node) | any_(
+            self.waits(s, k) & (count(self.waits(s, j) & (j < k) for j in s.node) == 0) for k in s.node
+        )
+
+    def waits(self, s: S, node: Expr) -> Condition:
+        return s.counted[node] & ~s.ran[node]

@@ -3,9 +3,9 @@
 *Theory of operation.* The core adds, subtracts and compares numbers. A product is a choice between the multiples of one
 factor by the values of the other. A quotient, remainder or absolute value is a choice by the values of its operand, or,
 if these are many, by intervals of them. A sum over the members of an index is the sum, over the values of the range, of
-the number of members that reach the value. So engines and exports need nothing new, members stay interchangeable, and
-the laws of counting of a proof apply to sums. Over more than `COUNTED_MAX` values, a sum adds the members one by one,
-and then it names them.
+the number of members that reach the value. So engines and exports need nothing new, and members stay interchangeable.
+Over more than `COUNTED_MAX` values, a sum adds the members one by one, and then it names them. In a proof for any size
+a sum over an index is a `count` whose body is the number.
 
 Failures, each with the line: an operand is not a number, a divisor is not a positive number that is known when the
 system is built, a proof leaves a range open, or a sum ranges over more than one index.
@@ -152,6 +152,8 @@ def _each(loop: Expr, body: Expr) -> list[Expr]:
 
 
 def _sum(loop: Expr, body: Expr) -> Expr:
+    if loop.sort.is_open:
+        return abstract("count", loop, body)  # only the prover gets it: see `prover/sums.py`
     if body.sort.size > COUNTED_MAX:
         return total(_each(loop, body))
     reached = [abstract("count", loop, not_(less(body, lift(v)))) for v in range(body.sort.low + 1, body.sort.high + 1)]

@@ -15,6 +15,7 @@ Operators (`op`, its `args`):
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
     named (label, body, *operands)
+In a proof for any size, a `count` whose body is a number is the sum of the numbers; no engine gets such a tree.
 The index of a read is any tree of its sort; `quantifiers.expand` turns it into a choice between members. `{0}` in a
 label is printed as the first operand. Everything else (or, implies, <=, all, *, sums, ...) is built from these.
 
@@ -485,7 +486,13 @@ def quantifier(op: str, over: Sort, body: Expr) -> Expr:
     if body.op == "const":
         if op == "any":
             return body
-        return members(over) if body is TRUE else lift(0)
+        if body.value == 0:
+            return lift(0)
+        if body is TRUE:
+            return members(over)
+    if op == "count" and body.sort.kind == "int":  # a sum in a proof
+        least, most = -math.inf if body.sort.least < 0 else 0, math.inf if body.sort.most > 0 else 0
+        return Expr(op, (over, body), int_sort(least, most))
     return Expr(op, (over, body), BOOL if op == "any" else int_sort(0, members(over).sort.most))
 
 

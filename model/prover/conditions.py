@@ -179,15 +179,16 @@ def _begins(slot: Slot) -> list[Expr]:
 
 
 def _in_range(slot: Slot, value: Expr) -> Expr:
-    """The condition that a step leaves each number in its range; a highest value that is a size is not checked.
+    """The condition that a step leaves each number in its range; a bound that is a size is not checked.
 
     The constructors of the language use the ranges before the step, which are assumed.
     """
     indices = tuple(loop_variable(dim) for dim in slot.dims)
     after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
-    wrong = less(after_, lift(slot.sort.least))
-    if not slot.sort.is_open:
-        wrong = or_(wrong, less(lift(slot.sort.high), after_))
+    wrong = or_(
+        *(less(after_, lift(low)) for low in (slot.sort.least,) if isinstance(low, int)),
+        *(less(lift(high), after_) for high in (slot.sort.most,) if isinstance(high, int)),
+    )
     for v in reversed(indices):
         wrong = abstract("any", v, wrong)
     return not_(wrong)

@@ -16,6 +16,8 @@
 Two counts with the same members are equal. A law states this if one of the two is opaque and the laws `segments` and
 `below` do not determine it. Otherwise the other laws imply it.
 
+A count whose body is a number is a sum, whose laws are in `sums`. Only trees of a proof have such counts.
+
 An order is recognised by its properties. A condition on two members is an order if the solver proves that it is
 irreflexive, transitive and total in every state.
 """
@@ -43,6 +45,7 @@ from ..language.expressions import (
 from ..language.expressions import ord_ as ordinal
 from ..language.quantifiers import abstract, instantiate, loop_variable
 from .conditions import inside
+from .sums import Sums
 
 if TYPE_CHECKING:
     from .formulas import Formulas
@@ -62,6 +65,10 @@ LAWS = {
     "prefixes": "of a subset of K at most s members have a rank below s",
     "same members": "two counts of the same members are equal",
     "opaque": "a count is not negative, and zero exactly if it has no member",
+    "parts": "a sum is the sum of its parts, and a part is a sum too",
+    "signs": "a sum of numbers from 0 is at least each of them, and zero only if all are; zeros add up to zero",
+    "single": "a sum in which all numbers except one are zero is that number",
+    "pointwise": "a sum of numbers that are at most others is at most their sum, and less if one of them is less",
 }  # fmt: skip
 
 
@@ -75,31 +82,44 @@ class Counting:
         self._known: dict[Any, Any] = {}
         self._counts: list[_Count] = []
         self._meanings: dict[str, tuple[Expr, Expr, tuple[Expr, ...]]] = {}
+        self._sums = Sums(self, {}, [])
 
     def meanings(self) -> dict[str, tuple[Expr, Expr, tuple[Expr, ...]]]:
-        """Each symbol of a count, with its variable v, its body and its indices."""
+        """Each symbol of a count or sum, with its variable v, its body and its indices."""
         return self._meanings
 
     def fork(self, formulas: Formulas) -> Counting:
         out = Counting(formulas, self._orders)
         out._names, out._known, out._counts = self._names, {**self._known}, [*self._counts]
-        out._meanings = {**self._meanings}
+        out._meanings, out._sums = {**self._meanings}, self._sums.fork(out)
         return out
 
     def _name(self, kind: str) -> str:
         self._names += 1
         return f"{kind}!{self._names}"
 
+    def named(self, kind: str, v: Expr, body: Expr, slots: tuple[Expr, ...]) -> str:
+        """A new symbol for the count or sum of `body` over all v, as a function of the indices in `slots`."""
+        name = self._name(kind)
+        self._meanings[name] = v, body, slots
+        return name
+
+    def around(self, v: Expr, body: Expr) -> tuple[Expr, ...]:
+        """The indices of other loops in a body."""
+        return tuple(x for x in self.f.in_order(body.free) if x is not v and x.role is Role.LOOP)
+
     # ---- the three forms
 
     def number(self, v: Expr, body: Expr) -> Term:
-        """The number of v for which `body` holds."""
+        """The number of v for which `body` holds; of numbers, their sum."""
+        if body.sort.kind == "int":
+            return self._sums.number(v, body)
         if body is FALSE:
             return self.f.z3.IntVal(0)
         fixed = self._fixed(v, body)
         if fixed is not None:
             return fixed
-        around = [x for x in self.f.in_order(body.free) if x is not v and x.role is Role.LOOP]
+        around = self.around(v, body)
         rank = self._ranked(v, body)
         if rank is not None:
             return rank
@@ -119,7 +139,7 @@ class Counting:
         if key not in self._known:
             self._known[key] = at = rank(self.f(a))
             some = self.f(abstract("any", v, _with(body, before, substitute(before, {x: a}))))
-            self.f.law("cells", self._for_all((a,), (at == 0) == z3.Not(some), at))
+            self.f.law("cells", self.for_all((a,), (at == 0) == z3.Not(some), at))
         none: Term = rank(self.f(x)) == 0
         return none
 
@@ -162,7 +182,7 @@ class Counting:
             self._known["member", index.name, number] = made
             there = z3.And(at >= 0, at < self.f(members(index)))
             around = tuple(x for x in self.f.in_order(number.free) if x.role is Role.LOOP)
-            self.f.law("members", self._for_all(around, z3.Implies(there, place(made(at)) == at)))
+            self.f.law("members", self.for_all(around, z3.Implies(there, place(made(at)) == at)))
         return made(at)
 
     def first(self, index: Sort) -> Term:
@@ -190,7 +210,7 @@ class Counting:
                     return out
         return None
 
-    def _opaque(self, v: Expr, body: Expr, around: list[Expr]) -> Term:
+    def _opaque(self, v: Expr, body: Expr, around: tuple[Expr, ...]) -> Term:
         z3 = self.f.z3
         names = {x: loop_variable(x.sort) for x in around}
         key = (
@@ -198,15 +218,14 @@ class Counting:
             substitute(abstract("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)}),
         )
         if key not in self._known:
-            name, slots = self._name("count"), tuple(names.values())
+            here, slots = substitute(body, names), tuple(names.values())
+            name = self.named("count", v, here, slots)
             given = [self.f(x) for x in slots]
             made = z3.Function(name, *(x.sort() for x in given), z3.IntSort()) if given else None
             number = z3.Int(name) if made is None else made(*given)
             self._known[key] = made if made is not None else number
-            here = substitute(body, names)
-            self._meanings[name] = v, here, slots
             some = self.f(abstract("any", v, here))
-            self.f.law("opaque", self._for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
+            self.f.law("opaque", self.for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
             if not (self._segments(v, here, slots, number) or self._below(v, here, slots, number)):
                 self._link(_Count(v, here, slots, number, "opaque"))
         found = self._known[key]
@@ -224,7 +243,7 @@ class Counting:
         rank, is_one = self._rank(v, TRUE, k, before)(kk), self.f(last)
         most = z3.ForAll([kk], z3.Implies(is_one, rank <= number), patterns=[rank])
         reached = z3.Or(number == 0, z3.Exists([kk], z3.And(is_one, rank == number)))
-        self.f.law("segments", self._for_all(slots, z3.And(most, reached)))
+        self.f.law("segments", self.for_all(slots, z3.And(most, reached)))
         return True
 
     def _below(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
@@ -240,7 +259,7 @@ class Counting:
         within, reached = z3.Implies(some, most <= number), z3.And(some, most == number)
         if k is not None:
             within, reached = z3.ForAll([self.f(k)], within), z3.Exists([self.f(k)], reached)
-        self.f.law("below", self._for_all(slots, z3.And(within, z3.Or(number == 0, reached))))
+        self.f.law("below", self.for_all(slots, z3.And(within, z3.Or(number == 0, reached))))
         return True
 
     def _sum(self, v: Expr, body: Expr) -> Term:
@@ -255,18 +274,18 @@ class Counting:
         z3 = self.f.z3
         key = "rank", abstract("count", v, among), abstract("any", v, substitute(before, {x: variable("%0", x.sort)}))
         if key not in self._known:
-            name, a, b = self._name("rank"), loop_variable(v.sort), loop_variable(v.sort)
-            made = self._known[key] = z3.Function(name, self.f.sort(v.sort), z3.IntSort())
+            a, b = loop_variable(v.sort), loop_variable(v.sort)
             here = and_(among, substitute(before, {x: b}))
-            self._meanings[name] = v, here, (b,)
+            name = self.named("rank", v, here, (b,))
+            made = self._known[key] = z3.Function(name, self.f.sort(v.sort), z3.IntSort())
             ra, rb = made(self.f(a)), made(self.f(b))
             inside = self.f(substitute(among, {v: a}))
             all_of_them = self.number(v, among) if among is not TRUE else self.f(members(v.sort))
             less_ = self.f(substitute(before, {v: a, x: b}))
             bounds = z3.And(ra >= 0, ra <= all_of_them, z3.Implies(inside, ra < all_of_them))
             grows = z3.Implies(less_, z3.If(inside, ra < rb, ra <= rb))
-            self.f.law("ranks", self._for_all((a,), bounds, ra))
-            self.f.law("ranks", self._for_all((a, b), grows, z3.MultiPattern(ra, rb)))
+            self.f.law("ranks", self.for_all((a,), bounds, ra))
+            self.f.law("ranks", self.for_all((a, b), grows, z3.MultiPattern(ra, rb)))
             some, least = self.f(abstract("any", v, among)), loop_variable(v.sort)
             at_zero = z3.Exists(
                 [self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0)
@@ -275,7 +294,7 @@ class Counting:
             self._link(_Count(v, here, (b,), rb, "rank"))
         return self._known[key]
 
-    def _for_all(self, variables: tuple[Expr, ...], formula: Term, *patterns: Term) -> Term:
+    def for_all(self, variables: tuple[Expr, ...], formula: Term, *patterns: Term) -> Term:
         if not variables:
             return formula
         given = [self.f(x) for x in variables]
@@ -288,7 +307,7 @@ class Counting:
                 continue
             same = not_(abstract("any", new.v, not_(equal(new.body, substitute(old.body, {old.v: new.v})))))
             equal_then = self.f.z3.Implies(self.f(same), new.term == old.term)
-            self.f.law("same members", self._for_all((*new.slots, *old.slots), equal_then))
+            self.f.law("same members", self.for_all((*new.slots, *old.slots), equal_then))
         self._counts.append(new)
 
     def _split(self, v: Expr, x: Expr, body: Expr) -> tuple[Expr | None, Expr]:
@@ -369,9 +388,7 @@ class Counting:
         here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
         key = "cell", abstract("count", v, here)
         if key not in self._known:
-            name = self._name("cell")
-            cell = self._known[key] = self.f.z3.Int(name)
-            self._meanings[name] = v, here, ()
+            cell = self._known[key] = self.f.z3.Int(self.named("cell", v, here, ()))
             some = self.f(abstract("any", v, here))
             self.f.law("cells", self.f.z3.And(cell >= 0, (cell == 0) == self.f.z3.Not(some)))
             if body is not TRUE:
@@ -391,7 +408,7 @@ class Counting:
             if c.op != "lt" or v in c.args[1].free:
                 continue
             addends = [*_addends(c.args[0])]
-            counts = [p for p in addends if p.op == "count" and v in p.free]
+            counts = [p for p in addends if p.op == "count" and p.args[1].sort.kind == "bool" and v in p.free]
             offset = [p for p in addends if v not in p.free]
             if len(counts) != 1 or len(counts) + len(offset) != len(addends):
                 continue
@@ -444,7 +461,7 @@ def counted(trees: Iterable[Expr]) -> frozenset[str]:
             continue
         v, body = inside(here)  # a quantifier in it may use v, so it has no separate body
         todo.append(body)
-        if here.op == "count":
+        if here.op == "count" and body.sort.kind == "bool":
             found |= {r.name for r in _values_at(v, body) if r.sort.kind == "enum"}
     return frozenset(found)
 

@@ -117,9 +117,9 @@ class Formulas:
         z3 = self.z3
         places = [z3.Const(f"{dim.name}!{k}", self.sort(dim)) for k, dim in enumerate(slot.dims)]
         value = self.read(slot)(*places) if places else self.read(slot)
-        inside = value >= slot.sort.least
-        if not slot.sort.is_open:
-            inside = z3.And(inside, value <= slot.sort.high)
+        bounds = [value >= low for low in (slot.sort.least,) if isinstance(low, int)]
+        bounds += [value <= high for high in (slot.sort.most,) if isinstance(high, int)]
+        inside = bounds[0] if len(bounds) == 1 else z3.And(*bounds)
         return z3.ForAll(places, inside, patterns=[value]) if places else inside
 
     def _made(self, tree: Expr) -> Term:
@@ -175,7 +175,8 @@ class Formulas:
                 if (found := self._placed(one, other)) is not None:
                     return found
         zero, other = (a, b) if op == "lt" else (b, a)
-        if other.op == "count" and zero.op == "const" and zero.value == 0:
+        counts = other.op == "count" and other.args[1].sort.kind == "bool"
+        if counts and zero.op == "const" and zero.value == 0:
             none = self.counting.none(*inside(other))
             if none is not None:
                 return self.z3.Not(none) if op == "lt" else none

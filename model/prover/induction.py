@@ -38,7 +38,7 @@ from .formulas import Formulas, declared, load
 from .sizes import constants
 
 EFFORT = 5_000_000  # z3's `rlimit` for one question: about five seconds, four times what our questions need
-COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
+COSTLY = frozenset(("opaque", "ranks", "same members", "segments", "parts"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Attempt:
     short: bool = False
 
 
-FEW_LAWS = frozenset(("cells", "prefixes"))
+FEW_LAWS = frozenset(("cells", "prefixes", "pointwise"))
 ATTEMPTS = (
     Attempt(0.1, without=FEW_LAWS),
     Attempt(0.4, short=True),

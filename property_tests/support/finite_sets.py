@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from trystate.model.language import Expr, System
+from trystate.model.language.expressions import MEMBERS
 from trystate.model.language.quantifiers import instantiate, loop_variable
 from trystate.model.prover.formulas import Formulas, load
 
@@ -25,7 +26,7 @@ def random_state(system: System, size: int, random: Random) -> Values:
     for slot in system.slots.values():
         high = int(min(size, slot.sort.most)) if slot.sort.kind == "int" else slot.sort.high
         places = product(*(range(size if dim.is_open else dim.size) for dim in slot.dims))
-        state[slot.name] = {at: random.randint(slot.sort.low, high) for at in places}
+        state[slot.name] = {at: random.randint(int(max(-size, slot.sort.least)), high) for at in places}
     return state
 
 
@@ -35,12 +36,14 @@ def value(tree: Expr, state: Values, env: Env, size: int) -> int:
         return tree.value
     if tree.op == "var":
         return env[tree]
+    if tree.op == "read" and tree.name.endswith(MEMBERS):
+        return size
     if tree.op == "read":
         return state[tree.name][tuple(value(x, state, env, size) for x in tree.args[1:])]
     if tree.op in ("any", "count"):
         v = _own(tree)
-        held = [bool(value(instantiate(tree, v), state, {**env, v: i}, size)) for i in range(size)]
-        return int(any(held)) if tree.op == "any" else sum(held)
+        each = [value(instantiate(tree, v), state, {**env, v: i}, size) for i in range(size)]
+        return int(any(each)) if tree.op == "any" else sum(each)
     if tree.op == "ite":
         chosen = tree.args[1] if value(tree.args[0], state, env, size) else tree.args[2]
         return value(chosen, state, env, size)
@@ -108,7 +111,7 @@ class Finite:
         eager: dict[int, Any] = {
             z3.Z3_OP_EQ: lambda: a[0] == a[1], z3.Z3_OP_LT: lambda: a[0] < a[1], z3.Z3_OP_LE: lambda: a[0] <= a[1],
             z3.Z3_OP_GT: lambda: a[0] > a[1], z3.Z3_OP_GE: lambda: a[0] >= a[1], z3.Z3_OP_ADD: lambda: sum(a),
-            z3.Z3_OP_SUB: lambda: a[0] - a[1],
+            z3.Z3_OP_SUB: lambda: a[0] - a[1], z3.Z3_OP_MUL: lambda: a[0] * a[1],
         }  # fmt: skip
         return eager[kind]() if kind in eager else self._symbol(formula, a)
 
@@ -117,11 +120,11 @@ class Finite:
         if name in self.symbols:
             v, body, slots = self.symbols[name]
             env = {**self.params, **dict(zip(slots, given, strict=True))}
-            number = sum(bool(value(body, self.state, {**env, v: i}, self.size)) for i in range(self.size))
+            number = sum(value(body, self.state, {**env, v: i}, self.size) for i in range(self.size))
             return number + self.wrong.get(name, 0)
         if name.endswith("<"):
             return given[0] < given[1]
-        if name.endswith(".members"):
+        if name.endswith(MEMBERS):
             return self.size
         if name.endswith("!member"):
             return (given[0] + self.wrong.get(name, 0)) % self.size

@@ -41,10 +41,10 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class Source:
-    """The text of one system, drawn from `random`."""
+    """The text of one system, drawn from `random`; if `sums`, a number may be a sum."""
 
-    def __init__(self, random: Random) -> None:
-        self.random = random
+    def __init__(self, random: Random, sums: bool = False) -> None:
+        self.random, self.sums = random, sums
         self.faulty = self._often(0.3)
         self.counts_faults, self.counts_members = self.faulty and self._often(0.5), self._often(0.2)
         self.left = f"lift(s.crash_left {self._one('==', '>=')} 1)"
@@ -112,6 +112,7 @@ class Source:
         effects += [f"s.{self._one('up', 'on')}[i] = {self._one('True', 'False')}"] * 2 if scope else []
         effects += [] if self.counts_faults else ["s.seen = True", "s.seen = ~s.seen"]
         effects += ["s.y[i] = s.x"] if scope and self._often(0.1) else []
+        effects += ["s.y[i] = ite(s.y[i] == 0, 2, 0)", "s.y[i] = s.y[i] + 1"] if scope and self.sums else []
         return str(self._one(*effects))
 
     def _never(self) -> str:
@@ -177,11 +178,20 @@ class Source:
             return f"all_({few} for y in s.node)" if "(y)" in before else f"lift({few})"
         return f"any_(all_({is_first} for y in s.node) for x in s.node)"
 
+    def _sum(self, scope: tuple[str, ...]) -> str:
+        """A sum over the members; its body may be 0 at most members."""
+        v = "abc"[len(scope)]
+        chosen = self._one(f"s.up[{v}]", f"s.on[{v}]", f"s.up[{v}] & s.on[{v}]", *(f"{v} == {x}" for x in scope))
+        value, other = self._one(f"s.y[{v}]", f"s.y[{v}]", "s.x", "1"), self._one("0", "0", "1", f"s.y[{v}]")
+        body = self._one(f"s.y[{v}]", f"s.y[{v}] - 1", *(f"ite({chosen}, {value}, {other})",) * 3)
+        return f"sum_({body} for {v} in s.node)"
+
     def _number(self, scope: tuple[str, ...], depth: int) -> str:
         numbers = ["s.x", "0", "1", "2", "self.low", "self.high", 'self.size_of("node")', str(LARGE), "self.limit"]
         numbers += ["s.x", "1", "count(s.up)", "count(s.on)", "count(lift(True) for j in s.node)"]
         numbers += [f"s.y[{self._one(*scope)}]", f"ord_({self._one(*scope)})"] if scope else []
         numbers += ["s.crash_left"] * 4 if self.counts_faults else []
+        numbers += [self._sum(scope) for _ in range(8 * self.sums * (len(scope) < 3))]
         if depth and len(scope) < 3:
             v = "abc"[len(scope)]
             numbers += [f"count({self._condition((*scope, v), 0)} for {v} in s.node)"] * 2
@@ -205,7 +215,7 @@ class Judged:
 
 def drawn(seed: int) -> tuple[str, type[System]]:
     """The text of a seed, and the class that it declares; messages name its lines as lines of `<drawn SEED>`."""
-    text = Source(Random(seed)).text()
+    text = Source(Random(seed), sums=seed % 7 == 5).text()
     name = f"<drawn {seed}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     space: dict[str, Any] = {"__name__": __name__}

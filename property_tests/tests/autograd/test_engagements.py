@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from trystate.model.autograd.backward import Backward, Ours, Torch
-from trystate.model.autograd.engagement import Engagements
+from trystate.model.autograd.engagement import Deficits, Engagements, Gradients
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, small_graphs
 from trystate.model.autograd.findings import ALL
 from trystate.model.autograd.lemmas import Lemmas
 from trystate.model.autograd.vocabulary import Edition, Mode
+from trystate.model.checker.check import check
 from trystate.model.language import System
 from trystate.property_tests.adapters.refinements import pass_refinement
 from trystate.property_tests.support.autograd.ablations import ABLATIONS
 from trystate.property_tests.support.mutants import altered
 from trystate.property_tests.support.nightly import NIGHTLY, a_third, by_night
-from trystate.property_tests.support.pinned import Asked, model_tests
+from trystate.property_tests.support.pinned import Asked, model_tests, violated
 
 TRYSTATE, SMART = Edition.TRYSTATE, Mode.SMART
 FAULTS = ("fail", "die", "lose", "again")
@@ -71,6 +72,39 @@ ROWS: tuple[tuple[str, type[System], str, tuple[str, ...]], ...] = (
 # fmt: on
 MUTANTS = tuple((name, cls, sizes, faults) for names, cls, sizes, faults in ROWS for name in names.split())
 TestModel = model_tests(ASKED, MUTANTS, ASKED[:1])  # fmt: skip
+
+# fmt: off
+SENDS: dict[str, Any] = {"worker": 2, "call": 2, "send": 1}
+NODES: dict[str, Any] = {"node": 3}
+GRADIENTS: tuple[tuple[str, type[System], dict[str, Any]], ...] = (
+    ("the_missing_are_counted unused_calls_are_an_error",
+     altered("SaysNothingOfTheMissing", Deficits, "come_to_rest", "worker), s.owed[worker]", "worker), 0"), SENDS),
+    ("the_missing_are_counted unused_calls_are_an_error",
+     altered("ForgetsWhatAnswersCarry", Deficits, "hear", "ite(live, s.delta[call], 0)", "0"), SENDS),
+    ("the_missing_are_counted unused_calls_are_an_error",
+     altered("CountsBeforeItKnows", Deficits, "arrive", "as_int(s.gradient[send] == Send.MISSING)", "1"),
+     SENDS | {"send": 2}),
+    ("unused_calls_are_an_error",
+     altered("ReturnsWithoutAGradient", Deficits, "come_home", ", s.owed[worker] == 0", ""), SENDS),
+    ("nodes_run_on_whole_gradients",
+     altered("RunsOnTheFirst", Gradients, "run", "self.is_ready(s, node)",
+             "s.runs, ~s.ran[node], s.root[node] | (s.fed[node] > 0)"), NODES),
+    ("nodes_run_on_whole_gradients gradients_are_right",
+     altered("KeepsTheLast", Gradients, "arrive", "s.gradient[node] + s.gradient[source]", "s.gradient[source]"),
+     NODES),
+    ("inputs_are_counted",
+     altered("RunsWhatIsNotCounted", Gradients, "run", "self.is_ready(s, node)",
+             "s.runs, ~s.ran[node], s.fed[node] == self.waits_for(s, node)"), NODES),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(("names", "cls", "sizes"), GRADIENTS, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mistake_about_gradients_violates_its_properties(
+    names: str, cls: type[System], sizes: dict[str, Any]
+) -> None:
+    assert violated(check(cls.__bases__[0](**sizes))) == set()
+    assert {*names.split()} <= violated(check(cls(**sizes)))
 
 
 # ---- the proof

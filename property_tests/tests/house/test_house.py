@@ -52,6 +52,7 @@ BACKWARD = {
     "model.language.state": ("sequences",),  # a view of a sequence writes into its state
     "model.language.systems": ("machines", "properties", "state", "transitions"),  # all of these belong to a system
     "model.language.text": ("expressions",),  # a tree is printed as text
+    "model.prover.counting": ("sums",),  # a part of a sum is named as counts are
     "model.prover.formulas": ("counting",),  # the laws of counting are instances of formulas
     "monitor.rendezvous.follower": ("judging", "waiting"),  # both read the follower's state at each line
     "property_tests.adapters.simulator.monitors": ("nodes",),  # a process reports its events to them

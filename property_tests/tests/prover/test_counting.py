@@ -1,5 +1,6 @@
 """The laws of counting and the translation of trees: the assertions for the solver are true of finite states."""
 
+import enum
 from random import Random
 from types import MappingProxyType
 
@@ -7,26 +8,124 @@ import pytest
 
 from trystate.model.agent import Agents
 from trystate.model.agent.lemmas import Lemmas as LemmasOfAgents
-from trystate.model.language import System
+from trystate.model.checker.check import check
+from trystate.model.language import *
 from trystate.model.language.expressions import Expr
-from trystate.model.prover.conditions import Claims, Condition
+from trystate.model.prover import sums
+from trystate.model.prover.conditions import Claims
+from trystate.model.prover.conditions import Condition as Question
 from trystate.model.prover.counting import counted
 from trystate.model.prover.formulas import Formulas
+from trystate.model.prover.induction import Status
 from trystate.model.prover.sizes import any_size, constants
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
 from trystate.model.store.waits import Waits
 from trystate.model.store.waits.lemmas import Lemmas as LemmasOfWaits
 from trystate.property_tests.support.finite_sets import Finite, Values, random_state, value
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, together
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.pinned import violated
+from trystate.property_tests.support.proofs import proved
 
 STEPS = ("expel", "replace_round", "drain", "withdraw", "finish", "mark_complete", "add_to_participants")
 PROPERTIES = ("seats_are_kept", "ranks_are_dense", "the_first_is_master", "agree_on_world", "ranks_are_ordered")
 STEPS_OF_WAITS = ("set_key", "answer_get", "take_wait", "take_get_in_one", "time_out", "expires", "forget_connection")
 STEPS_OF_AGENTS = ("expel", "exit_round", "withdraw")
+S = SymbolicState
 STATES, LAWS = (300, 40) if NIGHTLY else (12, 8)  # states, and checked laws of each
 
-Case = tuple[Claims, list[Condition]]
+
+class Colour(enum.Enum):
+    """The colour of a node."""
+
+    FIRST = "first"
+    SECOND = "second"
+    THIRD = "third"
+
+
+class Loads(System):
+    """Nodes take loads and give them away."""
+
+    node, most = index(2), constant(3)
+    load = integer(0, "most", per="node")
+    room = integer(0, "most", per="node", initial="most")
+    debt = integer(0 - most, most, initial=0, per="node")
+    total = integer(0, "most")
+    up = flag(per="node")
+    kind = choice(Colour, per="node")
+
+    @transition()
+    def take(self, s: S, node: Expr) -> None:
+        """A node takes a load."""
+        s.when(s.load[node] < s.room[node], s.total < self.most)
+        s.load[node], s.total = s.load[node] + 1, s.total + 1
+
+    @transition(each=("node", "node"))
+    def give(self, s: S, one: Expr, other: Expr) -> None:
+        """A node gives a load to another, or to itself."""
+        s.when(s.load[one] > 0, s.load[other] < s.room[other], s.debt[other] < self.most, s.debt[one] > 0 - self.most)
+        for field, by in ((s.load, 1), (s.debt, -1)):
+            field[one] = field[one] - by
+            field[other] = field[other] + by
+
+    @transition()
+    def turn(self, s: S, node: Expr) -> None:
+        """A node changes."""
+        s.up[node] = ~s.up[node]
+        s.kind[node] = ite(s.kind[node] == Colour.THIRD, Colour.FIRST, Colour.THIRD)
+
+    @sometimes()
+    def it_is_full(self, s: S) -> Condition:
+        """Both have a load."""
+        return s.total == self.most
+
+    @always(witness="it_is_full")
+    def a_step_changes_a_sum_by_the_difference(self, s: S) -> Condition:
+        """True."""
+        return (sum_(s.load) == s.total) & (sum_(s.debt) == 0)
+
+    @always(witness="it_is_full")
+    def a_sum_is_zero_if_all_are(self, s: S) -> Condition:
+        """True."""
+        return ((s.total == 0) == all_(s.load[j] == 0 for j in s.node)) & all_(s.load[j] <= s.total for j in s.node)
+
+    @always(witness="it_is_full")
+    def a_sum_grows_with_its_numbers(self, s: S) -> Condition:
+        """True."""
+        return (sum_(s.load) <= sum_(s.room)) & all_(s.load[j] <= s.room[j] for j in s.node)
+
+    @always(witness="it_is_full")
+    def a_sum_of_constants_is_a_count(self, s: S) -> Condition:
+        """True."""
+        threes = sum_(ite(s.up[j], 2, 3) for j in s.node) + sum_(as_int(s.up[j]) for j in s.node)
+        return threes == 3 * self.size_of("node")
+
+    @always(witness="it_is_full")
+    def a_sum_is_that_over_each_kind(self, s: S) -> Condition:
+        """True."""
+        return sum_([self.of(s, kind) for kind in Colour]) == s.total
+
+    @always(witness="it_is_full")
+    def the_others_have_the_rest(self, s: S) -> Condition:
+        """True."""
+        return all_(sum_(ite(j == k, 0, s.load[j]) for j in s.node) + s.load[k] == s.total for k in s.node)
+
+    @always(witness="it_is_full")
+    def not_of_one_kind(self, s: S) -> Condition:
+        """False."""
+        return self.of(s, Colour.THIRD) < self.most
+
+    @always(witness="it_is_full")
+    def not_of_those_that_are_down(self, s: S) -> Condition:
+        """False."""
+        return sum_(ite(~s.up[j] & (s.kind[j] == Colour.FIRST), s.debt[j], 0) for j in s.node) == 0
+
+    def of(self, s: S, kind: Colour) -> Condition:
+        return sum_(ite(s.kind[j] == kind, s.load[j], 0) for j in s.node)
+
+
+Case = tuple[Claims, list[Question]]
 
 
 class TwoValues(LemmasOfWaits):
@@ -40,12 +139,13 @@ CASES: dict[str, tuple[type[System], type[System], tuple[str, ...]]] = {
     "waits": (Waits, LemmasOfWaits, STEPS_OF_WAITS),  # counts only by ranks
     "waits with two values": (Waits, TwoValues, STEPS_OF_WAITS),
     "agents": (Agents, LemmasOfAgents, STEPS_OF_AGENTS),  # the step's own node is alone among the ranks
+    "loads": (Loads, Loads, ("take", "give", "turn")),  # sums
 }
 
 
 def case_of(name: str) -> Case:
     system, lemmas, steps = CASES[name]
-    claims = Claims(any_size(system, lemmas, edition="TRYSTATE"))
+    claims = Claims(any_size(system, lemmas, edition=None if system is Loads else "TRYSTATE"))
     asked = [c for c in claims.conditions() if c.where in steps and not c.trivial]
     return claims, [c for c in asked if name != "rendezvous" or c.what in PROPERTIES]
 
@@ -53,11 +153,11 @@ def case_of(name: str) -> Case:
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     claims, conditions = case_of(request.param)
-    assert len(conditions) >= 20
+    assert len(conditions) >= 16
     return claims, conditions
 
 
-def formulas_of(claims: Claims, condition: Condition) -> Formulas:
+def formulas_of(claims: Claims, condition: Question) -> Formulas:
     return Formulas(condition.params, counted(claims.invariant.values()))
 
 
@@ -72,15 +172,18 @@ def some_state(system: System, size: int, random: Random) -> Values:
     return state
 
 
-def params(condition: Condition, size: int, random: Random) -> dict[Expr, int]:
+def params(condition: Question, size: int, random: Random) -> dict[Expr, int]:
     return {p: random.randrange(size) for p in condition.params}
 
 
 def test_a_law_is_true_of_each_finite_state_and_a_formula_equals_its_tree(case: Case) -> None:
-    claims, conditions = case
+    assert_laws_hold(*case)
+
+
+def assert_laws_hold(claims: Claims, conditions: list[Question], states: int = STATES, most: int = LAWS) -> None:
     random = Random(0)
     laws = 0
-    for _ in range(STATES):
+    for _ in range(states):
         condition, size = random.choice(conditions), random.choice((1, 2, 3))
         formulas = formulas_of(claims, condition)
         formula = formulas(condition.goal)
@@ -89,10 +192,10 @@ def test_a_law_is_true_of_each_finite_state_and_a_formula_equals_its_tree(case: 
         finite = Finite(formulas, state, env, size)
         assert finite(formula) == bool(value(condition.goal, state, env, size))
         assert finite(guard) == bool(value(condition.guard, state, env, size))
-        for name, law in random.sample(formulas.laws, min(LAWS, len(formulas.laws))):
+        for name, law in random.sample(formulas.laws, min(most, len(formulas.laws))):
             laws += 1
             assert finite(law), (name, law)
-    assert laws > STATES
+    assert laws > states
 
 
 @pytest.mark.parametrize(
@@ -117,3 +220,52 @@ def test_a_count_of_one_too_many_breaks_a_law(case: str, step: str, what: str, s
         finite.forget()
         noticed += not all(finite(formula) for name, formula in formulas.laws if name == law)
     assert noticed > len(wrong) / 2 > 0  # a law about a cell may be idle in one state
+
+
+FALSE_OF_LOADS = {"not_of_one_kind", "not_of_those_that_are_down"}
+
+
+def test_a_sum_is_proved_for_any_size_and_a_false_one_is_not() -> None:
+    """A search of two nodes finds the false ones violated."""
+    proof = proved(any_size(Loads), effort=500_000)
+    assert {name for name, status in proof.status.items() if status is not Status.PROVED} == FALSE_OF_LOADS
+    assert not proof.ranges
+    assert violated(check(Loads(node=2))) == FALSE_OF_LOADS
+
+
+LAWS_OF_SUMS, PARTS, POLYNOMIALS = sums.Sums._laws, sums.Sums._total, sums._Polynomials
+FEW_PARTS = replaced(sums, "PARTS_MAX", 0)
+# Mistakes in the laws of sums.
+WRONG_SUMS: dict[str, Mutant] = {
+    "a part is positive": rewritten(LAWS_OF_SUMS, "part >= 0", "part > 0"),
+    "a part with a number is larger than one": rewritten(LAWS_OF_SUMS, "some, part > 0", "some, part > 1"),
+    "each number is less than the part": rewritten(LAWS_OF_SUMS, "f(term) <= part", "f(term) < part"),
+    "every part is zero": rewritten(LAWS_OF_SUMS, "z3.Implies(z3.Not(some), part == 0)", "part == 0"),
+    "negative numbers have the sign of others":
+        rewritten(LAWS_OF_SUMS, "signs if below is FALSE else z3.Or(f(below), signs)", "signs"),
+    "each part has at most one number": rewritten(LAWS_OF_SUMS, "z3.Or(several, ", "z3.Or("),
+    "the one number is another": rewritten(LAWS_OF_SUMS, "part == f(term)", "part == f(term) + 1"),
+    "a sum is less than another": rewritten(sums.Sums._compare, "a <= b", "a < b"),
+    "sums are compared at some members":
+        rewritten(sums.Sums._compare, "z3.Not(higher)", "z3.Or(lower, z3.Not(higher))"),
+    "a member that is named twice counts twice": rewritten(PARTS, "ite(is_other, ", "ite(TRUE, "),
+    "own members are also among the others":
+        rewritten(sums.Sums._part, "not_(equal(v, x)) for x in gone", "TRUE for x in gone"),
+    "own members are also among all": rewritten(sums.Sums._part, "left - self", "left + 0 * self"),
+    "a condition that is not met counts":
+        rewritten(POLYNOMIALS.condition, "self.condition(tree.args[0]), -1)", "self.condition(tree.args[0]))"),
+    "the last value of an enum excludes only the first":
+        rewritten(POLYNOMIALS.condition, "range(a.sort.low, a.sort.high)", "range(a.sort.low, a.sort.low + 1)"),
+    "a choice is made twice": rewritten(POLYNOMIALS._chosen, "then, otherwise, -1", "then, otherwise, 0"),
+    "any two conditions exclude each other": replaced(sums, "_exclude", lambda x, y: True),
+    "a body with too many conditions is left out": together(FEW_PARTS, rewritten(PARTS, "{((), rest): 1}", "{}")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", WRONG_SUMS.values(), ids=WRONG_SUMS)
+def test_a_wrong_law_of_sums_is_false_of_a_finite_state(mutant: Mutant) -> None:
+    """Without the mistake, and with a part for each body, the same laws are true."""
+    with planted(FEW_PARTS):
+        assert_laws_hold(*case_of("loads"))
+    with planted(mutant), pytest.raises(AssertionError):
+        assert_laws_hold(*case_of("loads"), 100, 100)

@@ -12,6 +12,7 @@ from trystate.model.language.expressions import Expr, read
 from trystate.model.language.sorts import int_sort
 from trystate.model.prover import conditions, counting, sizes
 from trystate.model.prover.induction import Prover
+from trystate.model.prover.sums import Sums
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
 from trystate.property_tests.support.systems.random_proofs import judged
@@ -75,6 +76,7 @@ MUTANTS: Mapping[int, Mapping[str, Mutant]] = {
     },
     1: {"sizes that contradict each other": replaced(Prover, "_refuse_no_sizes", lambda self: None)},
     2: {"sizes that are not allowed are built": replaced(System, "_check_sizes", lambda self: None)},
+    12: {"a part of a sum is positive": rewritten(Sums._laws, "part >= 0", "part > 0")},
     24: {
         "an order may depend on another loop": replaced(counting, "_around", lambda *given: []),
         "a symbol is at most a million": replaced(
@@ -87,6 +89,7 @@ MUTANTS: Mapping[int, Mapping[str, Mutant]] = {
             quantifiers.IndexSet.__len__, "self.sort.size", "10**6 if self.sort.is_open else self.sort.size"
         )
     },
+    47: {"every part of a sum is zero": rewritten(Sums._laws, "z3.Implies(z3.Not(some), part == 0)", "part == 0")},
     76: {"an initial value that is a size is a large number": slots(begins_at_many)},
     97: {
         "an order may contain a quantifier": rewritten(
