@@ -27,8 +27,8 @@ __all__ = [
     "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness",
     "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort",
     "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
-    "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine", "max_", "may", "min_",
-    "named", "not_", "one_of", "or_", "ord_", "pick", "refines", "row", "sequence", "served", "sometimes", "stable",
-    "step", "sum_", "terminal", "transition",
+    "and_", "any_", "arc", "as_int", "channel", "choice", "constant", "constraint", "count", "derived",
+    "environment", "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
+    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "pick", "record", "refines", "row",
+    "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip
