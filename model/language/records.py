@@ -59,6 +59,12 @@ class Records:
     doc: str
     at: str
 
+    def __call__(self, **components: Any) -> Record:
+        """A record with these components, for an assignment or a comparison: `self.slot(round=1, who=None)`."""
+        made = Record("the record", tuple(name for name, _ in self.components), components.__getitem__, _refuse_put)
+        made._given(components)
+        return made
+
     def fields(self, name: str) -> Iterator[tuple[str, Field]]:
         """The field of each component."""
         for component, field in self.components:
@@ -77,7 +83,7 @@ class Records:
 def record(*, per: Each = (), doc: str = "", **components: Component) -> Any:
     """Declare a record: a variable with several components, each of which is a field with an initial value of its own.
 
-    `s.slot[k].round` is a component, and `s.slot[k] = dict(round=1, who=None)` assigns a whole record.
+    `s.slot[k].round` is a component, and `s.slot[k] = self.slot(round=1, who=None)` assigns a whole record.
 
     Args:
         per: the indices; there is a record for each of their members.
@@ -136,11 +142,11 @@ class Record:
         """Each component of a record of this form, which is a record or a mapping."""
         given = components_of(value)
         if given is None:
-            example = ", ".join(f"{c}=..." for c in self._components)
-            source.refuse(f"{self._name} is a record, and {value!r} is not: give a record, or dict({example})")
+            known = ", ".join(self._components)
+            source.refuse(f"{self._name} is a record, and {value!r} is not: give a record, or a dict with {known}")
         check_known(self._name, self._components, given)
         if missing := [c for c in self._components if c not in given]:
-            source.refuse(f"{self._name}: the record leaves out {', '.join(missing)}; give each component")
+            source.refuse(f"{self._name} leaves out {', '.join(missing)}: give each component")
         return given
 
     def _assign(self, value: Any) -> None:

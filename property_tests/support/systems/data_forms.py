@@ -1,4 +1,4 @@
-"""Systems with records, places of sequences, channels and derived columns, for the engines, the page and the exports."""
+"""Systems with records, places of sequences, channels and derived columns, for every engine and export."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Slots(System, deadlock=False):
     def take(self, s: S, node: Expr, place: Expr) -> None:
         """A node without a slot takes one."""
         s.when(s.slot[place].who.absent, s.taken[node] == 0)
-        s.slot[place] = dict(round=1 - s.slot[place].round, who=node, part=Part.LAST)
+        s.slot[place] = self.slot(round=1 - s.slot[place].round, who=node, part=Part.LAST)
 
     @transition()
     def exchange(self, s: S) -> None:
