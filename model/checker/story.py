@@ -204,7 +204,7 @@ def _records(system: System, lifelines: Lifelines) -> frozenset[str]:
 
 
 class _Fleet:
-    """The messages of a run, followed from state to state. Those of one cell and direction have an order."""
+    """The messages of a run, followed from state to state. The messages of one cell and direction have an order."""
 
     def __init__(self, system: System, lifelines: Lifelines) -> None:
         self.flights: list[Flight] = []
@@ -282,7 +282,7 @@ class _Fleet:
             return [*range(old, old + more)]
         rows, rest = (self._rows(cell, state) for state in (around if more < 0 else around[::-1]))
         places = list[int]()
-        for place in reversed(range(len(rows))):  # of equal records next to each other, the first is taken
+        for place in reversed(range(len(rows))):  # the first of equal records is taken
             if rest and rest[-1] == rows[place]:
                 rest.pop()
             else:

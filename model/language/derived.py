@@ -29,14 +29,6 @@ class Derived:
     body: Callable[..., Any]
     each: tuple[Any, ...]
 
-    def column(self, system: System, name: str) -> Column:
-        """The column of a system."""
-        at = source.line_of(self.body.__code__)
-        params = parameters(system, name, bodies.indices(self.each, system.index_sorts), at)
-        tree = bodies.tree(name, self.body, system, _frozen(system, name), *params)
-        slot = Slot(name, tree.sort, tuple(p.sort for p in params), (0, 0), (), bodies.sentence(self.body), at)
-        return Column(slot, self.body, params, tree)
-
 
 @bodies.without_parentheses
 def derived(body: Callable[..., Any]) -> Derived:
@@ -63,6 +55,15 @@ class Column:
 
     def assign(self, state: SymbolicState, name: str, value: Any) -> None:
         source.refuse(f"{name} is a derived column: assign the fields that it is derived from")
+
+
+def make_column(system: System, name: str, declared: Derived) -> Column:
+    """The column of a system."""
+    at = source.line_of(declared.body.__code__)
+    params = parameters(system, name, bodies.indices(declared.each, system.index_sorts), at)
+    tree = bodies.tree(name, declared.body, system, _frozen(system, name), *params)
+    slot = Slot(name, tree.sort, tuple(p.sort for p in params), (0, 0), (), bodies.sentence(declared.body), at)
+    return Column(slot, declared.body, params, tree)
 
 
 class ColumnView(ArrayView):

@@ -81,7 +81,7 @@ class Records:
 
 
 def record(*, per: Each = (), doc: str = "", **components: Component) -> Any:
-    """Declare a record: a variable with several components, each of which is a field with an initial value of its own.
+    """Declare a record: a variable with several components, which are fields with their own initial values.
 
     `s.slot[k].round` is a component, and `s.slot[k] = self.slot(round=1, who=None)` assigns a whole record.
 
@@ -179,13 +179,13 @@ def check_known(name: str, known: tuple[str, ...], given: Any) -> None:
 
 
 def cell_of(state: SymbolicState, field: str, indices: tuple[Any, ...]) -> Expr:
-    """The value of a field at the indices, of which there may be none."""
+    """The value of a field at its indices, if it has any."""
     value: Expr = getattr(state, field)[indices] if indices else getattr(state, field)
     return value
 
 
 def assign_cell(state: SymbolicState, field: str, indices: tuple[Any, ...], value: Any) -> None:
-    """Assign a field at the indices, of which there may be none."""
+    """Assign a field at its indices, if it has any."""
     if indices:
         getattr(state, field)[indices] = value
     else:

@@ -32,7 +32,7 @@ from .sorts import int_sort
 if TYPE_CHECKING:
     from .state import SymbolicState
 
-ARGUMENTS = ("when", "at")  # of a push, which gets the components by name
+ARGUMENTS = ("when", "at")  # arguments of push(), which gets the components by name
 
 
 @dataclass(frozen=True, slots=True)

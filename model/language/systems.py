@@ -36,7 +36,7 @@ from . import bodies, source
 from .beginnings import Beginning, beginnings
 from .channels import Channel
 from .constraints import Constraint, conditions, confined
-from .derived import Column, Derived
+from .derived import Column, Derived, make_column
 from .expressions import FALSE, TRUE, Expr, and_, const, lift, substitute, symbol
 from .fields import Cell, Constant, Field, Index, Sizes, Slot, integer, is_table, make_slot
 from .lifelines import Lifelines
@@ -169,7 +169,7 @@ class System:
                 self.slots[name] = make_slot(name, value, self._known)
         for name, one in body.items():
             if isinstance(one, Derived):
-                self._groups[name] = one.column(self, name)  # the columns below may read it
+                self._groups[name] = make_column(self, name, one)  # the columns below may read it
         self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
         steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
         self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)

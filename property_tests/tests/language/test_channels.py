@@ -159,7 +159,7 @@ SHORTEST: dict[str, tuple[dict[str, Any], list[str]]] = {  # a property -> what 
 
 
 @pytest.mark.parametrize("engine", AVAILABLE)
-def test_what_a_channel_does_is_in_a_shortest_run(engine: str) -> None:
+def test_a_loss_a_duplicate_and_a_changed_order_are_in_shortest_runs(engine: str) -> None:
     everything = {k: v for given, _ in SHORTEST.values() for k, v in given.items()}
     assert not check(post()(), engine=engine).violated
     for name, (given, steps) in SHORTEST.items():
@@ -243,7 +243,7 @@ def test_a_misuse_of_a_channel_is_refused_with_its_line(text: str) -> None:
     assert_refused(text, REFUSED[text], declared(NET, Base))
 
 
-def test_a_channel_with_a_choice_excludes_proofs_and_an_ordered_index_symmetry() -> None:
+def test_choices_of_channels_exclude_proofs_and_members_symmetry() -> None:
     lossy = "net = channel(2, number=(0, 1), loses=True, per='node')\n"
     with pytest.raises(DeclarationError, match="1: lose_net is for each chosen, not an index: a proof has no such"):
         proved(any_size(declared(lossy, Base)))

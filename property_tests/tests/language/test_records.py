@@ -48,7 +48,7 @@ class Swapped(System, deadlock=False):
 
 
 def test_a_record_that_was_read_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant reads components when they are used, so that the second record is a copy of itself."""
+    """The mutant reads components when they are used, and so a record gets its own components back."""
     assert not check(Swapped()).violated
     monkeypatch.setattr(SymbolicState, "fork", lambda state: state)
     assert [v.property.name for v in check(Swapped()).violated] == ["keeps_both"]

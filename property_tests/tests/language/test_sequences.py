@@ -180,7 +180,7 @@ def after(row: tuple[int, ...], seen: int) -> set[tuple[tuple[int, ...], int]]:
 
 
 def wrong_steps(of: System) -> int:
-    """The number of states whose steps are not those of plain Python."""
+    """The number of states whose steps differ from the steps in plain Python."""
     interpreter, wrong = Interpreter(of), 0
 
     def shown(state: Any) -> Any:
