@@ -61,7 +61,9 @@ class Records:
 
     def __call__(self, **components: Any) -> Record:
         """A record with these components, for an assignment or a comparison: `self.slot(round=1, who=None)`."""
-        made = Record("the record", tuple(name for name, _ in self.components), components.__getitem__, _refuse_put)
+        made = Record(
+            "the record", tuple(name for name, _ in self.components), components.__getitem__, refuse_assignment
+        )
         made._given(components)
         return made
 
@@ -99,7 +101,29 @@ def record(*, per: Each = (), doc: str = "", **components: Component) -> Any:
     return Records(several(per), component_fields(components), doc, source.line())
 
 
-class Record:
+class Composite:
+    """A view of several values. Python would decide its truth and its equality alone, so both are refused."""
+
+    __slots__ = ()
+
+    _name: str
+
+    def __bool__(self) -> bool:
+        source.refuse(f"{self._name} was used as a Python bool, and is several values: compare one of them")
+
+    def __eq__(self, other: object) -> Any:
+        source.refuse(f"{self._name} is several values: compare {self._name}[...]")
+
+    def __ne__(self, other: object) -> Any:
+        return not_(self == other)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class Record(Composite):
     """The components of a record as attributes; `==` compares whole records."""
 
     __slots__ = ("_components", "_get", "_name", "_put")
@@ -123,20 +147,9 @@ class Record:
         check_known(self._name, self._components, (component,))
         self._put(component, value)
 
-    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+    def __eq__(self, other: object) -> Any:
         given = self._given(other)
         return and_(*(getattr(self, c) == given[c] for c in self._components))
-
-    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return not_(self == other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __bool__(self) -> bool:
-        source.refuse(f"the record {self._name} was used as a Python bool: compare it, or one of its components")
-
-    def __repr__(self) -> str:
-        return self._name
 
     def _given(self, value: Any) -> Mapping[str, Any]:
         """Each component of a record of this form, which is a record or a mapping."""
@@ -157,10 +170,11 @@ class Record:
         """The record of `ite`: `then` where the condition holds, else `otherwise`."""
         a, b = self._given(then), self._given(otherwise)
         trees = {c: ite(condition, a[c], b[c]) for c in self._components}
-        return Record(self._name, self._components, trees.__getitem__, _refuse_put)
+        return Record(self._name, self._components, trees.__getitem__, refuse_assignment)
 
 
-def _refuse_put(component: str, value: Any) -> None:
+def refuse_assignment(component: str, value: Any) -> None:
+    """Refuse an assignment to a component of a record that is not in a field."""
     source.refuse(f"{component} is a component of a value, which cannot be assigned: assign a component of a field")
 
 
@@ -192,13 +206,17 @@ def assign_cell(state: SymbolicState, field: str, indices: tuple[Any, ...], valu
         setattr(state, field, value)
 
 
-class RecordArray:
+class RecordArray(Composite):
     """One record per member of an index: `s.slot[k]`. `s.slot.round` is the field of one component."""
 
     __slots__ = ("_declared", "_name", "_state")
 
+    _state: SymbolicState
+    _declared: Records
+
     def __init__(self, state: SymbolicState, name: str, declared: Records) -> None:
-        self._state, self._name, self._declared = state, name, declared
+        for slot, value in (("_state", state), ("_name", name), ("_declared", declared)):
+            object.__setattr__(self, slot, value)
 
     def _at(self, indices: tuple[Any, ...]) -> Record:
         state, now = self._state, self._state.fork()
@@ -223,6 +241,9 @@ class RecordArray:
             source.refuse(f"{self._name} has several indices: loop over each index instead")
         for j in IndexSet(dims[0]):
             yield self[j]
+
+    def __setattr__(self, component: str, value: Any) -> None:
+        source.refuse(f"{self._name} is several records: assign {self._name}[...].{component}")
 
     def __getattr__(self, component: str) -> Any:
         check_known(self._name, self._components, (component,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import source
 from .expressions import TRUE, Expr, and_, as_int, boolean, equal, ite, less, lift, lowest, member_of, named, or_
@@ -18,6 +18,7 @@ from .fields import Bound, Each, Field, Sizes, Slot, integer, several
 from .quantifiers import total
 from .records import (
     Component,
+    Composite,
     Fields,
     Record,
     assign_cell,
@@ -26,6 +27,7 @@ from .records import (
     component_fields,
     components_of,
     indices_of,
+    refuse_assignment,
 )
 from .sorts import int_sort
 
@@ -105,7 +107,7 @@ def _place(name: str, place: int, component: str) -> str:
     return f"{name}_{place}_{component}"
 
 
-class SequenceView:
+class SequenceView(Composite):
     """One sequence, as seen from a symbolic state."""
 
     __slots__ = ("_components", "_declared", "_indices", "_name", "_places", "_state")
@@ -114,6 +116,11 @@ class SequenceView:
         self._state, self._name, self._declared, self._indices = state, name, declared, indices
         self._places = range(declared.length)
         self._components = tuple(component for component, _ in declared.components)
+
+    def __eq__(self, other: object) -> Any:
+        if not isinstance(other, SequenceView) or len(other._places) != len(self._places):
+            source.refuse(f"{self._name} is a sequence, and {other!r} is not one of the same length: compare records")
+        return and_(self.length == other.length, *(self[p] == other[p] for p in self._places))
 
     @property
     def length(self) -> Expr:
@@ -142,6 +149,10 @@ class SequenceView:
     def __getitem__(self, place: Any) -> Record:
         """The record at a place, counted from 0; a number of the state may be the place."""
         return self._record(self._number(place))
+
+    def __setitem__(self, place: Any, record: Any) -> None:
+        """Change the record at a place, if there is one."""
+        self[place]._assign(record)
 
     def __iter__(self) -> Iterator[tuple[Expr, Record]]:
         """Each place, with the condition that it has a record."""
@@ -185,8 +196,8 @@ class SequenceView:
 
         Without a record at the place, the sequence stays as it is. Returns the record.
         """
-        at, length = self._number(place), self.length
-        dropped = self._record(at)
+        at, length, now = self._number(place), self.length, self._at_this_line()
+        dropped = Record(f"{self._name}[{at}]", self._components, lambda c: now._read_at(at, c), refuse_assignment)
         condition = and_(boolean(when, "pop(when=)"), ~self.is_empty if at is lift(0) else at < length)
 
         def moved(p: int, component: str) -> Expr:
@@ -230,9 +241,13 @@ class SequenceView:
             )
         return found
 
+    def _at_this_line(self) -> Self:
+        """The sequence as it is now, which later assignments do not change."""
+        return type(self)(self._state.fork(), self._name, self._declared, self._indices)
+
     def _record(self, place: Expr) -> Record:
         """The record at a place as it is now; without a record, it has the lowest values."""
-        now = type(self)(self._state.fork(), self._name, self._declared, self._indices)
+        now = self._at_this_line()
 
         def put(component: str, value: Any) -> None:
             for view in (self, now):
@@ -295,7 +310,7 @@ class SequenceView:
         assign_cell(self._state, f"{self._name}_length", self._indices, value)
 
 
-class SequenceArray:
+class SequenceArray(Composite):
     """One sequence per member of an index: `s.replies[client]`."""
 
     __slots__ = ("_declared", "_name", "_state")
@@ -306,3 +321,6 @@ class SequenceArray:
     def __getitem__(self, key: Any) -> SequenceView:
         indices = indices_of(key, self._name, self._declared.per)
         return self._declared.one(self._state, self._name, self._declared, indices)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._declared.assign(self._state, f"{self._name}[{key}]", value)

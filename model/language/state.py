@@ -36,7 +36,7 @@ from .expressions import (
 )
 from .fields import Slot
 from .quantifiers import IndexSet, all_, any_, count
-from .records import RecordArray
+from .records import Composite, RecordArray
 
 if TYPE_CHECKING:
     from .systems import System
@@ -158,14 +158,13 @@ class SymbolicState:
         _write(self, slot, (), value)
 
 
-class ArrayView:
+class ArrayView(Composite):
     """One field with indices, as seen from a symbolic state."""
 
-    __slots__ = ("_slot", "_state")
+    __slots__ = ("_name", "_slot", "_state")
 
     def __init__(self, state: SymbolicState, slot: Slot) -> None:
-        self._state = state
-        self._slot = slot
+        self._state, self._slot, self._name = state, slot, slot.name
 
     def _indices(self, key: Any) -> tuple[Expr, ...]:
         keys = key if isinstance(key, tuple) else (key,)

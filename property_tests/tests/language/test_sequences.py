@@ -19,6 +19,7 @@ from trystate.model.language import (
     always,
     index,
     integer,
+    ite,
     sequence,
     sometimes,
     transition,
@@ -158,10 +159,12 @@ class Places(System, deadlock=False):
 
     @transition()
     def repeat(self, s: S) -> None:
-        """The last record is put in front, and read."""
+        """The last record is put in front and read; the row is then another one."""
+        before = s.fork().row
         s.when(~s.row.is_full, ~s.row.is_empty)
         s.row.push(s.row.last, at=0)
-        s.seen = s.row.last.value
+        s.row[1] = before[0]
+        s.seen = ite((s.row != before) & (s.row == s.row), s.row.last.value, 0)
 
 
 def after(row: tuple[int, ...], seen: int) -> set[tuple[tuple[int, ...], int]]:
@@ -236,6 +239,11 @@ MISUSE = {
     STEP.format("s.log.push(s.log.head, who=1)"): "push() takes the components by name, and not log[0]: write log.push",
     STEP.format("s.log.push(who=1, when=1)"): "push(when=) needs a condition, but 1 is of sort int",
     STEP.format("s.log.keep(lambda r: r.who)"): "keep() needs a condition, but log_0_who is of sort int",
+    STEP.format("s.log.pop().who = 1"): "who is a component of a value, which cannot be assigned",
+    STEP.format("s.when(s.log == s.wire[sender].length)"): "log is a sequence, and wire_length[sender] is not",
+    STEP.format("s.wire[sender] = s.log"): "… is a sequence: use",
+    STEP.format("s.when(s.log)"): "log is not a value of the language",
+    STEP.format("s.level = 1 if s.wire[sender] else 2"): "wire was used as a Python bool, and is several values",
     STEP.format("s.log[0].what = 1"): "log[0] has no component 'what': its records have who",
     "x = sequence(1, when=bool)": "… called 'when': push(when=...) has another meaning",
     "x = sequence(1, number=int)": "… number=<class 'int'>: a component is a field such as integer(0, 3), or an enum",
