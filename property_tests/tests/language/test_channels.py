@@ -27,7 +27,7 @@ S = SymbolicState
 LENGTH = 3
 
 
-class Kind(enum.Enum):
+class Note(enum.Enum):
     """The kind of a message."""
 
     NEWS = "news"
@@ -37,13 +37,13 @@ class Kind(enum.Enum):
 class Post(System, deadlock=False):
     """Messages of each kind are sent, twice at most, and received; the last one is remembered."""
 
-    kind = Kind
-    left = integer(0, 2, per=Kind, initial=2)
+    kind = Note
+    left = integer(0, 2, per=Note, initial=2)
     got = integer(0, 3)
-    last = choice(Kind)
+    last = choice(Note)
     net: Any = None
 
-    @transition(each=Kind)
+    @transition(each=Note)
     def send(self, s: S, kind: Expr) -> None:
         """A message with its number."""
         s.when(s.left[kind] > 0)
@@ -59,7 +59,7 @@ class Post(System, deadlock=False):
     @always(witness="is_used")
     def nothing_is_lost(self, s: S) -> Any:
         """A message is on its way if one was sent and none was received."""
-        return (s.got > 0) | ~s.net.is_empty | ((s.left[Kind.NEWS] == 2) & (s.left[Kind.CALL] == 2))
+        return (s.got > 0) | ~s.net.is_empty | ((s.left[Note.NEWS] == 2) & (s.left[Note.CALL] == 2))
 
     @always(witness="is_used")
     def comes_once(self, s: S) -> Any:
@@ -78,15 +78,15 @@ class Post(System, deadlock=False):
 
 
 def post(**given: Any) -> type[Post]:
-    net = channel(LENGTH, kind=Kind, number=(0, 2), **given)
+    net = channel(LENGTH, kind=Note, number=(0, 2), **given)
     body: dict[str, Any] = {"net": net}
     return type("Post", (Post,), body, deadlock=False)
 
 
-State = tuple[Any, ...]  # the messages on their way, what is left of each kind, and the message that was received last
+Line = tuple[Any, ...]  # the messages on their way, what is left of each kind, and the message that was received last
 
 
-def successors(state: State, order: str, loses: bool, duplicates: bool) -> set[State]:
+def successors(state: Line, order: str, loses: bool, duplicates: bool) -> set[Line]:
     """The states after one step, with a tuple as the channel; a bag is a sorted tuple."""
     net, left, last = state
     found = set()
@@ -108,7 +108,7 @@ def successors(state: State, order: str, loses: bool, duplicates: bool) -> set[S
     return found - {state}
 
 
-def as_tuples(system: System, state: Any) -> State:
+def as_tuples(system: System, state: Any) -> Line:
     at = dict(zip((cell.name for cell in system.cells), state, strict=True))
     net = tuple((at[f"net_{k}_kind"], at[f"net_{k}_number"]) for k in range(at["net_length"]))
     return net, (at["left[0]"], at["left[1]"]), (at["last"], at["got"])

@@ -203,13 +203,13 @@ def wrong_steps(of: System) -> int:
     return wrong
 
 
+POP, KEEP = SequenceView.pop, SequenceView.keep
 WRONG: dict[str, Any] = {  # a function of a sequence -> a wrong one
     "_staying": lambda self, given, at: None,
     "pop": lambda self, place=0, when=True: POP(self, 0, when),
     "keep": lambda self, condition, when=True: KEEP(self, lambda r: ~condition(r), when),
     "last": property(lambda self: self.head),
 }
-POP, KEEP = SequenceView.pop, SequenceView.keep
 
 
 def test_a_place_of_a_sequence_means_what_a_place_of_a_list_means(monkeypatch: pytest.MonkeyPatch) -> None:
