@@ -169,7 +169,9 @@ class System:
                 self.slots[name] = make_slot(name, value, self._known)
         for name, one in body.items():
             if isinstance(one, Derived):
-                self._groups[name] = make_column(self, name, one)  # the columns below may read it
+                self._groups[name] = column = make_column(self, name, one)  # the columns below may read it
+                if name in self.slots:
+                    source.refuse(f"a derived column cannot be called {name!r}: a field has it", at=column.slot.at)
         self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
         steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
         self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)

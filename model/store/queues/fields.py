@@ -149,9 +149,7 @@ class Fields(System):
         waits = Waiter.CANCELLING if doing is Doing.NOTHING else Waiter.BLOCKED
         s.when(s.waiter[client] == waits, s.doing[client] == doing, ~s.answers[client].is_empty)
         s.when(head.kind.isin(kinds))
-        number = head.element
-        s.answers[client].pop()
-        return number
+        return s.answers[client].pop().element
 
     def receives(self, s: S, client: Expr, doing: Doing) -> None:
         number = self.reads(s, client, doing, Answer.ELEMENT)

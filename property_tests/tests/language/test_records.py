@@ -99,6 +99,7 @@ REFUSED = {
     "@derived\ndef x(self, s): s.level + 1": "x returns nothing: return a condition or a value of the state",
     "@derived\ndef x(self, s, nod): return s.level": "x takes (self, s, nod), and gets self, the state, and no member",
     "@derived\ndef x(self, s): return s.y  # here\n@derived\ndef y(self, s): return 1": "unknown field 'y'",
+    "@derived\ndef one_round(self, s): return 1": "a derived column cannot be called 'one_round': a field has it",
     "@derived\ndef fork(self, s): return 1": "a derived column cannot be called 'fork': a state already has that name",
     "@derived\ndef level(self, s): return 1\nlevel_ = flag()\n" + STEP.format("s.level = 1"): "level is a derived",
 }  # fmt: skip
