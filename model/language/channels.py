@@ -2,10 +2,9 @@
 
 *Theory of operation.* A channel is a sequence with further functions. `send` waits for room, and `receive` for a
 record. The class that declares `net = channel(...)` gets the steps `lose_net` and `duplicate_net`, for each member of
-the indices in `per`. They are declarations as if its author had written them: they are in a shortest run, they are
-counted, and a subclass may replace or drop them. They choose the place of the record, and of equal records next to each
-other the first. In an unordered channel a receiver chooses a record. Its records are sorted, so equal bags are equal
-states.
+the indices in `per`. They are declarations like any other: they are in a shortest run, they are counted, and a
+subclass may replace or drop them. Such a step chooses the place of a record, and in a row of equal records the first
+place. In an unordered channel `receive` chooses in the same way. Its records are sorted, so equal bags are equal states.
 
 Failures, each with the line: a place of an unordered channel is assigned, or a record is pushed at a place of it.
 """
@@ -46,7 +45,12 @@ class Channel(Sequence):
     def _declare(
         self, owner: type, name: str, wanted: bool | str, doc: str, act: Callable[[ChannelView], None]
     ) -> None:
-        if not wanted or name in vars(owner):
+        if name in vars(owner):
+            return
+        if not wanted:
+            inherited = getattr(getattr(owner, name, None), "body", None)
+            if getattr(inherited, "__module__", "") == __name__:  # the step of a channel that this one replaces
+                setattr(owner, name, None)
             return
         channel = name.partition("_")[2]
 
@@ -81,6 +85,9 @@ def channel(
     """
     if order not in ("fifo", "any"):
         source.refuse(f"the order of a channel is {order!r}: give 'fifo' or 'any'")
+    for what, given in (("loses", loses), ("duplicates", duplicates)):
+        if not isinstance(given, bool | str):
+            source.refuse(f"{what} is {given!r}: give True, False or the name of a fault")
     fields = checked("channel", capacity, components)
     return Channel(capacity, several(per), fields, doc, source.line(), order == "any", loses, duplicates)
 

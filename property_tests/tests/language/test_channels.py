@@ -188,6 +188,7 @@ def test_a_subclass_replaces_the_steps_of_a_channel() -> None:
     lossy = post(loses=True)
     kept: Any = type("Kept", (lossy,), {"lose_net": None}, deadlock=False)
     assert not check(kept()).violated
+    assert not check(type("Reliable", (lossy,), {"net": vars(post())["net"]}, deadlock=False)()).violated
     text = "net = channel(2, x=bool, loses=True)\n@fault('cut')\ndef lose_net(self, s): 'Mine.'; s.net.clear()"
     assert [t.doc for t in declared(text)(faults=["cut"]).transitions] == ["Mine."]
 
@@ -224,6 +225,7 @@ STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
 NET = "net = channel(2, number=(0, 3), order='any')\n"
 REFUSED = {
     "x = channel(2, order='lifo', full=bool)": "the order of a channel is 'lifo': give 'fifo' or 'any'",
+    "x = channel(2, loses=1, full=bool)": "loses is 1: give True, False or the name of a fault",
     "x = channel(0, full=bool)": "a channel of at most 0 records of 1 components: give one or more",
     "x = channel(2, at=bool)": "a component cannot be called 'at': push(at=...) has another meaning",
     "x = channel(2, full=flag(initial=True))": "full: a place without a record has the lowest values: leave initial=",
