@@ -4,7 +4,8 @@
 record. The class that declares `net = channel(...)` gets the steps `lose_net` and `duplicate_net`, for each member of
 the indices in `per`. They are declarations like any other: they are in a shortest run, they are counted, and a
 subclass may replace or drop them. Such a step chooses the place of a record, and in a row of equal records the first
-place. In an unordered channel `receive` chooses in the same way. Its records are sorted, so equal bags are equal states.
+place. In an unordered channel `receive` chooses in the same way. The records of such a channel are sorted, so equal
+bags are equal states.
 
 Failures, each with the line: a place of an unordered channel is assigned, or a record is pushed at a place of it.
 """
