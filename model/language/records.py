@@ -61,9 +61,7 @@ class Records:
 
     def __call__(self, **components: Any) -> Record:
         """A record with these components, for an assignment or a comparison: `self.slot(round=1, who=None)`."""
-        made = Record(
-            "the record", tuple(name for name, _ in self.components), components.__getitem__, refuse_assignment
-        )
+        made = Record("the record", tuple(dict(self.components)), components.__getitem__, refuse_assignment)
         made._given(components)
         return made
 
@@ -78,7 +76,7 @@ class Records:
 
     def assign(self, state: SymbolicState, name: str, value: Any) -> None:
         if self.per:
-            source.refuse(f"{name!r} has one record per member of {len(self.per)} indices: assign {name}[...]")
+            source.refuse(f"{name!r} is several records: assign {name}[...]")
         RecordArray(state, name, self)._at(())._assign(value)
 
 
@@ -254,7 +252,7 @@ class RecordArray(Composite):
 
     @property
     def _components(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self._declared.components)
+        return tuple(dict(self._declared.components))
 
 
 def indices_of(key: Any, name: str, per: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -115,7 +115,7 @@ class SequenceView(Composite):
     def __init__(self, state: SymbolicState, name: str, declared: Sequence, indices: tuple[Any, ...] = ()) -> None:
         self._state, self._name, self._declared, self._indices = state, name, declared, indices
         self._places = range(declared.length)
-        self._components = tuple(component for component, _ in declared.components)
+        self._components = tuple(dict(declared.components))
 
     def __eq__(self, other: object) -> Any:
         if not isinstance(other, SequenceView) or len(other._places) != len(self._places):

@@ -157,7 +157,8 @@ class System:
         self.index_sorts: dict[str, Sort] = {k: self._index_sort(k) for k, v in body.items() if isinstance(v, Index)}
         self._known = Sizes(self.arguments, self.index_sorts, _names_of_sizes(type(self)))
         self.sequences = {k: v.built(k, self._known) for k, v in body.items() if isinstance(v, Sequence)}
-        self._groups: dict[str, Any] = {**self.sequences, **{k: v for k, v in body.items() if isinstance(v, Records)}}
+        records = {k: v for k, v in body.items() if isinstance(v, Records)}
+        self._groups: dict[str, Any] = {**self.sequences, **records}  # a state has a view of each; also of a column
         self.slots: dict[str, Slot] = {}
         named: Iterable[tuple[str, Sequence | Records | Field]] = (*self._groups.items(), *self._fields(body))
         for name, value in named:

@@ -77,7 +77,7 @@ REFUSED = {
     STEP.format("s.when(s.seen == True)"): "seen is several values: compare seen[...]",
     STEP.format("s.when(s.slot == s.slot)"): "slot is several values: compare slot[...]",
     STEP.format("s.slot.round = 1"): "slot is several records: assign slot[...].round",
-    STEP.format("s.slot = s.slot[0]"): "'slot' has one record per member of 1 indices: assign slot[...]",
+    STEP.format("s.slot = s.slot[0]"): "'slot' is several records: assign slot[...]",
     STEP.format("s.slot[0, 0].round = 1"): "slot: the number of indices is 2, but must be 1",
     STEP.format("s.slot[2].round = 1"): "slot_round[2]: not a node (0..1)",
     STEP.format("s.when(s.slot.rund.any())"): "slot has no component 'rund'",
