@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trystate.model.language import *
     from trystate.model.language.beginnings import Beginning
     from trystate.model.language.constraints import Constraint
+    from trystate.model.language.derived import Derived
     from trystate.model.language.expressions import Role
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
@@ -24,11 +25,11 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness",
-    "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort",
-    "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
-    "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine", "max_", "may", "min_",
-    "named", "not_", "one_of", "or_", "ord_", "pick", "refines", "row", "sequence", "served", "sometimes", "stable",
-    "step", "sum_", "terminal", "transition",
+    "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "Constraint", "DecisionTable", "Derived", "Expr",
+    "Fairness", "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule",
+    "Slot", "Sort", "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_",
+    "always", "and_", "any_", "arc", "as_int", "channel", "choice", "constant", "constraint", "count", "derived",
+    "environment", "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
+    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "pick", "record", "refines", "row",
+    "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

@@ -192,7 +192,7 @@ class Walk:
         before, main = self.stops[self.place - 1].state, main_index(self.system)
         return tuple(
             Change(cell.name, owner(cell, main), cell.sort.show(a), cell.sort.show(b))
-            for cell, a, b in zip(self.system.cells, before, self.state, strict=True)
+            for (cell, a), (_, b) in zip(*map(self.system.shown_cells, (before, self.state)), strict=True)
             if a != b
         )
 

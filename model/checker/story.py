@@ -191,7 +191,7 @@ def _step(
 
     changes = tuple(
         Change(cell.name, member(cell), cell.sort.show(a), cell.sort.show(b) + (total(cell) if b > a else ""))
-        for cell, a, b in zip(system.cells, *around, strict=True)
+        for (cell, a), (_, b) in zip(*map(system.shown_cells, around), strict=True)
         if a != b and cell.slot.name not in hidden
     )
     return replace(step, changes=(*step.changes, *changes))
@@ -204,10 +204,11 @@ def _records(system: System, lifelines: Lifelines) -> frozenset[str]:
 
 
 class _Fleet:
-    """The messages of a run, followed from state to state. Messages of one cell and direction are taken in order."""
+    """The messages of a run, followed from state to state. The messages of one cell and direction have an order."""
 
     def __init__(self, system: System, lifelines: Lifelines) -> None:
         self.flights: list[Flight] = []
+        self._in_flight: dict[tuple[str, bool], list[int]] = {}  # the numbers of flights, in the order of the places
         self.records = _records(system, lifelines)
         self._system = system
         self._lengths = {f"{name}_length": name for name in system.sequences}
@@ -233,14 +234,17 @@ class _Fleet:
                 more = self._on_way(cell, values, new) - self._on_way(cell, values, old)
                 received = more == -1 and (not after or new in _ordinals(after))
                 received = received and taken.transition.kind is Kind.PROTOCOL
-                shown = self._shown(cell)
-                for place, at in enumerate(self._in_flight(shown, bool(back))[: max(0, -more)]):
+                shown, places = self._shown(cell), self._changed(cell, around, old, more)
+                flying = self._in_flight.setdefault((shown, bool(back)), [])
+                for place, at in [(p, flying[p]) for p in places if more < 0 and p < len(flying)]:
+                    flying.remove(at)
                     self.flights[at] = replace(self.flights[at], ended=number, taken=received)
                     ends += [(self.flights[at].dest, True)] if received else []
                     said += self._record("takes" if received else "loses", cell, place, around[0])
-                for place in range(old, old + more):
+                for place in places if more > 0 else ():
                     way = message.ends(cell.indices, lambda name: around[1][self._system.positions[name]])
                     source, dest = way[::-1] if back else way
+                    flying.insert(place, len(self.flights))
                     self.flights.append(Flight(shown, bool(back), source, dest, number))
                     ends.append((source, False))
                     said += self._record("sends", cell, place, around[1])
@@ -257,10 +261,10 @@ class _Fleet:
         if name is None:
             return
         at, values = cell.name.removeprefix(cell.slot.name), list[str]()
-        for component, sort in self._system.sequences[name].components:
+        for component, field in self._system.sequences[name].components:
             k = self._system.positions[f"{name}_{place}_{component}{at}"]
             text = self._system.cells[k].sort.show(state[k])
-            if isinstance(sort, type) and issubclass(sort, enum.Enum):
+            if field.kind == "enum":
                 values.append(text)
             elif state[k]:
                 values.append(f"{component} {text}")
@@ -272,8 +276,26 @@ class _Fleet:
             return int(value in _ordinals(values))
         return value if cell.slot.name in self._lengths else min(value, 1)
 
-    def _in_flight(self, cell: str, answer: bool) -> list[int]:
-        return [k for k, f in enumerate(self.flights) if f.ended is None and (f.cell, f.answer) == (cell, answer)]
+    def _changed(self, cell: Cell, around: Sequence[State], old: int, more: int) -> list[int]:
+        """The places, in a sequence, of the records that a step adds (`more` of them) or removes."""
+        if more >= 0 and self._rows(cell, around[1])[:old] == self._rows(cell, around[0]):
+            return [*range(old, old + more)]
+        rows, rest = (self._rows(cell, state) for state in (around if more < 0 else around[::-1]))
+        places = list[int]()
+        for place in reversed(range(len(rows))):  # the first of equal records is taken
+            if rest and rest[-1] == rows[place]:
+                rest.pop()
+            else:
+                places.insert(0, place)
+        return places if len(places) == abs(more) else [*range(abs(more))]
+
+    def _rows(self, cell: Cell, state: State) -> list[list[int]]:
+        """The records of a sequence; none for the cell of another message."""
+        name, at = self._lengths.get(cell.slot.name), cell.name.removeprefix(cell.slot.name)
+        if name is None:
+            return []
+        places, names = self._system.positions, [c for c, _ in self._system.sequences[name].components]
+        return [[state[places[f"{name}_{p}_{c}{at}"]] for c in names] for p in range(state[places[cell.name]])]
 
 
 def _ordinals(values: Collection[enum.Enum]) -> set[int]:
@@ -326,8 +348,7 @@ def _marker(text: str) -> str:
 def _fields(system: System, state: State) -> Iterator[str]:
     """One `field = values` for each field, its members side by side."""
     shown: dict[str, list[str]] = {}
-    cells: tuple[Cell, ...] = system.cells
-    for cell, value in zip(cells, state, strict=True):
+    for cell, value in system.shown_cells(state):
         shown.setdefault(cell.slot.name, []).append(cell.sort.show(value))
     for name, values in shown.items():
         same = len(values) > 1 and len(set(values)) == 1

@@ -413,7 +413,12 @@ def _beside(value: Any, other: Any) -> Expr:
 
 
 def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
-    """`then` where the condition holds, else `otherwise`; both have the same sort."""
+    """`then` where the condition holds, else `otherwise`; both have the same sort, or are records."""
+    if not isinstance(then, Expr) and not isinstance(otherwise, Expr):
+        for one in (then, otherwise):
+            if hasattr(type(one), "_chosen"):  # a record
+                chosen: Expr = one._chosen(condition, then, otherwise)
+                return chosen
     c = boolean(condition, "ite")
     a = then if isinstance(then, Expr) else _beside(then, otherwise)
     b = otherwise if isinstance(otherwise, Expr) else _beside(otherwise, a)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from . import choices, source
@@ -35,7 +36,7 @@ from .expressions import (
 )
 from .fields import Slot
 from .quantifiers import IndexSet, all_, any_, count
-from .sequences import view_of
+from .records import Composite, RecordArray
 
 if TYPE_CHECKING:
     from .systems import System
@@ -134,19 +135,20 @@ class SymbolicState:
         if name in system.slots:
             slot = system.slots[name]
             return ArrayView(self, slot) if slot.dims else self._trace.current(slot, ())
-        if name in system.sequences:
-            return view_of(self, name, system.sequences[name])
+        if name in system._groups:
+            return system._groups[name].view(self, name)
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
         if name in {f"{fault}_left" for fault in system.faults}:
             source.refuse(f"{system.name} reads {name!r}, which max_faults replaces: give each fault a bound instead")
-        close = difflib.get_close_matches(name, [*system.slots, *system.sequences, *system.index_sorts], 1)
+        close = difflib.get_close_matches(name, [*system.slots, *system._groups, *system.index_sorts], 1)
         hint = f", did you mean {close[0]!r}?" if close else f": the system has {', '.join(system.slots)}"
         source.refuse(f"unknown field {name!r}{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._system.sequences:
-            source.refuse(f"{name!r} is a sequence: use {name}.push(...), .pop() or .clear()")
+        if name in self._system._groups:
+            self._system._groups[name].assign(self, name, value)
+            return
         if name not in self._system.slots:
             getattr(self, name)  # refuses an unknown name
             source.refuse(f"{name!r} is an index, not a field: it cannot be assigned")
@@ -156,14 +158,13 @@ class SymbolicState:
         _write(self, slot, (), value)
 
 
-class ArrayView:
+class ArrayView(Composite):
     """One field with indices, as seen from a symbolic state."""
 
-    __slots__ = ("_slot", "_state")
+    __slots__ = ("_name", "_slot", "_state")
 
     def __init__(self, state: SymbolicState, slot: Slot) -> None:
-        self._state = state
-        self._slot = slot
+        self._state, self._slot, self._name = state, slot, slot.name
 
     def _indices(self, key: Any) -> tuple[Expr, ...]:
         keys = key if isinstance(key, tuple) else (key,)
@@ -210,7 +211,7 @@ class ArrayView:
 
 def reset(*fields: Any, at: Any = (), when: Any = True) -> None:
     """Give fields with indices their initial value: the member `at`, or all members whose first indices these are."""
-    for view in fields:
+    for view in chain(*(one._fields() if isinstance(one, RecordArray) else (one,) for one in fields)):
         _reset(_with_indices(view, "reset"), at if isinstance(at, tuple) else (at,), when)
 
 

@@ -34,12 +34,16 @@ from typing import Any, ClassVar, Self
 from ..errors import UsageError
 from . import bodies, source
 from .beginnings import Beginning, beginnings
+from .channels import Channel
 from .constraints import Constraint, conditions, confined
-from .expressions import FALSE, TRUE, Expr, and_, lift, symbol
+from .derived import Column, Derived, make_column
+from .expressions import FALSE, TRUE, Expr, and_, const, lift, substitute, symbol
 from .fields import Cell, Constant, Field, Index, Sizes, Slot, integer, is_table, make_slot
 from .lifelines import Lifelines
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
+from .quantifiers import expand
+from .records import Records
 from .sequences import Sequence
 from .sorts import Sort, index_sort
 from .state import SymbolicState
@@ -153,8 +157,10 @@ class System:
         self.index_sorts: dict[str, Sort] = {k: self._index_sort(k) for k, v in body.items() if isinstance(v, Index)}
         self._known = Sizes(self.arguments, self.index_sorts, _names_of_sizes(type(self)))
         self.sequences = {k: v.built(k, self._known) for k, v in body.items() if isinstance(v, Sequence)}
+        records = {k: v for k, v in body.items() if isinstance(v, Records)}
+        self._groups: dict[str, Any] = {**self.sequences, **records}  # a state has a view of each; also of a column
         self.slots: dict[str, Slot] = {}
-        named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
+        named: Iterable[tuple[str, Sequence | Records | Field]] = (*self._groups.items(), *self._fields(body))
         for name, value in named:
             if name in self.slots or name in self.index_sorts:
                 source.refuse(
@@ -162,6 +168,11 @@ class System:
                 )
             if isinstance(value, Field):
                 self.slots[name] = make_slot(name, value, self._known)
+        for name, one in body.items():
+            if isinstance(one, Derived):
+                self._groups[name] = column = make_column(self, name, one)  # the columns below may read it
+                if name in self.slots:
+                    source.refuse(f"a derived column cannot be called {name!r}: a field has it", at=column.slot.at)
         self.constraints = conditions(self, {k: v for k, v in body.items() if isinstance(v, Constraint)})
         steps = (trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
         self.transitions: tuple[Transition, ...] = tuple(confined(t, self.constraints) for t in steps)
@@ -286,8 +297,8 @@ class System:
         for name, value in body.items():
             if isinstance(value, Field) and (not value.editions or self.edition in value.editions):
                 yield name, value
-            elif name in self.sequences:
-                yield from self.sequences[name].fields(name)
+            elif name in self._groups:
+                yield from self._groups[name].fields(name)
         bounds = {self.fault_counter(fault): bound for fault, bound in self.faults.items()}
         for name, bound in bounds.items():
             yield name, integer(0, bound, initial=bound, doc=f"how often {name.removesuffix('_left')} may still happen")
@@ -352,9 +363,25 @@ class System:
     def initial_states(self) -> tuple[State, ...]:
         return tuple(beginnings(self.cells, self.initial_condition))
 
+    @cached_property
+    def _columns(self) -> list[tuple[Cell, Expr]]:
+        """Each member of each derived column, with the tree of its value."""
+        found = []
+        for column in (one for one in self._groups.values() if isinstance(one, Column)):
+            for indices in product(*(range(p.sort.size) for p in column.params)):
+                at = {p: const(k, p.sort) for p, k in zip(column.params, indices, strict=True)}
+                found.append((Cell(column.slot, indices), expand(substitute(column.tree, at))))
+        return found
+
+    def shown_cells(self, state: State) -> list[tuple[Cell, int]]:
+        """The cells of a state and the members of its derived columns, each with its value."""
+        cells = [*zip(self.cells, state, strict=True)]
+        values = {cell.read: const(v, cell.sort) for cell, v in cells} if self._columns else {}
+        return cells + [(cell, substitute(tree, values).value) for cell, tree in self._columns]
+
     def decode(self, state: State) -> dict[str, str]:
-        """A state as `{cell name: value as text}`."""
-        return {cell.name: cell.sort.show(v) for cell, v in zip(self.cells, state, strict=True)}
+        """A state, with its derived columns, as `{cell name: value as text}`."""
+        return {cell.name: cell.sort.show(v) for cell, v in self.shown_cells(state)}
 
     def transition(self, name: str) -> Transition:
         for t in self.transitions:
@@ -387,9 +414,9 @@ class System:
 
 
 _WORDS: Mapping[type, str] = {
-    Field: "a field", Sequence: "a sequence", Index: "an index", Constant: "a constant", Rule: "a transition",
-    View: "a machine", Claim: "a property", Terminal: "a terminal condition", Beginning: "an initial condition",
-    Constraint: "a constraint",
+    Field: "a field", Sequence: "a sequence", Channel: "a channel", Records: "a record", Derived: "a derived column",
+    Index: "an index", Constant: "a constant", Rule: "a transition", View: "a machine", Claim: "a property",
+    Terminal: "a terminal condition", Beginning: "an initial condition", Constraint: "a constraint",
 }  # fmt: skip
 
 
@@ -398,7 +425,7 @@ def _check_names(body: dict[str, Any]) -> None:
     for name, value in body.items():
         if type(value) not in _WORDS:
             continue
-        in_states = isinstance(value, Field | Sequence | Index) and name in _NAMES_OF_STATES
+        in_states = isinstance(value, Field | Sequence | Records | Derived | Index) and name in _NAMES_OF_STATES
         owner = "system" if name in _names_of_systems() else "state" if in_states else ""
         if owner:
             at = source.line_of(value.body.__code__) if hasattr(value, "body") else getattr(value, "at", None)

@@ -94,10 +94,9 @@ class Registers(System):
 
     def takes(self, s: S, client: Expr, kind: Request) -> Any:
         """The server reads a request."""
-        request = s.fork().requests[client].head
+        request = s.requests[client].head
         s.when(~s.requests[client].is_empty, request.kind == kind)
-        s.requests[client].pop()
-        return request
+        return s.requests[client].pop()
 
     def stores(self, s: S, number: Any, value: Any, when: Any = True) -> None:
         """The server changes the key with this number; 0: all keys."""

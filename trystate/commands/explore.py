@@ -197,10 +197,10 @@ class Lines:
         """A line per field; `*` marks what the last step changed. Fields that never change are left out."""
         walk, changed = self.walk, {change.cell for change in self.walk.changes()}
         shown: dict[str, list[str]] = {}
-        for k, cell in enumerate(walk.system.cells):
+        for k, (cell, value) in enumerate(walk.system.shown_cells(walk.state)):
             if k not in walk.interpreter.kernel.constant_cells:
                 values = shown.setdefault(cell.slot.name, [])
-                values.append(cell.sort.show(walk.state[k]) + "*" * (cell.name in changed))
+                values.append(cell.sort.show(value) + "*" * (cell.name in changed))
         width = max(map(len, shown), default=0)
         for name, values in shown.items():
             mark = "*" if any(value.endswith("*") for value in values) else " "

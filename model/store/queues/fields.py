@@ -149,9 +149,7 @@ class Fields(System):
         waits = Waiter.CANCELLING if doing is Doing.NOTHING else Waiter.BLOCKED
         s.when(s.waiter[client] == waits, s.doing[client] == doing, ~s.answers[client].is_empty)
         s.when(head.kind.isin(kinds))
-        number = head.element
-        s.answers[client].pop()
-        return number
+        return s.answers[client].pop().element
 
     def receives(self, s: S, client: Expr, doing: Doing) -> None:
         number = self.reads(s, client, doing, Answer.ELEMENT)
@@ -199,14 +197,8 @@ class Fields(System):
 
     def puts_back(self, s: S, number: Any) -> None:
         """Returns an element to the queue before all that were pushed later; 0 is not an element."""
-        before, some = s.fork(), number > 0
-        old = [place.element for _, place in before.queue]
-        earlier = count(there & (place.element < number) for there, place in before.queue)
-        s.queue.clear()
-        for k, element in enumerate(old):
-            moved = ite(earlier == k, ite(some, number, 1), old[k - 1] if k else element)
-            stays = ~some | (earlier > k)
-            s.queue.push(when=before.queue.length + as_int(some) > k, element=ite(stays, element, moved))
+        earlier = count(there & (place.element < number) for there, place in s.queue)
+        s.queue.push(element=number, at=earlier, when=number > 0)
 
     def remembers(self, s: S) -> None:
         for j in s.client:

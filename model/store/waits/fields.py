@@ -171,10 +171,9 @@ class Fields(System):
         """The server reads the next request if it is of this kind; returns its target and its turn."""
         self.serves(s)
         head = s.requests[client].head
-        target, turn = head.target, head.turn
         s.when(~s.closed[client], ~s.requests[client].is_empty, head.kind == kind)
         s.requests[client].pop()
-        return target, turn
+        return head.target, head.turn
 
     def drops_kept(self, s: S, client: Expr) -> None:
         for k in s.key:

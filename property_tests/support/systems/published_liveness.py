@@ -11,99 +11,61 @@ from typing import Any
 from trystate.model.language import *
 
 S = SymbolicState
-EITHER = (False, True)
 
 
 class AlternatingBit(System):
-    """Data go over a line that loses messages, with a bit that alternates; the search has two messages on the way.
+    """Data go over a line that loses messages, with a bit that alternates; the search has two messages on the way."""
 
-    The bits of the last answer and of the receiver are relative to the sender's bit: true if they are equal.
-    """
-
-    place = index(3)
     datum = index(2)
-    bit = flag(initial=EITHER)
-    answered = flag(initial=True)
-    received = flag(initial=True)
-    sent = flag(initial=EITHER)
-    got = flag(initial=EITHER)
-    message = integer(0, 4, per="place", doc="0: none; else 1, plus 1 for the datum, plus 2 for the bit")
-    answer = integer(0, 2, per="place", doc="0: none; else 1, plus 1 for the bit")
+    bit = flag(initial=ANY, doc="of the sender")
+    answered = flag(initial=ANY, doc="the bit of the last answer")
+    received = flag(initial=ANY, doc="the bit of the last message")
+    sent = one_of(datum, initial=ANY)
+    got = one_of(datum, initial=ANY)
+    message = channel(3, loses=True, bit=bool, datum=datum)
+    answer = channel(3, loses=True, bit=bool)
+
+    @initial
+    def all_agree(self, s: S) -> Any:
+        return (s.bit == s.answered) & (s.bit == s.received)
 
     @constraint
     def at_most_two(self, s: S) -> Any:
-        return (s.message[2] == 0) & (s.answer[2] == 0)
-
-    def append(self, line: Any, value: Any) -> None:
-        one, two = line[0] > 0, line[1] > 0
-        line[2] = ite(two, value, 0)
-        line[1] = ite(one & ~two, value, line[1])
-        line[0] = ite(one, line[0], value)
-
-    def shift(self, s: S, line: Any) -> None:
-        s.when(line[0] > 0)
-        line[0] = line[1]
-        line[1] = 0
-
-    def post(self, s: S) -> None:
-        self.append(s.message, 1 + as_int(s.sent) + as_int(s.bit) + as_int(s.bit))
+        return ~s.message.is_full & ~s.answer.is_full
 
     @transition(fair=False)
     def send_next(self, s: S, datum: Expr) -> None:
         """The sender sends the next datum, with the other bit."""
-        s.when(s.answered)
-        s.sent, s.bit, s.answered, s.received = ord_(datum) == 1, ~s.bit, False, ~s.received
-        self.post(s)
+        s.when(s.answered == s.bit)
+        s.sent, s.bit = datum, ~s.bit
+        s.message.send(bit=s.bit, datum=s.sent)
 
     @transition()
     def send_again(self, s: S) -> None:
         """The sender repeats the datum."""
-        s.when(~s.answered)
-        self.post(s)
+        s.when(s.answered != s.bit)
+        s.message.send(bit=s.bit, datum=s.sent)
 
     @transition(fair="strong")
     def receive(self, s: S) -> None:
         """The receiver reads a message."""
-        first = s.message[0]
-        s.received = (first >= 3) == s.bit
-        s.got = first.isin((2, 4))
-        self.shift(s, s.message)
+        message = s.message.receive()
+        s.received, s.got = message.bit, message.datum
 
     @transition()
     def send_answer(self, s: S) -> None:
         """The receiver sends its bit."""
-        self.append(s.answer, 1 + as_int(s.received == s.bit))
+        s.answer.send(bit=s.received)
 
     @transition(fair="strong")
     def receive_answer(self, s: S) -> None:
         """The sender reads an answer."""
-        s.answered = (s.answer[0] == 2) == s.bit
-        self.shift(s, s.answer)
-
-    @environment()
-    def lose_message(self, s: S) -> None:
-        """The first message is lost."""
-        self.shift(s, s.message)
-
-    @environment()
-    def lose_second_message(self, s: S) -> None:
-        """The second message is lost."""
-        s.message[1] = 0
-
-    @environment()
-    def lose_answer(self, s: S) -> None:
-        """The first answer is lost."""
-        self.shift(s, s.answer)
-
-    @environment()
-    def lose_second_answer(self, s: S) -> None:
-        """The second answer is lost."""
-        s.answer[1] = 0
+        s.answered = s.answer.receive().bit
 
     @leads_to()
     def sent_leads_to_received(self, s: S, datum: Expr) -> Any:
         """A datum that was sent and not answered is received (SentLeadsToRcvd)."""
-        return (s.sent == (ord_(datum) == 1)) & ~s.answered, s.got == (ord_(datum) == 1)
+        return (s.sent == datum) & (s.answered != s.bit), s.got == datum
 
 
 class SimpleAllocator(System):

@@ -49,8 +49,14 @@ BACKWARD = {
     "model.checker.explicit.symmetry": ("paths",),  # the trails of a reduced search lead to concrete runs
     "model.checker.story": ("verdicts",),  # a report is printed with its counterexamples
     "model.language.arithmetic": ("expressions",),  # the operators of Python on trees
-    "model.language.state": ("sequences",),  # a view of a sequence writes into its state
-    "model.language.systems": ("machines", "properties", "state", "transitions"),  # all of these belong to a system
+    "model.language.state": ("records",),  # a record writes into its state
+    "model.language.systems": (
+        "derived",
+        "machines",
+        "properties",
+        "state",
+        "transitions",
+    ),  # all of these belong to a system
     "model.language.text": ("expressions",),  # a tree is printed as text
     "model.prover.counting": ("sums",),  # a part of a sum is named as counts are
     "model.prover.formulas": ("counting",),  # the laws of counting are instances of formulas

@@ -26,6 +26,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.page import Pair, ask, bundled, exported, needed
 from trystate.property_tests.support.proofs import proved
 from trystate.property_tests.support.runs import AVAILABLE
+from trystate.property_tests.support.systems.data_forms import Mail, Slots
 from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
 
 S = SymbolicState
@@ -263,12 +264,14 @@ class Choices(System, deadlock=False):
         return s.invited.count() <= 2
 
 
-FORMS: list[type[System]] = [Beginnings, Passing, Sums, Choices]
+FORMS: list[type[System]] = [Beginnings, Passing, Sums, Choices, Slots, Mail]
 COUNTS: dict[type[System], tuple[int, int]] = {
     Beginnings: (48, 36),
     Passing: (21, 2),
     Sums: (405, 27),
     Choices: (30, 1),
+    Slots: (112, 4),
+    Mail: (212, 1),
 }  # states, initial states
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from trystate.model import DeclarationError
 from trystate.model.checker.check import check
+from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import (
     Expr,
@@ -18,10 +19,12 @@ from trystate.model.language import (
     always,
     index,
     integer,
+    ite,
     sequence,
     sometimes,
     transition,
 )
+from trystate.model.language.sequences import SequenceView
 from trystate.property_tests.support.runs import AVAILABLE
 from trystate.property_tests.support.systems.declarations import assert_refused, declared
 
@@ -121,6 +124,104 @@ def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
         )
 
 
+class Places(System, deadlock=False):
+    """Numbers are put in a row, taken out, changed and kept at any place; `seen` is the last that was read."""
+
+    row = sequence(3, value=integer(0, 2), is_two=bool)
+    seen = integer(0, 2)
+
+    @transition()
+    def insert(self, s: S) -> None:
+        """A number is put at a place, or behind the last."""
+        value, place = s.choose(range(3)), s.choose(range(4))
+        s.when(~s.row.is_full)
+        s.row.push(value=value, is_two=value == 2, at=place)
+
+    @transition()
+    def take(self, s: S) -> None:
+        """A number is taken out, if there is one."""
+        s.seen = s.row.pop(s.choose(range(3))).value
+
+    @transition()
+    def keep(self, s: S) -> None:
+        """All but one number stay, if the row begins with the number that was seen."""
+        value = s.choose(range(3))
+        s.row.keep(lambda record: record.value != value, when=s.row.head.value == s.seen)
+
+    @transition()
+    def raise_(self, s: S) -> None:
+        """A number below 2 becomes higher, and the number before it is read."""
+        place = s.choose(range(3))
+        s.seen = s.row[place].value
+        s.when(s.seen < 2)
+        s.row[place].value = s.row[place].value + 1
+        s.row[place].is_two = s.seen == 1
+
+    @transition()
+    def repeat(self, s: S) -> None:
+        """The last record is put in front and read; the row is then another one."""
+        before = s.fork().row
+        s.when(~s.row.is_full, ~s.row.is_empty)
+        s.row.push(s.row.last, at=0)
+        s.row[1] = before[0]
+        s.seen = ite((s.row != before) & (s.row == s.row), s.row.last.value, 0)
+
+
+def after(row: tuple[int, ...], seen: int) -> set[tuple[tuple[int, ...], int]]:
+    """The states after one step, with a tuple as the sequence."""
+    found = {((*row[:k], value, *row[k:]), seen) for value in range(3) for k in range(4) if len(row) < 3}
+    for k in range(3):
+        number = row[k] if k < len(row) else 0
+        found.add((row[:k] + row[k + 1 :], number))
+        if number < 2:
+            found.add(((*row[:k], number + 1, *row[k + 1 :]) if k < len(row) else row, number))
+        if (row or (0,))[0] == seen:
+            found.add((tuple(value for value in row if value != k), seen))
+    if 0 < len(row) < 3:
+        found.add(((row[-1], *row), row[-1]))
+    return found - {(row, seen)}
+
+
+def wrong_steps(of: System) -> int:
+    """The number of states whose steps differ from the steps in plain Python."""
+    interpreter, wrong = Interpreter(of), 0
+
+    def shown(state: Any) -> Any:
+        at = dict(zip((cell.name for cell in of.cells), state, strict=True))
+        row = tuple(at[f"row_{k}_value"] for k in range(at["row_length"]))
+        assert [at[f"row_{k}_is_two"] for k in range(3)] == [*(value == 2 for value in row), *[0] * (3 - len(row))]
+        return row, at["seen"]
+
+    seen, todo = {*of.initial_states}, [*of.initial_states]
+    while todo:
+        state = todo.pop()
+        follow = {next_ for _, next_ in interpreter.successors(state)}
+        wrong += {*map(shown, follow)} != after(*shown(state))
+        todo += follow - seen
+        seen |= follow
+    assert wrong or len(seen) == 3 * sum(3**length for length in range(4))  # equal rows are equal states
+    return wrong
+
+
+POP, KEEP = SequenceView.pop, SequenceView.keep
+WRONG: dict[str, Any] = {  # a function of a sequence -> a wrong one
+    "_staying": lambda self, given, at: None,
+    "pop": lambda self, place=0, when=True: POP(self, 0, when),
+    "keep": lambda self, condition, when=True: KEEP(self, lambda r: ~condition(r), when),
+    "last": property(lambda self: self.head),
+}
+
+
+def test_a_place_of_a_sequence_means_what_a_place_of_a_list_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wrong_steps(Places()) == 0
+    for name, wrong in WRONG.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(SequenceView, name, wrong)
+            assert wrong_steps(Places()) > 0, name
+    reports = [check(Places(), engine=engine).exploration for engine in AVAILABLE]
+    assert {(found.distinct, found.edges) for found in reports} == {(120, reports[0].edges)}
+
+
 STEP = "@transition(each='sender')\ndef wrong(self, s, sender): 'Wrong.'; {}  # here"
 MISUSE = {
     STEP.format("s.wire[sender].push(colour=1)"): "… no component 'colour': its records have kind, number, last",
@@ -130,8 +231,23 @@ MISUSE = {
     STEP.format("s.wire[sender, sender].pop()"): "… the number of indices is 2, but must be 1",
     STEP.format("s.wires[sender].pop()"): "unknown field 'wires', did you mean 'wire'",
     "x = sequence(0, full=bool)": "… give one or more",
-    "x = sequence(1, when=bool)": "… called 'when': push(when=...) is the condition",
-    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is an enum, bool, an index, or the lowest",
+    STEP.format("s.got[sender] = s.log[s.sent[sender]].who"): "log[sent[sender]]: a place is one of the numbers 0..1",
+    STEP.format("s.got[sender] = s.log[-1].who"): "log[-1]: a place is one of the numbers 0..1; the last record is",
+    STEP.format("s.log.pop(2)"): "log[2]: a place is one of the numbers 0..1",
+    STEP.format("s.log.push(who=1, at=3)"): "log[3]: a place is one of the numbers 0..2",
+    STEP.format("s.log.push(s.wire[sender].head)"): "log has no component 'kind': its records have who",
+    STEP.format("s.log.push(s.log.head, who=1)"): "push() takes the components by name, and not log[0]: write log.push",
+    STEP.format("s.log.push(who=1, when=1)"): "push(when=) needs a condition, but 1 is of sort int",
+    STEP.format("s.log.keep(lambda r: r.who)"): "keep() needs a condition, but log_0_who is of sort int",
+    STEP.format("s.log.pop().who = 1"): "who is a component of a value, which cannot be assigned",
+    STEP.format("s.when(s.log == s.wire[sender].length)"): "log is a sequence, and wire_length[sender] is not",
+    STEP.format("s.wire[sender] = s.log"): "… is a sequence: use",
+    STEP.format("s.when(s.log)"): "log is not a value of the language",
+    STEP.format("s.level = 1 if s.wire[sender] else 2"): "wire was used as a Python bool, and is several values",
+    STEP.format("s.log[0].what = 1"): "log[0] has no component 'what': its records have who",
+    "x = sequence(1, when=bool)": "… called 'when': push(when=...) has another meaning",
+    "x = sequence(1, number=int)": "… number=<class 'int'>: a component is a field such as integer(0, 3), or an enum",
+    "x = sequence(1, number=integer(0, 3, initial=1))": "number: a place without a record has the lowest values: leave",
     "x = sequence(1, number=(0, 'tpo'))": "x_0_number: the bound 'tpo' is neither a constant nor an index",
     "fork = sequence(1, full=bool)": "a sequence cannot be called 'fork': a state already has that name",
     "wire_length = flag()\nwire = sequence(1, full=bool)": "a field cannot be called 'wire_length'",

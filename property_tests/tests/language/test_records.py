@@ -1,0 +1,202 @@
+"""Records and derived columns: a record that was read is a value, and a column is shown but is not in the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trystate.commands.explore import Lines
+from trystate.model.checker.check import check
+from trystate.model.checker.story import sequence_text
+from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.language import *
+from trystate.model.prover.sizes import any_size
+from trystate.progress import Reporter
+from trystate.property_tests.support.proofs import proved
+from trystate.property_tests.support.systems.declarations import Base, assert_refused, declared
+from trystate.walking import Walk
+
+S = SymbolicState
+
+
+class Swapped(System, deadlock=False):
+    """Two records are exchanged, through a name, and one is changed through its name."""
+
+    node = index(2)
+    slot = record(round=integer(0, 3, initial=lambda node: node + 1), on=bool, per=node)
+    spare = record(on=bool, round=(0, 3))
+
+    @transition()
+    def swap(self, s: S) -> None:
+        """Exchanged; then the name of the first shows its assignment."""
+        first, second = s.slot[0], s.slot[1]
+        s.slot[0], s.slot[1] = second, first
+        first.on = True
+        s.spare = first
+
+    @step(witness="is_swapped")
+    def keeps_both(self, before: S, after: S) -> Any:
+        """Both records are there afterwards."""
+        same = (after.slot[1] == before.slot[0]) & (after.slot[0] == self.slot(round=before.slot[1].round, on=True))
+        return same & (after.spare == {"round": before.slot[0].round, "on": True})
+
+    @sometimes()
+    def is_swapped(self, s: S) -> Any:
+        """The first is the second."""
+        return s.slot[0].round == 2
+
+
+def test_a_record_that_was_read_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant reads components when they are used, and so a record gets its own components back."""
+    assert not check(Swapped()).violated
+    monkeypatch.setattr(SymbolicState, "fork", lambda state: state)
+    assert [v.property.name for v in check(Swapped()).violated] == ["keeps_both"]
+
+
+STEP = "@transition()\ndef go(self, s): 'Go.'; {}  # here"
+GIVEN = {
+    "slot": "slot = record(round=integer(0, 3, initial=(1, 2)), who=one_of('node', optional=True), per='node')\n",
+    "one": "one = record(round=(0, 3), mood=Mood)\n",
+    "total": "@derived\ndef total(self, s): return s.level + 1\n",
+    "twice": "@derived\ndef twice(self, s, node): return ~s.seen[node]\n",
+}
+REFUSED = {
+    STEP.format("s.slot[0].rund = 1"): "slot[0] has no component 'rund': its records have round, who",
+    STEP.format("s.when(s.slot[0].rund == 1)"): "slot[0] has no component 'rund': its records have round, who",
+    STEP.format("s.slot[0] = dict(round=1)"): "slot[0] leaves out who: give each component",
+    STEP.format("s.slot[0] = dict(round=1, who=None, x=1)"): "slot[0] has no component 'x'",
+    STEP.format("s.slot[0] = self.slot(round=1)"): "the record leaves out who: give each component",
+    STEP.format("s.when(self.slot(rund=1) == s.slot[0])"): "the record has no component 'rund'",
+    STEP.format("self.slot(round=1, who=None).round = 2"): "round is a component of a value, which cannot",
+    STEP.format("s.slot[0] = 1"): "slot[0] is a record, and 1 is not: give a record, or a dict with round, who",
+    STEP.format("s.when(s.slot[0] == None)"): "slot[0] is a record, and None is not",
+    STEP.format("s.slot[0] = s.one"): "slot[0] has no component 'mood'",
+    STEP.format("s.level = 1 if s.one else 2"): "one was used as a Python bool, and is several values",
+    STEP.format("s.level = 1 if s.seen else 2"): "seen was used as a Python bool, and is several values",
+    STEP.format("s.when(s.seen == True)"): "seen is several values: compare seen[...]",
+    STEP.format("s.when(s.slot == s.slot)"): "slot is several values: compare slot[...]",
+    STEP.format("s.slot.round = 1"): "slot is several records: assign slot[...].round",
+    STEP.format("s.slot = s.slot[0]"): "'slot' is several records: assign slot[...]",
+    STEP.format("s.slot[0, 0].round = 1"): "slot: the number of indices is 2, but must be 1",
+    STEP.format("s.slot[2].round = 1"): "slot_round[2]: not a node (0..1)",
+    STEP.format("s.when(s.slot.rund.any())"): "slot has no component 'rund'",
+    STEP.format("ite(s.level == 1, s.slot[0], s.slot[1]).round = 1"): "round is a component of a value, which cannot",
+    STEP.format("s.when(ite(s.level == 1, s.slot[0], 1) == s.slot[1])"): "slot[0] is a record, and 1 is not",
+    STEP.format("s.total = 1"): "total is a derived column: assign the fields that it is derived from",
+    STEP.format("s.twice[0] = True"): "twice is a derived column: assign the fields that it is derived from",
+    STEP.format("s.when(s.twice)"): "… is not a value of the language",
+    "x = record()": "a record of no components: give one or more, such as record(round=integer(0, 3))",
+    "x = record(per='node')": "a record of no components",
+    "x = record(y=flag(per='node'))": "y: a component has no per= and no editions=: per= is an argument of the whole",
+    "x = record(y=(0, 1, 2))": "y=(0, 1, 2): a component is a field such as integer(0, 3), or an enum, bool, an index",
+    "x = record(_y=bool)": "a component cannot be called '_y': let its name begin with a letter",
+    "x = record(y=integer(0, 3, initial=4))": "x_y: initial value 4 is outside 0..3",
+    "slot_round = flag()": "a field cannot be called 'slot_round': a state already has that name",
+    "when = record(y=bool)": "a record cannot be called 'when': a state already has that name",
+    "@derived()\ndef x(self, s): return 1": "@derived() has parentheses: write @derived",
+    "@derived\ndef x(self, s): s.level = 1  # here": "level is assigned in the derived column x: only transitions",
+    "@derived\ndef x(self, s): s.level + 1": "x returns nothing: return a condition or a value of the state",
+    "@derived\ndef x(self, s, nod): return s.level": "x takes (self, s, nod), and gets self, the state, and no member",
+    "@derived\ndef x(self, s): return s.y  # here\n@derived\ndef y(self, s): return 1": "unknown field 'y'",
+    "@derived\ndef one_round(self, s): return 1": "a derived column cannot be called 'one_round': a field has it",
+    "@derived\ndef fork(self, s): return 1": "a derived column cannot be called 'fork': a state already has that name",
+    "@derived\ndef level(self, s): return 1\nlevel_ = flag()\n" + STEP.format("s.level = 1"): "level is a derived",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_misuse_of_a_record_or_a_column_is_refused_with_its_line(text: str) -> None:
+    base = declared("".join(GIVEN[name] for name in GIVEN), Base)
+    assert_refused(text, REFUSED[text], base)
+
+
+class Ledger(System, deadlock=False):
+    """Coins move between two nodes; the columns count them."""
+
+    node = index(2)
+    coins = integer(0, 2, per=node, initial=lambda node: 2 - 2 * node)
+    marked = flag(per=node)
+
+    @derived
+    def total(self, s: S) -> Any:
+        """All coins."""
+        return sum_(s.coins)
+
+    @derived
+    def is_poor(self, s: S, node: Expr) -> Any:
+        """A node has fewer coins than half of all."""
+        return s.coins[node] < s.total - s.coins[node]
+
+    @transition()
+    def give(self, s: S, node: Expr) -> None:
+        """A node that is not poor gives a coin; a node that is poor afterwards is marked."""
+        s.when(~s.is_poor[node], s.coins[node] > 0)
+        s.coins[node] = s.coins[node] - 1
+        s.coins[s.node.after(node)] = s.coins[s.node.after(node)] + 1
+        for j in s.node:
+            s.marked[j] = s.is_poor[j]
+
+    @fault("theft")
+    def steal(self, s: S, node: Expr) -> None:
+        """A coin is stolen."""
+        s.when(s.coins[node] > 0)
+        s.coins[node] = s.coins[node] - 1
+
+    @sometimes()
+    def second_is_poor(self, s: S) -> Any:
+        """The second node is poor."""
+        return s.is_poor[1]
+
+    @step(witness="second_is_poor", on=("give",))
+    def the_poor_are_marked(self, before: S, after: S) -> Any:
+        """The marks are right after each gift."""
+        return all_(after.marked[j] == after.is_poor[j] for j in after.node)
+
+    @always(witness="second_is_poor")
+    def nothing_is_lost(self, s: S) -> Any:
+        """There are two coins."""
+        return s.total == 2
+
+
+def test_a_column_has_the_value_of_the_fields_where_it_is_read() -> None:
+    report = check(Ledger())
+    assert not report.violated and report.exploration.distinct == 4
+    assert str(report.system.transition("give").conditions[0]) == "¬is_poor[node]"
+
+
+def test_a_column_is_shown_where_a_state_is_printed() -> None:
+    system = Ledger(faults=["theft"])
+    run = check(system).verdict("nothing_is_lost").run
+    assert run is not None and "\n      total: 2 → 1\n" in sequence_text(system, run)
+    walk, printed = Walk(system), list[str]()
+    walk.follow("give(0) steal(1)")
+    Lines(walk, printed.append, Reporter()).show()
+    assert {"* total       1*", "* is_poor     no yes*"} <= {*printed}
+    assert {(change.cell, change.old, change.new) for change in walk.changes()} >= {("total", "2", "1")}
+    assert system.decode(walk.state)["is_poor[1]"] == "yes" and len(walk.state) == len(system.cells) == 5
+
+
+def test_records_and_columns_are_proved_as_their_fields_are() -> None:
+    text = """
+lit = record(on=bool, often=(0, 2), per='node')
+@derived
+def is_right(self, s, node): return s.lit[node].often == as_int(s.lit[node].on)
+@transition()
+def light(self, s, node): 'On.'; s.when({guard}); s.lit[node] = dict(on=True, often=s.lit[node].often + 1)
+@sometimes()
+def all_are_lit(self, s): 'All.'; return s.lit.on.all()
+@always(witness='all_are_lit')
+def lit_once(self, s): 'Lit once.'; return s.is_right.all()
+"""
+    once, again = (declared(text.format(guard=guard), Base) for guard in ("~s.lit[node].on", "s.level == 0"))
+    assert proved(any_size(once)).complete and not proved(any_size(again)).complete
+    assert check(declared("knows = None", once)(), engine="explicit", symmetry=True).exploration.distinct == 3
+
+
+def test_members_as_components_exclude_symmetry_and_proofs() -> None:
+    cls = declared("slot = record(who=one_of('node'), per='node')", Base)
+    with pytest.raises(UsageError, match="the values of slot_who are members of node; explore without symmetry"):
+        check(declared("knows = None", cls)(), engine="explicit", symmetry=True)
+    with pytest.raises(DeclarationError, match="slot_who holds members of node: a proof has no such fields"):
+        proved(any_size(cls))
