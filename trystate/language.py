@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
     from trystate.model.language.properties import Claim, Within
+    from trystate.model.language.scenarios import Scene, Script
     from trystate.model.language.state import Write
     from trystate.model.language.systems import Terminal
     from trystate.model.language.transitions import Fairness, Rule
@@ -25,10 +26,10 @@ else:
 
 __all__ = [
     "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "Constraint", "DecisionTable", "Expr", "Fairness",
-    "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Slot", "Sort",
-    "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_", "always",
-    "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
+    "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Scene", "Script",
+    "Slot", "Sort", "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_",
+    "always", "and_", "any_", "arc", "as_int", "choice", "constant", "constraint", "count", "environment", "eventually",
     "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to", "machine", "max_", "may", "min_",
-    "named", "not_", "one_of", "or_", "ord_", "pick", "refines", "row", "sequence", "served", "sometimes", "stable",
-    "step", "sum_", "terminal", "transition",
+    "named", "not_", "one_of", "or_", "ord_", "pick", "refines", "row", "scenario", "sequence", "served", "sometimes",
+    "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

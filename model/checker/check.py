@@ -34,6 +34,7 @@ from .engine import Engine, OnProgress, memory_ended, quiet
 from .estimate import Choice, Options, choose
 from .interpret import Interpreter
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
+from .scenarios import played
 from .verdicts import Counterexample, Report, Status, Verdict
 from .whole import ranges, refuse_broken
 
@@ -256,6 +257,8 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
 def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, options: Options) -> Verdict:
     if p.form.live:
         return _live(kernel, engine, seen, p, options.symmetry)
+    if p.form is Form.SCENARIO:
+        return played(kernel.system, p)
     if p.coarse is not None:
         return _refined(kernel.system, engine, seen, p, options)
     key = WatchKey(DECIDING[p.form], p.name)

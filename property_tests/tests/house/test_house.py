@@ -50,7 +50,7 @@ BACKWARD = {
     "model.checker.story": ("verdicts",),  # a report is printed with its counterexamples
     "model.language.arithmetic": ("expressions",),  # the operators of Python on trees
     "model.language.state": ("sequences",),  # a view of a sequence writes into its state
-    "model.language.systems": ("machines", "properties", "state", "transitions"),  # all of these belong to a system
+    "model.language.systems": ("machines", "properties", "scenarios", "state", "transitions"),  # all belong to a system
     "model.language.text": ("expressions",),  # a tree is printed as text
     "model.prover.formulas": ("counting",),  # the laws of counting are instances of formulas
     "monitor.rendezvous.follower": ("judging", "waiting"),  # both read the follower's state at each line
