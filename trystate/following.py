@@ -16,22 +16,17 @@ Failures:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
-from trystate.model.errors import LimitReached, UsageError, unknown
+from trystate.model.checker.steps import Run, Steps, in_one_of
+from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import State, System
 from trystate.property_tests.harness.subjects import Disagreement, difference
 
-from .walking import Walk, normal
-
 STATES_MAX = 10_000
-
-Run = tuple[Any, ...]
-"""The steps to a state, from the last to the first: (label, (label, ...)); empty for an initial state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,8 @@ class Following:
     def __init__(self, system: System, hidden: Iterable[str] = ()) -> None:
         self.system = system
         self.events = 0
-        self._interpreter = Interpreter(system)
-        self._named: dict[str, list[Instance]] = {t.name: [] for t in system.transitions}
-        for instance in self._interpreter.kernel.instances:
-            self._named[instance.transition.name].append(instance)
-        self._hidden = tuple(instance for name in hidden for instance in self._instances(name))
+        self._steps = Steps(system)
+        self._hidden = tuple(instance for name in hidden for instance in self._steps.called(name))
         self._possible: dict[State, Run] = dict.fromkeys(system.initial_states, ())
 
     @property
@@ -80,8 +72,8 @@ class Following:
         """The steps of one run that explains the events, hidden steps included."""
         run, labels = next(iter(self._possible.values())), list[str]()
         while run:
-            label, run = run
-            labels.append(label)
+            instance, _, run = run
+            labels.append(instance.label)
         return (*reversed(labels),)
 
     def see(self, event: str | Mapping[str, Any]) -> None:
@@ -98,7 +90,7 @@ class Following:
         """
         wanted = self._event(event)
         before = self._after_hidden()
-        after = self._taken(before, wanted.steps) if wanted.steps else before
+        after = self._steps.taken(before, wanted.steps) if wanted.steps else before
         kept = {state: run for state, run in after.items() if not difference(self.system, state, wanted.cells, "event")}
         if not kept:
             raise Disagreement(self._why(wanted, before, after))
@@ -107,7 +99,7 @@ class Following:
 
     def _after_hidden(self) -> dict[State, Run]:
         found, todo = dict(self._possible), dict(self._possible)
-        while todo := {s: run for s, run in self._taken(todo, self._hidden).items() if s not in found}:
+        while todo := {s: run for s, run in self._steps.taken(todo, self._hidden).items() if s not in found}:
             found |= todo
             if len(found) > STATES_MAX:
                 raise LimitReached(
@@ -116,31 +108,20 @@ class Following:
                 )
         return found
 
-    def _taken(self, states: Mapping[State, Run], steps: Iterable[Instance]) -> dict[State, Run]:
-        found: dict[State, Run] = {}
-        for state, run in states.items():
-            for instance in steps:
-                after = self._interpreter.step(instance, state)
-                if after is not None:
-                    found.setdefault(after, (instance.label, run))
-        return found
-
     def _why(self, event: Event, before: Mapping[State, Run], after: Mapping[State, Run]) -> str:
         states = after or before
-        state = next(iter(states))
         if after:
-            reason = f"a cell has another value: {difference(self.system, state, event.cells, 'event')}"
+            wrong = difference(self.system, next(iter(states)), event.cells, "event")
+            reason = f"{in_one_of(states)}a cell has another value: {wrong}"
         else:
-            walk = Walk.beginning_in(self.system, state)
-            reason = "; ".join(f"{i.label} is not enabled: {walk.why_not(i).why}" for i in event.steps)
-        many = f"in none of {len(states):,} possible states; in one of them, " if len(states) > 1 else ""
-        return f"{event.text} is not possible after {self.events} events: {many}{reason}"
+            reason = self._steps.refusal(event.steps, states)
+        return f"{event.text} is not possible after {self.events} events: {reason}"
 
     # ---- events
 
     def _event(self, given: str | Mapping[str, Any]) -> Event:
         if isinstance(given, str):
-            return Event((*self._steps(given, {}),), text=given)
+            return Event((*self._steps.called(given),), text=given)
         if not isinstance(given, Mapping):
             raise UsageError(f"an event is {given!r}: give the label of a step, or a mapping with step and cells")
         indices = {key: value for key, value in given.items() if key not in ("step", "cells")}
@@ -150,35 +131,7 @@ class Following:
         if indices and not step:
             raise UsageError(f"the event {given!r} has {', '.join(indices)} without a step: name the step")
         difference(self.system, self.system.initial_states[0], cells, "event")  # refuses unknown cells and values
-        return Event((*self._steps(step, indices),) if step else (), cells, str(given))
-
-    def _steps(self, step: str, indices: Mapping[str, Any]) -> Iterator[Instance]:
-        """The steps of the system with this name or label, and these members of their indices.
-
-        Raises:
-            UsageError: the system has none.
-        """
-        name, _, members = normal(step).partition("(")
-        instances = self._instances(name)
-        params = [param.name for param in instances[0].transition.params] if instances else []
-        for index in sorted(indices.keys() - {*params}):
-            raise UsageError(unknown(f"index of {name}", index, params))
-        found = [
-            i
-            for i in instances
-            if (not members or i.label == normal(step))
-            and all(indices.get(param, member) == member for param, member in zip(params, i.indices, strict=True))
-        ]
-        if not found:
-            given = "".join(f", {key}={value!r}" for key, value in indices.items())
-            sizes = ", ".join(f"{p.name} from 0 to {p.sort.size - 1}" for p in instances[0].transition.params)
-            raise UsageError(f"{self.system.label} has no step {step}{given}: {name} has {sizes or 'no index'}")
-        yield from found
-
-    def _instances(self, name: str) -> list[Instance]:
-        if name not in self._named:
-            raise UsageError(unknown("step", name, self._named))
-        return self._named[name]
+        return Event((*self._steps.called(step, indices),) if step else (), cells, str(given))
 
 
 def follow(system: System, events: Iterable[str | Mapping[str, Any]], hidden: Iterable[str] = ()) -> Following:

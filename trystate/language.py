@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trystate.model.language.fields import Field
     from trystate.model.language.machines import View
     from trystate.model.language.properties import Claim, Within
+    from trystate.model.language.scenarios import Scene, Script
     from trystate.model.language.state import Write
     from trystate.model.language.systems import Terminal
     from trystate.model.language.transitions import Fairness, Rule
@@ -26,10 +27,10 @@ else:
 
 __all__ = [
     "ANY", "Arc", "Atom", "Audit", "Beginning", "Cell", "Claim", "Constraint", "DecisionTable", "Derived", "Expr",
-    "Fairness", "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule",
-    "Slot", "Sort", "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write", "all_",
-    "always", "and_", "any_", "arc", "as_int", "channel", "choice", "constant", "constraint", "count", "derived",
-    "environment", "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite", "leads_to",
-    "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "pick", "record", "refines", "row",
-    "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
+    "Fairness", "Field", "Form", "Kind", "Lifelines", "Machine", "Message", "Property", "Role", "Row", "Rule", "Scene",
+    "Script", "Slot", "Sort", "State", "SymbolicState", "System", "Terminal", "Transition", "View", "Within", "Write",
+    "all_", "always", "and_", "any_", "arc", "as_int", "channel", "choice", "constant", "constraint", "count",
+    "derived", "environment", "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite",
+    "leads_to", "machine", "max_", "may", "min_", "named", "not_", "one_of", "or_", "ord_", "pick", "record", "refines",
+    "row", "scenario", "sequence", "served", "sometimes", "stable", "step", "sum_", "terminal", "transition",
 ]  # fmt: skip

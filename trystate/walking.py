@@ -24,7 +24,6 @@ Failures, each of them a UsageError that changes nothing:
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -32,20 +31,18 @@ from random import Random
 from typing import Any
 
 from trystate.model.checker.check import decided
-from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Binding, Instance
+from trystate.model.checker.kernel import Instance
+from trystate.model.checker.steps import Disabled, Steps
 from trystate.model.checker.story import Change, main_index
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.checker.walks import LABEL
 from trystate.model.errors import UsageError, unknown
 from trystate.model.language import Form, Kind, State, System
-from trystate.model.language.expressions import Expr
 from trystate.model.language.fields import Cell
 from trystate.model.language.properties import Property
+from trystate.model.language.scenarios import normal, split
 
 STEPS_MAX = 10_000  # steps of a walk: each stop keeps a state and the standing of each property
 RANDOM_MAX = 1_000  # steps that one command takes: at most some seconds
-VALUES_MAX = 4  # values shown next to a part of a guard: a quantifier over many members reads all of them
 
 
 class Standing(enum.Enum):
@@ -71,39 +68,6 @@ class Light:
     members: tuple[tuple[int, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a guard, for given indices.
-
-    Args:
-        text: the condition, below the labels of the named conditions that it is a part of
-        holds: whether the condition holds in the state
-        values: the cells that decide it, with their values
-    """
-
-    text: str
-    holds: bool
-    values: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        more = ", …" if len(self.values) > VALUES_MAX else ""
-        shown = ", ".join(f"{cell} is {value}" for cell, value in self.values[:VALUES_MAX])
-        return f"{self.text} ({shown}{more})" if shown else self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Disabled:
-    """A step that is not enabled, and the parts of its guard that fail; none where it would change nothing."""
-
-    instance: Instance
-    failing: tuple[Part, ...]
-
-    @property
-    def why(self) -> str:
-        """Such as `¬complete (complete is yes)`."""
-        return "; ".join(map(str, self.failing)) or "it would change nothing"
-
-
 @dataclass(slots=True)
 class Stop:
     """A state of a walk, the step that led to it, and its place on the loaded run."""
@@ -112,16 +76,6 @@ class Stop:
     instance: Instance | None = None
     on_run: int | None = None
     lights: tuple[Light, ...] = field(default=())
-
-
-class _Read(tuple[int, ...]):
-    """A state that records which of its values are read."""
-
-    seen: dict[int, None]
-
-    def __getitem__(self, k: Any) -> Any:
-        self.seen[k] = None
-        return tuple.__getitem__(self, k)
 
 
 class Walk:
@@ -134,20 +88,14 @@ class Walk:
 
     def __init__(self, system: System, initial: int = 0) -> None:
         self.system = system
-        self.interpreter = Interpreter(system)
+        self.steps = Steps(system)
+        self.interpreter = self.steps.interpreter
         self.instances = {instance.label: instance for instance in self.interpreter.kernel.instances}
         self._simulations: dict[str, Any] = {}  # the name of a refinement -> its judge
         self.run: Counterexample | None = None
         self.initial, self.place = 0, 0
         self.stops: list[Stop] = []
         self.restart(initial)
-
-    @classmethod
-    def beginning_in(cls, system: System, state: State) -> Walk:
-        """A walk that begins in any state of a system, for its explanations."""
-        walk = cls(system)
-        walk.stops = [Stop(state)]
-        return walk
 
     # ---- what there is to see
 
@@ -171,19 +119,7 @@ class Walk:
     def disabled(self) -> list[Disabled]:
         """Each step that is not enabled, and why."""
         enabled = {instance.number for instance, _ in self.enabled()}
-        return [self.why_not(i) for i in self.instances.values() if i.number not in enabled]
-
-    def why_not(self, instance: Instance) -> Disabled:
-        """Why a step that is not enabled is not: the parts of its guard that fail."""
-        return Disabled(instance, tuple(part for part in self.guard(instance) if not part.holds))
-
-    def guard(self, instance: Instance) -> tuple[Part, ...]:
-        """The parts of a step's guard: all of them have to hold.
-
-        Args:
-            instance: the step
-        """
-        return tuple(self._parts(instance.transition.guard, instance.binding, ()))
+        return [self.steps.why_not(i, self.state) for i in self.instances.values() if i.number not in enabled]
 
     def changes(self) -> tuple[Change, ...]:
         """The cells that the last step changed; none in an initial state."""
@@ -225,7 +161,7 @@ class Walk:
                 {i.transition.name + ("(…)" if i.indices else "") for i in self.instances.values()})))  # fmt: skip
         after = self.interpreter.step(instance, self.state)
         if after is None:
-            raise UsageError(f"{instance.label} is not enabled here: {self.why_not(instance).why}")
+            raise UsageError(f"{instance.label} is not enabled here: {self.steps.why_not(instance, self.state).why}")
         self._append(instance, after)
 
     def take_number(self, number: int) -> None:
@@ -410,27 +346,11 @@ class Walk:
         run = self._loaded()
         return run.loop + 1 if place == len(run.path.steps) and run.loop is not None else place + 1
 
-    def _parts(self, expr: Expr, binding: Binding, names: tuple[str, ...]) -> Iterator[Part]:
-        if expr.op == "and":
-            for each in expr.args:
-                yield from self._parts(each, binding, names)
-        elif expr.op == "named" and expr.args[1].op == "and" and not expr.args[2:]:
-            yield from self._parts(expr.args[1], binding, (*names, expr.name))
-        else:
-            tree = self.interpreter.kernel.substituted(expr, binding)
-            state = _Read(self.state)
-            state.seen = {}
-            holds = self.interpreter.holds(expr, state, binding)
-            cells = self.system.cells
-            values = tuple((cells[k].name, cells[k].sort.show(self.state[k])) for k in state.seen)
-            text = str(expr if tree.op == "const" else tree)
-            yield Part(": ".join((*names, text)), holds, values)
-
     def _judged(self, place: int) -> Iterator[Light]:
         """The standing of each property at a stop, by that at the stop before."""
         stop = self.stops[place]
         before = self.stops[place - 1].lights if place else ()
-        for k, prop in enumerate(decided(self.system)):
+        for k, prop in enumerate(p for p in decided(self.system) if p.form is not Form.SCENARIO):
             earlier = before[k] if place else None
             yield self._judge(prop, stop, place, earlier)
 
@@ -486,28 +406,6 @@ class Walk:
 def owner(cell: Cell, main: Any) -> int | None:
     """The member of the main index that a cell belongs to; None for a shared one."""
     return next((k for dim, k in zip(cell.slot.dims, cell.indices, strict=True) if dim == main), None)
-
-
-def normal(label: str) -> str:
-    """The spelling of counterexamples: `vote(0, 1)` for `vote( 0,1 )`, and `tick` for `tick()`."""
-    name, _, indices = label.strip().partition("(")
-    parts = [part.strip() for part in indices.rstrip().removesuffix(")").split(",")]
-    return name.strip() + (f"({', '.join(parts)})" if any(parts) else "")
-
-
-def split(text: str) -> list[str]:
-    """The labels of a walk.
-
-    Args:
-        text: labels with blanks, commas or semicolons between them
-
-    Raises:
-        UsageError: the text has anything else.
-    """
-    rest = re.sub(r"[\s,;]+", " ", LABEL.sub(" ", text)).strip()
-    if rest:
-        raise UsageError(f"the walk has {rest!r}, which is not a step: give steps such as 'join(0) crash(1)'")
-    return LABEL.findall(text)
 
 
 def told(light: Light, place: int) -> str:

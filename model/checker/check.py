@@ -34,6 +34,7 @@ from .engine import Engine, OnProgress, memory_ended, quiet
 from .estimate import Choice, Options, choose
 from .interpret import Interpreter
 from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
+from .scenarios import played
 from .verdicts import Counterexample, Report, Status, Verdict
 from .whole import ranges, refuse_broken
 
@@ -62,8 +63,9 @@ def decided(system: System) -> tuple[Property, ...]:
 
 
 def check(
-    system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
+    system: System, *, engine: str = "auto", symmetry: bool | tuple[str, ...] = False,
+    limits: Limits | None = None, on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None,
+    properties: Collection[str] | None = None,
     workers: Workers | None = None, storage: Storage | None = None, ranks: Ranks | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide its properties.
@@ -71,7 +73,8 @@ def check(
     Args:
         system: the system, built for its sizes, edition and faults.
         engine: `auto`, or one of `ENGINES`.
-        symmetry: explore one state of each orbit, if the members of the only index are interchangeable.
+        symmetry: explore one state of each orbit: of the only index with True, or of the indices with these names.
+            Their members must be interchangeable, and named indices may have at most 5! * 4! renamings.
         limits: where the search stops; a property that is still open then is not decided.
         on_progress: called about eight times a second with the progress of the search.
         expect: the known violations: property -> a few words on the cause.
@@ -256,6 +259,8 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
 def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, options: Options) -> Verdict:
     if p.form.live:
         return _live(kernel, engine, seen, p, options.symmetry)
+    if p.form is Form.SCENARIO:
+        return played(kernel.system, p)
     if p.coarse is not None:
         return _refined(kernel.system, engine, seen, p, options)
     key = WatchKey(DECIDING[p.form], p.name)
@@ -287,7 +292,9 @@ def _refined(system: System, engine: Any, seen: Exploration, p: Property, option
     return Verdict(p, Status.VIOLATED if found.broken else Status.HOLDS, run, "; ".join(found.broken[:1]))
 
 
-def _live(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _live(
+    kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool | tuple[str, ...]
+) -> Verdict:
     if engine is None or not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
     if symmetry:

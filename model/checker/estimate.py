@@ -26,7 +26,7 @@ class Options:
     """How to search a system: the arguments of `check`."""
 
     engine: str
-    symmetry: bool
+    symmetry: bool | tuple[str, ...]
     limits: Limits
     on_progress: OnProgress
     workers: Workers | None = None

@@ -38,7 +38,8 @@ class Counterexample:
 class Verdict:
     """A property's status; the run is its counterexample, or the witness of a `sometimes`.
 
-    `reason` is why it is not decided, or why a property of liveness holds although no step has to happen.
+    `reason` is why it is not decided, what contradicts a scenario or a refinement, or why a property of liveness holds
+    although no step has to happen.
     """
 
     property: Property

@@ -7,7 +7,6 @@ The `transitions` library moves the machines of the system, and the walk has the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import DeclarationError
 from ..language import State, System
 from ..language.properties import Claim, Form, Property, trace_property
+from ..language.scenarios import LABEL
 from .expectations import Run
 from .interpret import Interpreter
 from .kernel import Instance, Path
@@ -22,8 +22,6 @@ from .verdicts import Counterexample
 
 if TYPE_CHECKING:
     from .transitions_adapter import Running
-
-LABEL = re.compile(r"\w+(?:\([^)]*\))?")
 
 
 @dataclass(frozen=True, slots=True)

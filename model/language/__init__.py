@@ -10,7 +10,7 @@ from .expressions import Condition, Expr, and_, as_int, implies, ite, named, not
 from .fields import ANY, Cell, Slot, choice, constant, flag, index, integer, one_of
 from .lifelines import Lifelines, Message, served
 from .machines import Machine, machine, machine_of
-from .properties import Form, Property, always, eventually, leads_to, refines, sometimes, stable, step
+from .properties import Form, Property, always, eventually, leads_to, refines, scenario, sometimes, stable, step
 from .quantifiers import all_, any_, count
 from .records import record
 from .sequences import sequence
@@ -26,6 +26,6 @@ __all__ = [
     "all_", "always", "and_", "any_", "arc", "as_int", "channel", "choice", "constant", "constraint", "count",
     "derived", "environment", "eventually", "fault", "flag", "implies", "index", "initial", "integer", "ite",
     "leads_to", "machine", "machine_of", "max_", "may", "min_", "move", "named", "not_", "one_of", "or_", "ord_",
-    "pick", "record", "refines", "reset", "row", "sequence", "served", "sometimes", "stable", "step", "sum_",
-    "terminal", "transition",
+    "pick", "record", "refines", "reset", "row", "scenario", "sequence", "served", "sometimes", "stable", "step",
+    "sum_", "terminal", "transition",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ function once on symbolic states and keeps the trees: a condition (`always`, `so
 (`leads_to`; the premise of `eventually` and `stable` is true), or for each transition a condition over the state before
 it (`step`: the transition's effects replace the reads of the state after). Engines never see a property:
 `checker/check.py` turns the trees into watches and lassos. A `refines` assigns the fields of a state of a coarser
-system: its trees are the mapping of `checker/refinement.py`.
+system: its trees are the mapping of `checker/refinement.py`. A `scenario` has walks and conditions (`scenarios`).
 
 Failures, each refused with the line of the function: it assigns a field, it returns something other than conditions,
 or a condition contains the index of a loop; a `refines` leaves out a field that the steps of the coarser system change.
@@ -16,11 +16,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from . import bodies, source
 from .expressions import TRUE, Expr
 from .fields import Each, several
+from .scenarios import Scene, scenes
 from .state import SymbolicState, parameters, trace_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Form(enum.Enum):
     EVENTUALLY = "eventually"
     STABLE = "stable"
     REFINES = "refines"
+    SCENARIO = "scenario"
     DEADLOCK = "no deadlock"
 
     @property
@@ -94,7 +96,7 @@ class Property:
 
     A step property has a condition for each of its transitions, `conditions[transition]`: over the state before, with
     the transition's effects instead of reads of the state after. A refinement has the coarser system, and a tree over
-    the finer state for each field of the coarser state.
+    the finer state for each field of the coarser state. A scenario has its scenes.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Property:
     coarse: System | None = None
     mapping: Mapping[str, Expr] | None = None
     within: Within | None = None
+    scenes: tuple[Scene, ...] = ()
 
 
 def _claim(
@@ -262,6 +265,32 @@ def refines(
     return lambda body: replace(decorate(body), coarse=coarse, sizes=sizes)
 
 
+@overload
+def scenario(body: Callable[..., Any], /) -> Claim: ...
+@overload
+def scenario(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = "") -> Decorator: ...
+def scenario(
+    body: Callable[..., Any] | None = None,
+    /,
+    *,
+    needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
+    cite: str = "",
+) -> Claim | Decorator:
+    """A walk that must be possible, and what must be refused or true after it: `def lapsed(self, run)`.
+
+    `run("acquire(0) tick")` takes steps, `run.refuses("renew(0)")` names steps that are not possible then, and
+    `run.holds(lambda s: s.free)` a condition. It begins in the initial states from which its steps are possible.
+
+    Args:
+        needs: the scenario is checked only with these faults.
+        editions: the editions that it is checked in; empty: all.
+        cite: the source of the claim.
+    """
+    decorate = _claim(Form.SCENARIO, needs=needs, editions=editions, cite=cite)
+    return decorate if body is None else decorate(body)
+
+
 def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
@@ -283,6 +312,8 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     if claim.coarse is not None:
         coarse = _coarser(system, claim.coarse, claim.sizes)
         return replace(traced, coarse=coarse, mapping=_mapping(system, coarse, name, claim.body, state))
+    if claim.form is Form.SCENARIO:
+        return replace(traced, scenes=scenes(system, name, claim.body))
     return replace(traced, exprs=_conditions(system, name, claim, (state, *params)))
 
 

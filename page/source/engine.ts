@@ -172,7 +172,7 @@ export class Model implements ModelApi, Asked {
     switch (property.form) {
       case "always": return this.value(premise!, state) ? "holds" : "violated";
       case "sometimes": return this.value(premise!, state) ? "reached" : "not here";
-      case "refines": return "not judged";  // the page does not have the coarser system
+      case "refines": case "scenario": return "not judged";  // the page does not have the coarser system, or the scenes
       case "no deadlock": return this.deadlocked(state) ? "violated" : "holds";
       case "step": {
         const condition = by && property.conditions[by.transition.name];

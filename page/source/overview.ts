@@ -16,6 +16,7 @@ const ASKED_MAX = 4_000; // characters of a message in an address
 const GROUPS: [title: string, forms: string[]][] = [
   ["Always, in every state and step", ["always", "step", "refines", "no deadlock"]],
   ["Eventually, if everything that can happen for ever does happen", ["leads to", "eventually", "stable"]],
+  ["In scenarios", ["scenario"]],
 ];
 
 interface Column {

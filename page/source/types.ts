@@ -92,7 +92,7 @@ export interface MachineData {
   chart: number | null; // charts; null if no Graphviz was installed to lay it out
 }
 
-export type Form = "always" | "sometimes" | "step" | "leads to" | "eventually" | "stable" | "refines" | "no deadlock";
+export type Form = "always" | "sometimes" | "step" | "leads to" | "eventually" | "stable" | "refines" | "scenario" | "no deadlock";
 
 /** The forms that fair runs without end decide. */
 export const LIVE: ReadonlySet<Form> = new Set<Form>(["leads to", "eventually", "stable"]);
@@ -103,7 +103,7 @@ export interface PropertyData {
   doc: string;
   cite: string;
   params: [name: string, index: string][];
-  exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step", "refines" and "no deadlock"
+  exprs: number[]; // nodes: the condition; or premise and goal of the `LIVE` forms; none for "step", "refines", "scenario" and "no deadlock"
   conditions: Record<string, number>; // for "step": transition -> node over the state before and its parameters
   within: [times: number, step: string] | null; // of the `LIVE` forms: the most steps, and the name of the steps that count, or ""
   witness: string; // the `sometimes` that shows that it is not vacuous, or ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ from trystate.model.language import State, System
 
 from .checks import Outcome
 from .side_by_side import SideBySide
-from .subjects import Disagreement, Subject
+from .subjects import Calls, Disagreement, Subject
 
 # The number of states that are searched for an untaken edge before a walk ends. For two state holders (14,364 edges),
 # 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps for each edge. The least possible number is 4.0 (a minimum-cost
@@ -170,22 +170,24 @@ def replay_every_edge(
     that number of edges. `explored` is the graph of `system`, if it exists already.
 
     Raises:
-        UsageError: a method of the subject is async or a generator, or `observe` returns an unknown cell or value.
+        UsageError: a method of the subject is a generator, `observe` returns an unknown cell or value, or `reset` takes
+            no cells although the system has several initial states.
         LimitReached: the system is too large; not every edge can be replayed.
     """
-    replay = _Replay(system, subject, refusals, repeats, edges_max, explored or explore_graph(system))
     walks = 0
     disagreements: list[str] = []
-    for walk in replay.cover.walks():
-        walks += 1
-        try:
-            replay.follow(walk)
-        except Disagreement as found:
-            disagreements.append(replay.shortened(found))
-            if len(disagreements) >= stop_after:
-                break
-        if walks % REPORT_WALKS == 0:
-            report(f"{replay.steps:,} steps, {walks:,} walks")
+    with closing(Calls()) as call:
+        replay = _Replay(system, subject, refusals, repeats, edges_max, explored or explore_graph(system), call)
+        for walk in replay.cover.walks():
+            walks += 1
+            try:
+                replay.follow(walk)
+            except Disagreement as found:
+                disagreements.append(replay.shortened(found))
+                if len(disagreements) >= stop_after:
+                    break
+            if walks % REPORT_WALKS == 0:
+                report(f"{replay.steps:,} steps, {walks:,} walks")
     return Replayed(
         walks, replay.steps, replay.cover.taken, len(replay.cover.after), replay.refused, tuple(disagreements)
     )
@@ -216,11 +218,12 @@ class _Replay:
     """The model's graph and the subject, side by side."""
 
     def __init__(
-        self, system: System, subject: Subject, refusals: bool, repeats: bool, edges_max: int | None, explored: Explored
+        self, system: System, subject: Subject, refusals: bool, repeats: bool, edges_max: int | None,
+        explored: Explored, call: Calls,
     ) -> None:  # fmt: skip
         self.cover = _Cover(explored, edges_max)
         interpreter = Interpreter(system)
-        self.both = SideBySide(interpreter, subject)
+        self.both = SideBySide(interpreter, subject, call)
         self.refusals, self._repeats = refusals, repeats
         self.steps = self.refused = 0
         self._state = cache(explored.state)
@@ -238,7 +241,7 @@ class _Replay:
         """
         self._last = None
         here = walk.start
-        self.both.reset()
+        self.both.reset(self._state(here))
         self._arrive(here)
         for left, number, after in zip(range(len(walk.steps))[::-1], walk.steps, walk.states, strict=True):
             self._last = (here, number, after)

@@ -10,22 +10,33 @@ from collections.abc import Iterator
 
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
-from trystate.model.language import State
+from trystate.model.language import State, System
 
-from .subjects import Disagreement, Refused, Subject, called, difference
+from .subjects import Calls, Disagreement, Refused, Subject, cells_of, check_reset, difference
 
 
 class SideBySide:
     """One subject, and the steps that it has taken since its last reset."""
 
-    def __init__(self, interpreter: Interpreter, subject: Subject) -> None:
+    def __init__(self, interpreter: Interpreter, subject: Subject, call: Calls | None = None) -> None:
         self.subject = subject
         self.trail: list[str] = []
-        self._interpreter = interpreter
+        self._began = ""  # the cells in which initial states differ
+        self._interpreter, self._call = interpreter, call or Calls()
+        self._several = len(interpreter.system.initial_states) > 1
+        if self._several:
+            check_reset(interpreter.system, subject)
 
-    def reset(self) -> None:
+    def reset(self, state: State | None = None) -> None:
+        """The subject goes to an initial state, by default the first."""
         self.trail = []
-        called(self.subject, "reset")
+        if not self._several:
+            self._call(self.subject, "reset")
+            return
+        system = self._interpreter.system
+        state = state or system.initial_states[0]
+        self._began = initially(system, state)
+        self._call(self.subject, "reset", cells_of(system, state))
 
     def take(self, instance: Instance) -> None:
         """The subject takes a step that the model allows.
@@ -42,7 +53,7 @@ class SideBySide:
     def forbidden(self, state: State) -> Iterator[Instance]:
         """The steps that the model forbids in this state and the subject can refuse."""
         for instance in self._interpreter.kernel.instances:
-            can_refuse = called(self.subject, "can_refuse", instance.transition.name)
+            can_refuse = self._call(self.subject, "can_refuse", instance.transition.name)
             if can_refuse and not self._interpreter.allowed(instance, state):
                 yield instance
 
@@ -59,7 +70,7 @@ class SideBySide:
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
 
     def _perform(self, instance: Instance) -> None:
-        called(self.subject, "perform", instance.transition.name, instance.arguments)
+        self._call(self.subject, "perform", instance.transition.name, instance.arguments)
 
     def compare(self, state: State, refused: str = "") -> None:
         """Check that the subject shows the model's state; `refused` names the steps that were refused before.
@@ -67,11 +78,18 @@ class SideBySide:
         Raises:
             Disagreement: a cell differs.
         """
-        text = difference(self._interpreter.system, state, called(self.subject, "observe"))
+        text = difference(self._interpreter.system, state, self._call(self.subject, "observe"))
         if text:
             then = f"; then refused {refused}" if refused else ""
             raise Disagreement(f"{text}; after: {self.steps_taken}{then}")
 
     @property
     def steps_taken(self) -> str:
-        return " ".join(self.trail) or "the initial state"
+        steps = " ".join(self.trail) or "the initial state"
+        return f"{steps}, with {self._began} initially" if self._began else steps
+
+
+def initially(system: System, state: State) -> str:
+    """The cells of an initial state that other initial states have with other values: `at = 1, up = yes`."""
+    named = zip(system.cells, state, strict=True)
+    return ", ".join(f"{cell.name} = {cell.sort.show(value)}" for cell, value in named if len(cell.initial) > 1)

@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from hypothesis import event
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, Form, State, System
 
-from .side_by_side import SideBySide
-from .subjects import Disagreement, Subject, check_plain
+from .side_by_side import SideBySide, initially
+from .subjects import Calls, Disagreement, Subject
 from .walked import Walked
 
 STATES_KEPT = 1 << 16  # states whose steps are kept between runs: it takes longer to find the steps than to take one
@@ -43,7 +43,8 @@ def state_machine(
 
     One rule takes a step: any transition, for any indices for which its guard holds now. Another rule tries a step
     that the guard forbids. The factory makes a subject for each run. If the subject is a context manager, it is entered
-    when the run begins and left when the run ends. A run that has no step left resets its subject and begins again.
+    when the run begins and left when the run ends. A run that has no step left resets its subject and begins again. A
+    run draws one of several initial states, and `reset` gets the values of its cells.
 
     The machine's `coverage` has the steps and states of all runs so far. As text it has their numbers and the names of
     the transitions that were never taken. `pytest --hypothesis-show-statistics` also counts the transitions.
@@ -55,13 +56,10 @@ def state_machine(
         invariants: names of `always` properties to assert in each state; leave out properties that are known to fail.
 
     Raises:
-        UsageError: an invariant does not exist, or the system has several initial states, so the state after reset()
-            is ambiguous. A run raises it if a method of the subject is async or a generator, or if `observe` returns an
-            unknown cell or value.
+        UsageError: an invariant does not exist. A run raises it if a method of the subject is a generator, if `observe`
+            returns an unknown cell or value, or if `reset` takes no cells although the system has several initial
+            states.
     """
-    if len(system.initial_states) != 1:
-        count = len(system.initial_states)
-        raise UsageError(f"{system.name} has {count} initial states: give its fields one each, for reset() to go to")
     body: dict[str, Any] = {
         "_system": system,
         "_make_subject": staticmethod(subject_factory),
@@ -71,12 +69,12 @@ def state_machine(
         "coverage": Walked(
             lru_cache(STATES_KEPT)(lambda state: tuple(interpreter.successors(state))),
             tuple(t.name for t in system.transitions),
-            system.initial_states[0],
+            system.initial_states,
             steer,
         ),
     }
     # The rule that takes a step exists twice, so most draws take a step and only some try a forbidden one.
-    rules = (_take_rule(), _take_rule(), _refuse_rule(), _again_rule())
+    rules = (_take_rule(), _take_rule(), _refuse_rule(), *_begin_rules(system))
     body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
     return type(f"{system.name}StateMachine", (_Machine,), body)
 
@@ -112,13 +110,21 @@ def _refuse_rule() -> Any:
     return precondition(lambda self: bool(self._place.refuse))(rule(refuse=drawn)(step))
 
 
-def _again_rule() -> Any:
-    def step(self: _Machine) -> None:
-        """Begin again in a state from which no step is possible, or no step that is new."""
-        self._place = self.coverage.follow(self._place, "begin", "again")
-        self._begin()
+def _begin_rules(system: System) -> Iterator[Any]:
+    """Begin again in a state from which no step is possible, or no step that is new; begin in one of several states."""
+    states = {initially(system, state): state for state in system.initial_states}
+    only = next(iter(states))
 
-    return precondition(lambda self: not self._place.take)(rule()(step))
+    def step(self: _Machine, begin: str = only) -> None:
+        self._place = self.coverage.follow(self._place, "begin", begin)
+        self._begin(states[begin])
+
+    drawn: dict[str, Any] = {"begin": st.sampled_from([*states])} if len(states) > 1 else {}
+    again: Any = rule(**drawn)
+    yield precondition(lambda self: not self._place.take)(again(step))
+    if drawn:
+        first: Any = initialize(**drawn)
+        yield first(step)
 
 
 class _Machine(RuleBasedStateMachine):
@@ -136,22 +142,28 @@ class _Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stack = ExitStack()
-        check_plain("the factory of subjects", subject := self._make_subject())
-        if isinstance(subject, AbstractContextManager):
-            subject = self._stack.enter_context(subject)
-        self._both = SideBySide(self._interpreter, subject)
+        self._stack, call = ExitStack(), Calls()
         self._visits: Counter[State] = Counter()
         self._place = self.coverage.begin()
+        self._stack.callback(call.close)
         try:
-            self._begin()
+            subject = call.done("the factory of subjects", self._make_subject())
+            if isinstance(subject, AbstractContextManager):
+                subject = self._stack.enter_context(subject)
+            elif isinstance(subject, AbstractAsyncContextManager):
+                leave = subject.__aexit__
+                subject = call.done("the subject", subject.__aenter__())
+                self._stack.push(lambda *error: call.done("the subject", leave(*error)))
+            self._both = SideBySide(self._interpreter, subject, call)
+            if len(self._system.initial_states) == 1:
+                self._begin(self._system.initial_states[0])
         except BaseException:
             self._stack.close()
             raise
 
-    def _begin(self) -> None:
-        self._both.reset()
-        self._arrive(self._system.initial_states[0])
+    def _begin(self, state: State) -> None:
+        self._both.reset(state)
+        self._arrive(state)
 
     def teardown(self) -> None:
         self._stack.close()

@@ -1,7 +1,8 @@
 """Subjects of the conformance suites: objects that take steps and show their state.
 
-A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours. Its methods are plain
-functions. A method that is `async` or a generator has done nothing when it returns, so it is refused.
+A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours. An `async` method is
+awaited before the next call, all in one event loop; tasks that it started run only while a method is awaited. A
+generator has done nothing when it returns, so it is refused.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import difflib
 import enum
 import operator
-from collections.abc import Mapping
-from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isasyncgen, isawaitable, isgenerator, signature
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trystate.model import TrystateError
 from trystate.model.errors import UsageError
 from trystate.model.language import Sort, State, System
 from trystate.model.language.sorts import enum_sort, ordinal
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Refused(TrystateError):
@@ -28,12 +32,17 @@ class Disagreement(TrystateError):
 
 
 class Subject(Protocol):
-    """An adapter between a model's steps and the thing under test."""
+    """An adapter between a model's steps and the thing under test. Each method may be `async`."""
 
-    def reset(self) -> None:
-        """Go back to the model's initial state."""
+    @property
+    def reset(self) -> Callable[..., Awaitable[None] | None]:
+        """Go back to the model's initial state: `def reset(self)`.
 
-    def perform(self, step: str, indices: tuple[Any, ...]) -> None:
+        If the system has several initial states, `def reset(self, cells)` gets one of them: the name of a cell -> its
+        value, which is a number, True or False, the name of an enum's member, or None for no member of an index.
+        """
+
+    def perform(self, step: str, indices: tuple[Any, ...]) -> Awaitable[None] | None:
         """Take one step of the model.
 
         `indices` are the numbers of the members of its `each`, and then the values that it chooses.
@@ -42,7 +51,7 @@ class Subject(Protocol):
             Refused: the subject does not take this step now; it must not have changed.
         """
 
-    def observe(self) -> Mapping[str, int | enum.Enum | None]:
+    def observe(self) -> Awaitable[Mapping[str, Any]] | Mapping[str, int | str | enum.Enum | None]:
         """The visible state: the name of a cell (`member[0]`) -> its value.
 
         A value is a number, a bool, an enum's member, or None where a field has no member of an index.
@@ -50,7 +59,7 @@ class Subject(Protocol):
         Cells that are left out are not compared.
         """
 
-    def can_refuse(self, step: str) -> bool:
+    def can_refuse(self, step: str) -> Awaitable[bool] | bool:
         """Whether a disabled `step` can be tried.
 
         False for steps of the environment, and for steps whose trial would change the subject.
@@ -114,31 +123,69 @@ def _value(where: str, sort: Sort, value: object) -> int:
     raise UsageError(f"{where}: {value!r}, not a value of it: give {wanted}, or leave the cell out")
 
 
-def called(subject: object, method: str, *given: object) -> Any:
-    """Call a subject's method, which must run to its end, and return the result.
+def cells_of(system: System, state: State) -> dict[str, Any]:
+    """A state as an adapter shows it: the name of a cell -> a number, a bool, the name of an enum's member, or None."""
+    return {cell.name: _python(cell.sort, value) for cell, value in zip(system.cells, state, strict=True)}
+
+
+def _python(sort: Sort, value: int) -> Any:
+    if sort.kind == "index" and value < 0:
+        return None
+    return sort.labels[value] if sort.labels else bool(value) if sort.kind == "bool" else value
+
+
+def check_reset(system: System, subject: Any) -> None:
+    """Check that the subject can be reset to each of several initial states.
 
     Raises:
-        UsageError: it is a coroutine or a generator, which has not run.
+        UsageError: its `reset` does not take the cells.
     """
-    result = getattr(subject, method)(*given)
-    if result is None or type(result) in (bool, dict):
-        return result
-    check_plain(f"{type(subject).__name__}.{method}", result)
-    return result
-
-
-def check_plain(name: str, result: object) -> None:
-    """Check that the result is not a coroutine or a generator, which a call does not run.
-
-    Raises:
-        UsageError: it is a coroutine or a generator.
-    """
-    if isgenerator(result):
-        raise UsageError(f"{name} is a generator, which does nothing when it is called: leave `yield` out")
-    if isawaitable(result) or isasyncgen(result):
-        if iscoroutine(result):
-            result.close()  # otherwise Python warns that it was never awaited
+    try:
+        signature(subject.reset).bind({})
+    except TypeError:
+        count, name = len(system.initial_states), type(subject).__name__
         raise UsageError(
-            f"{name} is async, and is not awaited here: let it run to its end before it returns, as with "
-            "asyncio.Runner().run(...)"
-        )
+            f"{system.name} has {count} initial states, and {name}.reset takes no argument: let reset(cells) go to the "
+            "state whose values it gets, name of a cell -> value"
+        ) from None
+
+
+class Calls:
+    """Calls of the methods of subjects. All async methods are awaited in one event loop."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def __call__(self, subject: object, method: str, *given: object) -> Any:
+        """Call a method, which must run to its end, and return the result.
+
+        Raises:
+            UsageError: it is a generator, which has not run.
+        """
+        result = getattr(subject, method)(*given)
+        if result is None or type(result) in (bool, dict):
+            return result
+        return self.done(f"{type(subject).__name__}.{method}", result)
+
+    def done(self, name: str, result: Any) -> Any:
+        """The result of a call, after it was awaited.
+
+        Raises:
+            UsageError: it is a generator, which has not run.
+        """
+        if isgenerator(result) or isasyncgen(result):
+            raise UsageError(f"{name} is a generator, which does nothing when it is called: leave `yield` out")
+        if not isawaitable(result):
+            return result
+        import asyncio  # needed only for an adapter that is async
+
+        async def awaited() -> Any:
+            return await result
+
+        self._runner = self._runner or asyncio.Runner()
+        return self._runner.run(awaited())

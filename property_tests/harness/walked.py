@@ -44,7 +44,7 @@ class Walked:
 
     steps_of: Callable[[State], Steps]
     transitions: tuple[str, ...]
-    root_state: State
+    root_states: tuple[State, ...]
     steers: bool
     runs: int = 0
     failed: bool = False
@@ -91,7 +91,7 @@ class Walked:
         place.refuse = tuple(i.label for i in forbidden)
         if self.steers and not self.failed and self._places < PLACES_MAX:
             new = self._toward_new(state)
-            if self.root_state not in self._all_taken:  # while new steps exist, no step is tried twice
+            if not self._all_taken.issuperset(self.root_states):  # while new steps exist, no step is tried twice
                 place.refuse = tuple(i.label for i in forbidden if (state, i.number) not in self.refused)
                 place.take = () if state in self._all_taken else new or place.take
 

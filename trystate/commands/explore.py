@@ -221,7 +221,7 @@ class Lines:
 
     def show_properties(self) -> None:
         lights = self.walk.lights()
-        width = max(len(light.property.name) for light in lights)
+        width = max((len(light.property.name) for light in lights), default=0)
         for light in lights:
             self.say(f"  {light.property.name:{width}}  {told(light, self.walk.place)}")
 

@@ -151,9 +151,10 @@ def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str
     if live := [p.name for p in system.properties if p.form.live]:
         yield f"not proved: liveness is not asked ({len(live)})"
         yield from (f"  {name}" for name in live)
-    if maps := [p.name for p in system.properties if p.form is Form.REFINES]:
-        yield f"not proved: a refinement is searched ({len(maps)})"
-        yield from (f"  {name}" for name in maps)
+    for form, what in ((Form.REFINES, "a refinement is searched"), (Form.SCENARIO, "a scenario is played")):
+        if left := [p.name for p in system.properties if p.form is form]:
+            yield f"not proved: {what} ({len(left)})"
+            yield from (f"  {name}" for name in left)
     yield from _open(proof)
     if refuted:
         laws = ", and the laws of counting, which docs/proofs.md proves:" if proof.laws else ""

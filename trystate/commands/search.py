@@ -23,7 +23,7 @@ from ..progress import Reporter
 from ..report.files import Places
 from ..report.results import Results, plural
 from ..report.summary import print_results
-from .searching import add_expectations, add_limits, add_places, add_symmetry
+from .searching import add_expectations, add_limits, add_places, add_symmetry, symmetry_of
 from .verify import asked_for
 
 
@@ -49,7 +49,7 @@ def search_options(p: argparse.ArgumentParser) -> None:
 def search(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     options = SearchOptions(
-        "explicit", args.symmetry, states=args.max_states, seconds=args.max_seconds, memory_bytes=args.max_memory,
+        "explicit", symmetry_of(args), states=args.max_states, seconds=args.max_seconds, memory_bytes=args.max_memory,
         searches=joining.ranks_of_this_host(),  # they share its memory
         cores=1, spill=args.spill,
     )  # fmt: skip

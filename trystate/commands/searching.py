@@ -101,10 +101,16 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
 def add_symmetry(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--symmetry",
-        action="store_true",
-        help="of states that differ only by a permutation of the nodes, visit one; only with the engine explicit, "
-        "and no `leads to` is then decided (default: off)",
+        nargs="*",
+        metavar="INDEX",
+        help="of states that differ only by a permutation of the nodes, visit one; or by permutations of the "
+        "members of these indices; only with the engine explicit, and no `leads to` is then decided (default: off)",
     )
+
+
+def symmetry_of(args: argparse.Namespace) -> bool | tuple[str, ...]:
+    """The option --symmetry: the names of indices, or True without a name."""
+    return args.symmetry is not None and (tuple(args.symmetry) or True)
 
 
 def add_limits(group: argparse._ArgumentGroup, memory: str) -> None:
@@ -146,7 +152,7 @@ def search_options(args: argparse.Namespace, tasks: int) -> SearchOptions:
         UsageError: the options do not fit together, or the machine has no such device.
     """
     found = SearchOptions(
-        args.engine, args.symmetry, states=args.max_states, seconds=args.max_seconds, memory_bytes=args.max_memory,
+        args.engine, symmetry_of(args), states=args.max_states, seconds=args.max_seconds, memory_bytes=args.max_memory,
         searches=processes(args, tasks), cores=args.cores, device=args.device, spill=args.spill,
     )  # fmt: skip
     if args.device != CPU:

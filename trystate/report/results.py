@@ -82,10 +82,11 @@ class PropertyResult:
 
     @property
     def told(self) -> str:
-        """The property's sentence, and the length of the counterexample."""
+        """The property's sentence, what contradicts it, and the length of the counterexample."""
+        told = " ".join(filter(None, (self.doc, self.reason)))
         if self.steps is None:
-            return f"never reached: {self.doc}"
-        return f"{self.doc} (the counterexample has {plural(self.steps, 'step')})"
+            return told if self.reason else f"never reached: {told}"
+        return f"{told} (the counterexample has {plural(self.steps, 'step')})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class SearchOptions:
     """
 
     engine: str = "auto"
-    symmetry: bool = False
+    symmetry: bool | tuple[str, ...] = False
     states: int = LIMITS.states
     seconds: float = LIMITS.seconds
     memory_bytes: int | None = None
@@ -122,16 +122,19 @@ def _storage(
 
 
 def check(
-    system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
+    system: System, *, engine: str = "auto", symmetry: bool | tuple[str, ...] = False,
+    limits: Limits | None = None, on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None,
+    properties: Collection[str] | None = None,
     cores: int | None = None, device: str = CPU, spill: str | os.PathLike[str] | None = None,
 ) -> Report:  # fmt: skip
     """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
     `expect` maps each property that is known to be violated to the reason, in a few words. `properties` names the
-    properties to decide (default: all). `cores` is the number of cores that share a large search (default: all that
-    this process may use). Or a `device` takes it: `cuda` or `cuda:N`, whose free memory is then the limit. States that
-    do not fit in memory are kept in the directory `spill`; the same search resumes from there if it is stopped.
+    properties to decide (default: all). With `symmetry`, states that differ only by the numbers of the members of the
+    one index, or of the indices with the given names, are explored once. `cores` is the number of cores that share a
+    large search (default: all that this process may use). Or a `device` takes it: `cuda` or `cuda:N`, whose free memory
+    is then the limit. States that do not fit in memory are kept in the directory `spill`; the same search resumes from
+    there if it is stopped.
 
     Raises:
         DeclarationError, UsageError, UnavailableError: for the reasons that `model/checker/check` lists.

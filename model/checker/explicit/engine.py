@@ -39,7 +39,7 @@ from .packing import CHUNK, Columns, Keys, Layout, Layouts
 from .paths import Trails
 from .saving import Checkpoint, Saver
 from .storage import Level, Saved, Storage, StorageFailed
-from .symmetry import Symmetry
+from .symmetry import Symmetry, reduction
 from .vectorise import Step
 from .visited import NextLevel, Successors, Visited
 from .watch_evaluation import Find, Watching
@@ -55,10 +55,10 @@ class Compiled:
     symmetry: Symmetry | None
 
     @classmethod
-    def of(cls, kernel: Kernel, *, symmetry: bool = False, layouts: Layouts = Layout) -> Compiled:
-        reduction = Symmetry(kernel, layouts) if symmetry else None
-        layout = layouts(kernel.cells, kernel.constant_cells, "") if reduction is None else reduction.layout
-        return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
+    def of(cls, kernel: Kernel, *, symmetry: bool | tuple[str, ...] = False, layouts: Layouts = Layout) -> Compiled:
+        reduced = reduction(kernel, symmetry, layouts)
+        layout = layouts(kernel.cells, kernel.constant_cells, "") if reduced is None else reduced.layout
+        return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class ExplicitEngine:
     name = "explicit"
 
     def __init__(
-        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, symmetry: bool = False,
-        compiled: Compiled | None = None, pause: Pause | None = None, workers: Workers | None = None,
-        storage: Storage | None = None,
+        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *,
+        symmetry: bool | tuple[str, ...] = False, compiled: Compiled | None = None, pause: Pause | None = None,
+        workers: Workers | None = None, storage: Storage | None = None,
     ) -> None:  # fmt: skip
         self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
@@ -187,7 +187,7 @@ class ExplicitEngine:
 
     def _move(self, layouts: Layouts) -> None:
         """Continue on the workers' arrays, such as a GPU's. Such a search has no storage."""
-        moved = Compiled.of(self.kernel, symmetry=self.symmetry is not None, layouts=layouts)
+        moved = Compiled.of(self.kernel, symmetry=self.reduced, layouts=layouts)
         for here, there in zip(self.steps, moved.steps, strict=True):
             if here.activated:
                 there.activate()
@@ -195,6 +195,11 @@ class ExplicitEngine:
         self.visited = Visited(self.layout, self._workers)
         for level in self.levels:
             self.visited.add(self.layout.sent(level[:]))
+
+    @property
+    def reduced(self) -> bool | tuple[str, ...]:
+        """The argument `symmetry` of the search."""
+        return self.symmetry is not None and self.symmetry.names
 
     def _use(self, compiled: Compiled) -> None:
         self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry

@@ -60,8 +60,8 @@ class PartitionedEngine(ExplicitEngine):
     """
 
     def __init__(
-        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, ranks: Ranks, symmetry: bool = False,
-        storage: PartStorage | None = None,
+        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, ranks: Ranks,
+        symmetry: bool | tuple[str, ...] = False, storage: PartStorage | None = None,
     ) -> None:  # fmt: skip
         super().__init__(kernel, limits, on_progress, symmetry=symmetry, storage=storage)
         self._ranks = ranks
@@ -95,7 +95,7 @@ class PartitionedEngine(ExplicitEngine):
         return seen
 
     def _refuse_others(self, watches: Sequence[Watch]) -> None:
-        mine = fingerprint(self.kernel, self.layout, self.symmetry is not None, watches)
+        mine = fingerprint(self.kernel, self.layout, self.reduced, watches)
         mine["limit of states"] = str(self.limits.states)
         for rank, (theirs,) in enumerate(self.told("search", mine)):
             part = next((part for part in mine if theirs.get(part) != mine[part]), None)

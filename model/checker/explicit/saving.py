@@ -50,7 +50,7 @@ class Saver:
         """The search that is saved in the storage, or None."""
         if self.storage is None:
             return None
-        described = fingerprint(search.kernel, search.layout, search.symmetry is not None, watches)
+        described = fingerprint(search.kernel, search.layout, search.reduced, watches)
         return self.storage.begin(search.layout, described)
 
     def resume(self, search: ExplicitEngine, saved: Saved) -> Level:

@@ -193,7 +193,9 @@ class Storage(ABC):
 # ---- the fingerprint of a search
 
 
-def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterable[Watch]) -> dict[str, str]:
+def fingerprint(
+    kernel: Kernel, layout: Layout, symmetry: bool | tuple[str, ...], watches: Iterable[Watch]
+) -> dict[str, str]:
     """Texts that identify the states of a search, their layout and the questions; they are equal in each process."""
     system, trees = kernel.system, _Trees()
     slots = [
@@ -221,7 +223,7 @@ def fingerprint(kernel: Kernel, layout: Layout, symmetry: bool, watches: Iterabl
     return {
         "system": system.label,
         "declaration": _digest((slots, steps, *map(trees.text, conditions))),
-        "reduction": "symmetry" if symmetry else "none",
+        "reduction": " ".join(("symmetry", *(symmetry if isinstance(symmetry, tuple) else ()))) if symmetry else "none",
         "layout": f"{layout.words} words, {_digest(places)}",
         "set of properties": _digest((asked, machines, properties)),
     }

@@ -67,10 +67,13 @@ def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
     return facts.get(cell, cell)
 
 
-def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
-    """The properties to export: those with these names, or all but refinements. Without `live`, all except liveness.
+SEARCHED = {Form.REFINES: "refinement", Form.SCENARIO: "scenario"}
 
-    A property with a bound is not exported.
+
+def exported(system: System, names: Collection[str] | None, *, live: bool = False) -> list[Property]:
+    """The properties to export: those with these names, or all but the `SEARCHED`.
+
+    Without `live`, a property of liveness is not exported; a property with a bound never is.
 
     Raises:
         UsageError: the system has no such property, or it is not exported.
@@ -79,8 +82,9 @@ def exported(system: System, names: Collection[str] | None, *, live: bool = Fals
     for name in names or ():
         if name not in known:
             raise UsageError(f"no property {name!r}: {system.name} has {', '.join(known)}")
-        if known[name].form is Form.REFINES:
-            raise UsageError(f"{name} is a refinement, which is not exported: `trystate verify` decides it")
+        if known[name].form in SEARCHED:
+            what = SEARCHED[known[name].form]
+            raise UsageError(f"{name} is a {what}, which is not exported: `trystate verify` decides it")
         if known[name].within:
             raise UsageError(f"{name} has a bound within=, which is not exported: let `trystate verify` decide it")
         if known[name].form.live and not live:
@@ -89,7 +93,7 @@ def exported(system: System, names: Collection[str] | None, *, live: bool = Fals
                 "for processes; give --to tla, or let `trystate verify` decide it"
             )
     wanted = [known[name] for name in (known if names is None else dict.fromkeys(names))]
-    return [p for p in wanted if p.form is not Form.REFINES and not p.within and (live or not p.form.live)]
+    return [p for p in wanted if p.form not in SEARCHED and not p.within and (live or not p.form.live)]
 
 
 class Names:

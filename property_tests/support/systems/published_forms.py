@@ -299,3 +299,51 @@ class Ewd998(System, deadlock=False):
         """Where node 0 detects it, no node is active and no message is on its way; all counts agree."""
         ended = ~s.active.any() & (sum_(s.pending) == 0)
         return (sum_(s.pending) == sum_(s.counter)) & (~self.detected(s) | ended)
+
+
+class Voting(System, deadlock=False):
+    """The votes of acceptors for values in ballots (tlaplus/Examples, PaxosHowToWinATuringAward/Voting.tla)."""
+
+    acceptor = index(3)
+    ballot = index(2)
+    value = index(2)
+    votes = flag(per=("acceptor", "ballot", "value"))
+    most = integer(-1, ballot - 1, per="acceptor", initial=-1, doc="maxBal: the acceptor takes no part below it")
+
+    @transition()
+    def increase(self, s: S, acceptor: Expr, ballot: Expr) -> None:
+        """IncreaseMaxBal."""
+        s.when(s.most[acceptor] < ord_(ballot))
+        s.most[acceptor] = ord_(ballot)
+
+    @transition()
+    def vote(self, s: S, acceptor: Expr, ballot: Expr, value: Expr) -> None:
+        """VoteFor."""
+        s.when(s.most[acceptor] <= ord_(ballot), ~any_(s.votes[acceptor, ballot, v] for v in s.value))
+        s.when(all_(~s.votes[a, ballot, v] | (v == value) for a in s.acceptor for v in s.value))
+        s.when(any_((a != b) & self.safe(s, a, b, ballot, value) for a in s.acceptor for b in s.acceptor))
+        s.votes[acceptor, ballot, value], s.most[acceptor] = True, ord_(ballot)
+
+    def safe(self, s: S, a: Expr, b: Expr, ballot: Expr, value: Expr) -> Any:
+        """ShowsSafeAt of the quorum of two acceptors."""
+
+        def silent(after: Any) -> Any:  # none of them voted in a ballot between `after` and this one
+            between = ((ord_(d) > after) & (ord_(d) < ord_(ballot)) & self.voted(s, a, b, d, v)
+                       for d in s.ballot for v in s.value)  # fmt: skip
+            return ~any_(between)
+
+        earlier = ((ord_(c) < ord_(ballot)) & self.voted(s, a, b, c, value) & silent(ord_(c)) for c in s.ballot)
+        return (s.most[a] >= ord_(ballot)) & (s.most[b] >= ord_(ballot)) & (silent(-1) | any_(earlier))
+
+    def voted(self, s: S, a: Expr, b: Expr, ballot: Expr, value: Expr) -> Any:
+        return s.votes[a, ballot, value] | s.votes[b, ballot, value]
+
+    @always()
+    def one_value_is_chosen(self, s: S) -> Any:
+        """Two quorums never choose different values."""
+
+        def chosen(v: Expr) -> Any:
+            pairs = ((a, b, c) for a in s.acceptor for b in s.acceptor for c in s.ballot)
+            return any_((a != b) & s.votes[a, c, v] & s.votes[b, c, v] for a, b, c in pairs)
+
+        return all_((v == w) | ~(chosen(v) & chosen(w)) for v in s.value for w in s.value)

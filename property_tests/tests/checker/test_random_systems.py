@@ -105,6 +105,9 @@ def test_symmetry_keeps_the_orbits_and_every_safety_verdict(declared: Declaratio
     assert {less["verdicts"].pop(name) for name in LIVE} == {Status.NOT_DECIDED}
     assert less["verdicts"] == {k: v for k, v in plain["verdicts"].items() if k not in LIVE}
     assert_runs_show_what_they_claim(reduced)
+    named = check(full, engine="explicit", symmetry=("node",))
+    assert facts(named)["graph"] == less["graph"] and facts(named)["lengths"] == less["lengths"]
+    assert_runs_show_what_they_claim(named)
 
 
 @given(declarations())

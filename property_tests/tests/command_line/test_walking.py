@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from trystate import walking
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.steps import Steps
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, SymbolicState, System, integer, leads_to, transition
+from trystate.model.language.scenarios import normal, split
 from trystate.model.rendezvous import Rendezvous
 from trystate.property_tests.support.mutants import rewritten, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.lock import Edition, Lock, Waltz
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
-from trystate.walking import Light, Standing, Walk, normal, split, told
+from trystate.walking import Light, Standing, Walk, told
 
 ENDS = {Form.ALWAYS: Standing.VIOLATED, Form.STEP: Standing.VIOLATED, Form.DEADLOCK: Standing.VIOLATED,
         Form.SOMETIMES: Standing.HOLDS}  # fmt: skip
@@ -47,7 +49,7 @@ def assert_guards_are_the_interpreters(walk: Walk) -> None:
     disabled = {each.instance.label: each for each in walk.disabled()}
     assert {*disabled, *enabled} == {*walk.instances} and not {*disabled} & {*enabled}
     for label, instance in walk.instances.items():
-        parts = walk.guard(instance)
+        parts = walk.steps.guard(instance, walk.state)
         closed = interpreter.kernel.guard(instance)
         conjuncts = closed.args if closed.op == "and" else (closed,)
         assert all(part.holds for part in parts) == all(interpreter.holds(c, walk.state) for c in conjuncts)
@@ -63,14 +65,14 @@ def assert_values_decide(walk: Walk, random: Random) -> None:
     """A part of a guard has the same value in each state in which the cells shown with it are the same."""
     elsewhere = Walk(walk.system)
     for instance in walk.instances.values():
-        for number, part in enumerate(walk.guard(instance)):
+        for number, part in enumerate(walk.steps.guard(instance, walk.state)):
             shown = dict(part.values)
             other = tuple(
                 value if cell.name in shown else random.randint(cell.sort.low, cell.sort.high)
                 for cell, value in zip(walk.system.cells, walk.state, strict=True)
             )
             elsewhere.stops[0].state = other
-            assert elsewhere.guard(instance)[number].holds == part.holds, part
+            assert elsewhere.steps.guard(instance, elsewhere.state)[number].holds == part.holds, part
 
 
 def standing(walk: Walk, name: str) -> Light:
@@ -298,8 +300,8 @@ def test_numbers_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 MUTANTS = {
     "the marks are of the whole walk": rewritten(Walk.changes, "self.place - 1].state", "0].state"),
-    "a part of a guard is shown inverted": rewritten(Walk._parts, "text)), holds,", "text)), not holds,"),
-    "a value of a part is left out": rewritten(Walk._parts, "holds, values)", "holds, values[1:])"),
+    "a part of a guard is shown inverted": rewritten(Steps.parts, "text)), holds,", "text)), not holds,"),
+    "a value of a part is left out": rewritten(Steps.parts, "holds, values)", "holds, values[1:])"),
     "each state is judged as the first": rewritten(Walk._judged, "before[k] if place else None", "None"),
 }
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trystate import following
 from trystate.following import Following
+from trystate.model.checker.steps import Steps
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import State, System
 from trystate.property_tests.support.mutants import rewritten, survivors
@@ -77,7 +78,7 @@ MUTANTS = {
     "only one hidden step is taken": rewritten(Following._after_hidden, "found |= todo", "return found | todo"),
     "the values of an event are not compared": rewritten(Following.see, "wanted.cells,", "{},"),
     "the states before an event remain": rewritten(Following.see, "self._possible = kept", "self._possible |= kept"),
-    "the index of a step is not compared": rewritten(Following._steps, "== member for", "is not None for"),
+    "the index of a step is not compared": rewritten(Steps.called, "== member for", "is not None for"),
     "an event without a step takes none": rewritten(Following.see, "if wanted.steps else before", "or before"),
 }
 

@@ -54,6 +54,7 @@ BACKWARD = {
         "derived",
         "machines",
         "properties",
+        "scenarios",
         "state",
         "transitions",
     ),  # all of these belong to a system

@@ -1,0 +1,198 @@
+"""Symmetry over named indices keeps one state of each orbit and every verdict of safety."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+
+from trystate.model.checker.check import check
+from trystate.model.checker.explicit.storage import fingerprint
+from trystate.model.checker.explicit.symmetry import Permutations, _Move, permutable, renamed
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.verdicts import Report
+from trystate.model.errors import UsageError
+from trystate.model.language import *
+from trystate.property_tests.support.mutants import rewritten, survivors
+from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.published_forms import Voting
+
+S = SymbolicState
+BOTH = ("acceptor", "value")
+
+
+class Chiefs(System, deadlock=False):
+    """Nodes choose a chief, and the chief takes keys. A node may know another, and trusts a key or none."""
+
+    node = index(3)
+    key = index(2)
+    chief = one_of("node", optional=True)
+    knows = flag(per=("node", "node"))
+    trusts = one_of("key", per="node", optional=True)
+    spare = one_of("key", initial=ANY)
+    terms = integer(0, 2)
+
+    @transition()
+    def meet(self, s: S, node0: Expr, node1: Expr) -> None:
+        """A node gets to know another."""
+        s.when(node0 != node1, s.terms == 0, ~s.knows[node1, node0])
+        s.knows[node0, node1] = True
+
+    @transition()
+    def choose(self, s: S, node: Expr) -> None:
+        """A node that two know is chosen, or any node if there was a chief before."""
+        s.when(s.chief.absent, s.terms < 2, (count(s.knows[j, node] for j in s.node) == 2) | (s.terms == 1))
+        s.chief, s.terms = node, s.terms + 1
+
+    @transition()
+    def trust(self, s: S) -> None:
+        """The chief trusts any key that is not spare, and resigns."""
+        key = s.choose(s.key)
+        s.when(~s.chief.absent, key != s.spare)
+        s.trusts[s.chief], s.chief = key, None
+
+    @sometimes()
+    def two_trust(self, s: S) -> Any:
+        """Two nodes trust a key."""
+        return count(~s.trusts[j].absent for j in s.node) == 2
+
+    @always(witness="two_trust")
+    def no_spare_key_is_trusted(self, s: S) -> Any:
+        """No node trusts the spare key."""
+        return all_(s.trusts[j] != s.spare for j in s.node)
+
+    @always(witness="two_trust")
+    def a_chief_is_known(self, s: S) -> Any:
+        """Each chief is known to two nodes: this is wrong in the second term."""
+        return s.chief.absent | any_((s.chief == j) & (count(s.knows[k, j] for k in s.node) == 2) for j in s.node)
+
+
+def renamed_plainly(of: System, state: State, names: dict[str, Any]) -> State:
+    """A renaming, cell by cell, by the names of cells and the meaning of their values."""
+    found = {}
+    for cell, value in zip(of.cells, state, strict=True):
+        dims = [names.get(d.name, range(d.size))[k] for d, k in zip(cell.slot.dims, cell.indices, strict=True)]
+        is_member = cell.sort.kind == "index" and cell.sort.name in names and value >= 0
+        found[cell.slot.name, tuple(dims)] = names[cell.sort.name][value] if is_member else value
+    return tuple(found[cell.key] for cell in of.cells)
+
+
+def orbits(of: System, states: set[State], names: tuple[str, ...]) -> set[State]:
+    ways = [dict(zip(names, way, strict=True)) for way in product(*(permutations(range(of.sizes[n])) for n in names))]
+    return {min(renamed_plainly(of, state, way) for way in ways) for state in states}
+
+
+def reachable(of: System) -> set[State]:
+    interpreter, found, todo = Interpreter(of), {*of.initial_states}, [*of.initial_states]
+    while todo:
+        for _, after in interpreter.successors(todo.pop()):
+            if after not in found:
+                found.add(after)
+                todo.append(after)
+    return found
+
+
+def facts(report: Report) -> dict[str, Any]:
+    return {
+        v.property.name: (v.status, v.run and len(v.run.path.steps)) for v in report.verdicts
+    } | {"depth": report.exploration.depth, "never": report.never_fired}  # fmt: skip
+
+
+def assert_runs_are_runs(report: Report) -> None:
+    interpreter = Interpreter(report.system)
+    for verdict in report.verdicts:
+        if verdict.run is not None:
+            path = verdict.run.path
+            assert path.states[0] in report.system.initial_states
+            for before, number, after in zip(path.states, path.steps, path.states[1:], strict=False):
+                assert interpreter.step(interpreter.kernel.instances[number], before) == after
+
+
+CASES: list[tuple[System, tuple[str, ...], int]] = [
+    (Voting(), BOTH, 77),  # as TLC counts
+    (Voting(), ("acceptor",), 144),
+    (Chiefs(), ("node", "key"), 0),
+    (Chiefs(), ("node",), 0),
+    (Chiefs(), ("key",), 0),
+]
+
+
+@pytest.mark.parametrize(("of", "names", "count"), CASES)
+def test_one_state_of_each_orbit_is_explored(of: System, names: tuple[str, ...], count: int) -> None:
+    reduced, plain = check(of, engine="explicit", symmetry=names), check(of, engine="explicit")
+    assert reduced.exploration.distinct == len(orbits(of, reachable(of), names)) < plain.exploration.distinct
+    assert count in (0, reduced.exploration.distinct)
+    assert facts(reduced) == facts(plain)
+    assert_runs_are_runs(reduced)
+
+
+REFUSED = {
+    "kind = choice(Mood)": (("node", "lock"), "symmetry has 'lock': give indices of Bad, each once: node, key"),
+    "rank = integer(0, 2, per='node', initial=lambda node: node)": (("node",), "rank begin with different values"),
+    "first = one_of('key', initial=0)": (("key",), "first begins with some members of key: give all"),
+    "@sometimes()\ndef last(self, s): 'Last.'; return s.chief == 2": (("node",), "last names node 2, so the members"),
+    "@sometimes()\ndef after(self, s): 'Next.'; return s.chief == s.node.after(s.chief)": (("node",), "after .*node"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_members_that_are_not_interchangeable_are_refused(text: str) -> None:
+    names, message = REFUSED[text]
+    with pytest.raises(UsageError, match=message):
+        check(declared(text, Chiefs)(), engine="explicit", symmetry=names)
+    if names == ("node",) and "rank" not in text:
+        check(declared(text, Chiefs)(), engine="explicit", symmetry=("key",))  # the other index is interchangeable
+
+
+def test_too_many_renamings_are_refused() -> None:
+    message = r"symmetry of node=5, key=5 has 14,400 renamings, and at most 2,880 are tried: name fewer indices"
+    with pytest.raises(UsageError, match=message):
+        check(Chiefs(node=5, key=5), engine="explicit", symmetry=("node", "key"))
+    assert [sort.size for sort in permutable(Chiefs(node=5, key=4), ("node", "key"))] == [5, 4]
+
+
+def test_a_saved_search_names_the_indices_of_its_reduction() -> None:
+    kernel = Kernel(Voting())
+    layout = Permutations(kernel, BOTH).layout
+    reductions = [fingerprint(kernel, layout, symmetry, [])["reduction"] for symmetry in (False, True, BOTH)]
+    assert reductions == ["none", "symmetry", "symmetry acceptor value"]
+
+
+MUTANTS = {
+    "members as values keep their names": rewritten(renamed, "_named(names, cell.sort, value)", "value"),
+    "bits move to another distance": rewritten(_Move.__init__, "there.shift - here.shift", "here.shift - here.shift"),
+    "values of moved cells are not replaced": rewritten(_Move.__call__, "old == before, after", "old == before, new"),
+    "the first renaming alone is tried": rewritten(Permutations.canonical, "in self._moves", "in self._moves[:1]"),
+    "words are compared in the wrong order": rewritten(Permutations.canonical, "less = (a < b) | ((a == b) & less)",
+                                                       "less = less"),
+    "members of the start are not judged": rewritten(permutable, "not in (0, slot.sort.high + 1)", "< 0"),
+}  # fmt: skip
+
+
+class Wide(Chiefs):
+    """Chiefs of two words."""
+
+    weights = integer(0, 1 << 55)
+
+    @transition()
+    def weigh(self, s: S, node: Expr) -> None:
+        """A chief that is trusted is heavy."""
+        s.when(s.terms == 2, s.weights == 0, ~s.trusts[node].absent)
+        s.weights = ite(s.trusts[node] == s.spare, 1, 1 << 55)
+
+
+def test_a_wrong_rule_of_renaming_is_noticed() -> None:
+    wide, partly = Wide(), declared("first = one_of('key', initial=0)", Chiefs)()
+    assert Permutations(Kernel(wide), ("node", "key")).layout.words == 2
+    expected = len(orbits(wide, reachable(wide), ("node", "key")))
+
+    def judge() -> None:
+        report = check(wide, engine="explicit", symmetry=("node", "key"))
+        assert report.exploration.distinct == expected
+        assert_runs_are_runs(report)
+        with pytest.raises(UsageError):
+            check(partly, engine="explicit", symmetry=("key",))
+
+    assert survivors(MUTANTS, judge) == []
