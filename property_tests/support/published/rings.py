@@ -1,8 +1,4 @@
-"""Published specifications whose texts need the forms of the language that are traced to its core.
-
-Rule: the graph of each system is the graph of its module in the repository tlaplus/Examples. The counts are in its
-manifest (EWD 998: as TLC counts). Names and steps are as there, and members are numbered from 0.
-"""
+"""Processes on a ring: Chandy and Misra, Dijkstra's three rings (EWD 426, 840, 998), Chang and Roberts."""
 
 from __future__ import annotations
 
@@ -12,39 +8,6 @@ from typing import Any
 from trystate.model.language import *
 
 S = SymbolicState
-
-
-class CoffeeCan(System):
-    """Gries, "The Science of Programming", 1981: beans are drawn by two, and a bean is put back."""
-
-    most = constant(100)
-    black = integer(0, most, initial=ANY)
-    white = integer(0, most, initial=ANY)
-
-    @initial
-    def some_beans(self, s: S) -> Any:
-        return (s.black + s.white > 0) & (s.black + s.white <= self.most)
-
-    @transition()
-    def draw(self, s: S) -> None:
-        """Two beans of one colour are replaced by a black bean, and two of different colours by a white bean."""
-        black, white = s.choose(((2, 0), (1, 1), (0, 2)))
-        s.when(s.black >= black, s.white >= white)
-        s.black, s.white = s.black - black + ite(white == 1, 0, 1), s.white - white + white % 2
-
-    @terminal
-    def one_is_left(self, s: S) -> Any:
-        return s.black + s.white == 1
-
-    @sometimes()
-    def white_is_left(self, s: S) -> Any:
-        """The last bean is white."""
-        return (s.black == 0) & (s.white == 1)
-
-    @step(witness="white_is_left")
-    def parity_stays(self, before: S, after: S) -> Any:
-        """The number of white beans stays odd or even."""
-        return before.white % 2 == after.white % 2
 
 
 class Place(enum.Enum):
@@ -99,98 +62,6 @@ class DiningPhilosophers(System):
     def neighbours_do_not_eat(self, s: S) -> Any:
         """Two neighbours never eat at the same time."""
         return ~any_((s.place[j] == Place.EAT) & (s.place[s.node.after(j)] == Place.EAT) for j in s.node)
-
-
-class Request(enum.Enum):
-    """The purpose of a request in the queue."""
-
-    READ = "to read"
-    WRITE = "to write"
-
-
-class ReadersWriters(System):
-    """Readers and writers who wait in one queue."""
-
-    actor = index(3)
-    readers = flag(per=actor)
-    writers = flag(per=actor)
-    waiting = sequence(2 * actor, kind=Request, who=actor)
-
-    @transition(each=(actor, Request))
-    def try_(self, s: S, actor: Expr, kind: Expr) -> None:
-        """An actor waits to read or to write, if it does not wait for this yet."""
-        s.when(~s.waiting.contains(kind=kind, who=actor))
-        s.waiting.push(kind=kind, who=actor)
-
-    @transition()
-    def read_or_write(self, s: S) -> None:
-        """The first in the queue reads, or writes if no actor reads."""
-        head = s.waiting.head
-        reads = head.kind == Request.READ
-        s.when(~s.waiting.is_empty, ~s.writers.any(), reads | ~s.readers.any())
-        s.readers[head.who], s.writers[head.who] = s.readers[head.who] | reads, ~reads
-        s.waiting.pop()
-
-    @transition()
-    def stop(self, s: S) -> None:
-        """An actor stops to read, or else to write."""
-        actor = s.choose(s.actor)
-        s.when(s.readers[actor] | s.writers[actor])
-        s.writers[actor], s.readers[actor] = s.writers[actor] & s.readers[actor], False
-
-    @sometimes()
-    def two_read(self, s: S) -> Any:
-        """Two actors read."""
-        return s.readers.count() == 2
-
-    @always(witness="two_read")
-    def safety(self, s: S) -> Any:
-        """No actor reads while one writes, and at most one writes."""
-        return ~(s.readers.any() & s.writers.any()) & (s.writers.count() <= 1)
-
-
-class Prisoner(System, deadlock=False):
-    """The prisoners and one switch: one of them counts how often the light was on."""
-
-    other = index(2)
-    unknown = constant(0)  # 1: the light may be on at first
-    total = integer(1, (other + 1) * (1 + unknown) + 1)
-    announced = flag()
-    signalled = integer(0, 1 + unknown, per=other)
-    light = flag(initial=ANY)
-    counter_came = flag()
-    came = flag(per=other)
-
-    @initial
-    def known(self, s: S) -> Any:
-        return ~s.light | bool(self.unknown)
-
-    def wanted(self) -> Any:
-        return (self.sizes["other"] + 1) * (1 + self.unknown) - self.unknown
-
-    @transition()
-    def counter(self, s: S) -> None:
-        """The prisoner who counts turns the light off."""
-        s.total = s.total + as_int(s.light)
-        s.announced = s.total >= self.wanted()
-        s.light, s.counter_came = False, True
-
-    @transition()
-    def enter(self, s: S, other: Expr) -> None:
-        """Another prisoner turns the light on, as often as allowed."""
-        signals = ~s.light & (s.signalled[other] < 1 + self.unknown)
-        s.light, s.signalled[other] = s.light | signals, s.signalled[other] + as_int(signals)
-        s.came[other] = True
-
-    @sometimes()
-    def is_announced(self, s: S) -> Any:
-        """The prisoner who counts has announced it."""
-        return s.announced
-
-    @always(witness="is_announced")
-    def victory(self, s: S) -> Any:
-        """It is announced only after all have come."""
-        return ~s.announced | (s.counter_came & s.came.all())
 
 
 class Ewd840(System, deadlock=False):
@@ -299,3 +170,92 @@ class Ewd998(System, deadlock=False):
         """Where node 0 detects it, no node is active and no message is on its way; all counts agree."""
         ended = ~s.active.any() & (sum_(s.pending) == 0)
         return (sum_(s.pending) == sum_(s.counter)) & (~self.detected(s) | ended)
+
+
+class TokenRing(System):
+    """A node has the token if its number differs from the number of the node before; the first, if it is equal.
+
+    The ring begins with any numbers, and so with several tokens. The next step of some node is fair.
+    """
+
+    node = index(6)
+    number = integer(0, 5, per=node, initial=ANY)
+
+    @transition(fair="weak:next")
+    def create(self, s: S) -> None:
+        """The first node passes the token on with the next number."""
+        s.when(s.number[0] == s.number[s.node[-1]])
+        s.number[0] = (s.number[s.node[-1]] + 1) % 6
+
+    @transition(fair="weak:next")
+    def pass_on(self, s: S, node: Expr) -> None:
+        """A node takes the number of the node before."""
+        before = s.number[s.node.before(node)]
+        s.when(node != 0, s.number[node] != before)
+        s.number[node] = before
+
+    @stable()
+    def one_token(self, s: S) -> Any:
+        """From some point on there is one token for ever (Stab)."""
+        differs = ((n, s.number[n] != s.number[s.node.before(n)]) for n in s.node)
+        return count((n == 0) ^ here for n, here in differs) == 1
+
+
+class Candidate(enum.Enum):
+    """The state of a node in an election."""
+
+    CANDIDATE = "may be elected"
+    LOST = "is not elected"
+    WON = "is elected"
+
+
+class ChangRoberts(System, deadlock=False):
+    """Chang and Roberts, 1979: nodes send their numbers round the ring, and the lowest of those that begin wins."""
+
+    node = index(3)
+    begins = flag(per=node, initial=ANY)
+    state = choice(Candidate, per=node, initial=(Candidate.CANDIDATE, Candidate.LOST))
+    began = flag(per=node)
+    received = flag(per=(node, node), doc="by a node, the number of another that it has not handled")
+
+    @initial
+    def those_that_begin(self, s: S) -> Any:
+        return all_(s.begins[n] == (s.state[n] == Candidate.CANDIDATE) for n in s.node)
+
+    @transition(fair="weak:node[node]")
+    def begin(self, s: S, node: Expr) -> None:
+        """A node sends its number, if it is to begin."""
+        s.when(~s.began[node])
+        s.began[node] = True
+        s.received[s.node.after(node), node] = s.received[s.node.after(node), node] | s.begins[node]
+
+    @transition(fair="weak:node[node]")
+    def handle(self, s: S, node: Expr) -> None:
+        """A node sends a lower number on, and any number if it has lost; its own number elects it."""
+        number = s.choose(s.node)
+        s.when(s.began[node], s.received[node, number])
+        candidate = s.state[node] != Candidate.LOST
+        passes = ~candidate | (ord_(number) < ord_(node))
+        s.received[node, number] = False
+        s.received[s.node.after(node), number] = s.received[s.node.after(node), number] | passes
+        s.state[node] = ite(passes, Candidate.LOST, ite(number == node, Candidate.WON, s.state[node]))
+
+    @sometimes()
+    def one_wins(self, s: S) -> Any:
+        """A node is elected."""
+        return s.state.any(Candidate.WON)
+
+    @always(witness="one_wins")
+    def correctness(self, s: S) -> Any:
+        """The node that wins has begun, and the others have lost; each that has begun has a higher number."""
+        won = ((n, s.state[n] == Candidate.WON) for n in s.node)
+        lost = ((m, (s.state[m] == Candidate.LOST)) for m in s.node)
+        return all_(
+            ~here | (s.begins[n] & all_((m == n) | gone & (~s.begins[m] | (ord_(m) > ord_(n))) for m, gone in lost))
+            for n, here in won
+        )
+
+    @leads_to()
+    def liveness(self, s: S) -> Any:
+        """If a node may be elected, one is elected."""
+        return s.state.any(Candidate.CANDIDATE), s.state.any(Candidate.WON)
