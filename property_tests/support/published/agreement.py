@@ -18,6 +18,13 @@ def majority(members: Any) -> int:
     return len(members) // 2 + 1
 
 
+def quorum_of(s: S) -> Any:
+    """Any smallest majority of the acceptors."""
+    quorum = s.subset(s.acceptor)
+    s.when(count(quorum[a] for a in s.acceptor) == majority(s.acceptor))
+    return quorum
+
+
 class Consensus(System, deadlock=False):
     """One value is chosen, once."""
 
@@ -38,36 +45,37 @@ class Voting(System, deadlock=False):
     ballot = index(3)
     value = index(2)
     votes = flag(per=(acceptor, ballot, value))
-    max_ballot = integer(-1, ballot - 1, per=acceptor)
+    max_ballot = one_of(ballot, optional=True, per=acceptor)
 
     def silent(self, s: S, acceptor: Expr, ballot: Expr) -> Any:
         return ~any_(s.votes[acceptor, ballot, v] for v in s.value)
 
     def shows_safe(self, s: S, quorum: Any, ballot: Expr, value: Expr) -> Any:
-        def after(low: Any) -> Any:
-            between = ((d, (ord_(d) > low) & (ord_(d) < ord_(ballot))) for d in s.ballot)
+        def silent_after(low: Expr | None) -> Any:
+            between = ((d, (d < ballot) & (True if low is None else d > low)) for d in s.ballot)
             return all_(~(quorum[a] & here) | self.silent(s, a, d) for d, here in between for a in s.acceptor)
 
-        last = (
-            any_(quorum[a] & s.votes[a, c, value] for a in s.acceptor) & after(ord_(c)) & (ord_(c) < ord_(ballot))
-            for c in s.ballot
-        )
-        return all_(~quorum[a] | (s.max_ballot[a] >= ord_(ballot)) for a in s.acceptor) & (after(-1) | any_(last))
+        voted = ((c, any_(quorum[a] & s.votes[a, c, value] for a in s.acceptor)) for c in s.ballot)
+        last = any_((c < ballot) & here & silent_after(c) for c, here in voted)
+        return all_(~quorum[a] | (s.max_ballot[a] >= ballot) for a in s.acceptor) & (silent_after(None) | last)
 
     @transition()
     def increase_max_ballot(self, s: S, acceptor: Expr, ballot: Expr) -> None:
         """An acceptor takes part in a higher ballot."""
-        s.when(ord_(ballot) > s.max_ballot[acceptor])
-        s.max_ballot[acceptor] = ord_(ballot)
+        s.when(ballot > s.max_ballot[acceptor])
+        s.max_ballot[acceptor] = ballot
 
     @transition()
     def vote_for(self, s: S, acceptor: Expr, ballot: Expr, value: Expr) -> None:
         """An acceptor votes, once in a ballot, for the only value of the ballot, if a quorum shows that it is safe."""
-        quorum = s.subset(s.acceptor)
-        s.when(count(quorum[a] for a in s.acceptor) == majority(s.acceptor), s.max_ballot[acceptor] <= ord_(ballot))
-        s.when(self.silent(s, acceptor, ballot), self.shows_safe(s, quorum, ballot, value))
+        quorum = quorum_of(s)
+        s.when(
+            s.max_ballot[acceptor] <= ballot,
+            self.silent(s, acceptor, ballot),
+            self.shows_safe(s, quorum, ballot, value),
+        )
         s.when(~any_(s.votes[a, ballot, v] & (v != value) for a in s.acceptor for v in s.value))
-        s.votes[acceptor, ballot, value], s.max_ballot[acceptor] = True, ord_(ballot)
+        s.votes[acceptor, ballot, value], s.max_ballot[acceptor] = True, ballot
 
     def chosen(self, s: S, value: Expr) -> Any:
         return any_(count(s.votes[a, b, value] for a in s.acceptor) >= majority(s.acceptor) for b in s.ballot)
@@ -95,11 +103,11 @@ class Voting(System, deadlock=False):
         """No other value is, or can still be, chosen in a ballot before a vote."""
 
         def only(c: Expr, v: Expr) -> Any:
-            never = ((a, (s.max_ballot[a] > ord_(c)) & self.silent(s, a, c)) for a in s.acceptor)
+            never = ((a, (s.max_ballot[a] > c) & self.silent(s, a, c)) for a in s.acceptor)
             return count(s.votes[a, c, v] | gone for a, gone in never) >= majority(s.acceptor)
 
         voted = ((b, v, any_(s.votes[a, b, v] for a in s.acceptor)) for b in s.ballot for v in s.value)
-        return all_(~here | all_((ord_(c) >= ord_(b)) | only(c, v) for c in s.ballot) for b, v, here in voted)
+        return all_(~here | all_((c >= b) | only(c, v) for c in s.ballot) for b, v, here in voted)
 
 
 class Paxos(System, deadlock=False):
@@ -126,16 +134,15 @@ class Paxos(System, deadlock=False):
     @transition()
     def phase_1b(self, s: S, acceptor: Expr, ballot: Expr) -> None:
         """An acceptor joins a higher ballot and sends its last vote."""
-        s.when(s.sent_1a[ballot], ord_(ballot) > ord_(s.max_ballot[acceptor]))
+        s.when(s.sent_1a[ballot], ballot > s.max_ballot[acceptor])
         s.max_ballot[acceptor], s.sent_1b[acceptor, ballot] = ballot, True
         s.ballot_1b[acceptor, ballot], s.value_1b[acceptor, ballot] = s.voted_in[acceptor], s.voted_for[acceptor]
 
     @transition()
     def phase_2a(self, s: S, ballot: Expr, value: Expr) -> None:
         """The leader proposes the value of the last vote in a quorum, or any value if there was no vote."""
-        quorum = s.subset(s.acceptor)
-        s.when(count(quorum[a] for a in s.acceptor) == majority(s.acceptor), s.value_2a[ballot].absent)
-        s.when(all_(~quorum[a] | s.sent_1b[a, ballot] for a in s.acceptor))
+        quorum = quorum_of(s)
+        s.when(s.value_2a[ballot].absent, all_(~quorum[a] | s.sent_1b[a, ballot] for a in s.acceptor))
         last = max_(ite(quorum[a], ord_(s.ballot_1b[a, ballot]), -1) for a in s.acceptor)
         voted = ((a, quorum[a] & (s.value_1b[a, ballot] == value)) for a in s.acceptor)
         s.when((last < 0) | any_(here & (ord_(s.ballot_1b[a, ballot]) == last) for a, here in voted))
@@ -145,14 +152,14 @@ class Paxos(System, deadlock=False):
     def phase_2b(self, s: S, acceptor: Expr, ballot: Expr) -> None:
         """An acceptor votes as the leader proposes, unless it has joined a higher ballot."""
         value = s.value_2a[ballot]
-        s.when(~value.absent, ord_(ballot) >= ord_(s.max_ballot[acceptor]))
+        s.when(~value.absent, ballot >= s.max_ballot[acceptor])
         s.max_ballot[acceptor], s.voted_in[acceptor], s.voted_for[acceptor] = ballot, ballot, value
         s.sent_2b[acceptor, ballot, value] = True
 
     @refines(Voting)
     def as_voting(self, s: S, voting: S) -> None:
         for a in s.acceptor:
-            voting.max_ballot[a] = ord_(s.max_ballot[a])
+            voting.max_ballot[a] = s.max_ballot[a]
             for b in s.ballot:
                 for v in s.value:
                     voting.votes[a, b, v] = s.sent_2b[a, b, v]
@@ -273,7 +280,7 @@ class PaxosCommit(System, deadlock=False):
     @transition()
     def phase_1b(self, s: S, rm: Expr, acceptor: Expr, ballot: Expr) -> None:
         """An acceptor joins a higher ballot and sends its last vote."""
-        s.when(s.sent_1a[rm, ballot], ord_(s.joined[rm, acceptor]) < ord_(ballot))
+        s.when(s.sent_1a[rm, ballot], s.joined[rm, acceptor] < ballot)
         here = rm, acceptor, ballot
         s.joined[rm, acceptor], s.sent_1b[here] = ballot, True
         s.ballot_1b[here], s.vote_1b[here] = s.voted_in[rm, acceptor], s.voted_for[rm, acceptor]
@@ -281,9 +288,8 @@ class PaxosCommit(System, deadlock=False):
     @transition()
     def phase_2a(self, s: S, rm: Expr, ballot: Expr) -> None:
         """The leader proposes the last vote of a quorum, or else to abort."""
-        quorum = s.subset(s.acceptor)
+        quorum = quorum_of(s)
         s.when(ballot != 0, s.vote_2a[rm, ballot] == Vote.NONE)
-        s.when(count(quorum[a] for a in s.acceptor) == majority(s.acceptor))
         s.when(all_(~quorum[a] | s.sent_1b[rm, a, ballot] for a in s.acceptor))
         last = max_(ite(quorum[a], ord_(s.ballot_1b[rm, a, ballot]), -1) for a in s.acceptor)
         prepared = ((a, quorum[a] & (s.vote_1b[rm, a, ballot] == Vote.PREPARED)) for a in s.acceptor)
@@ -294,7 +300,7 @@ class PaxosCommit(System, deadlock=False):
     def phase_2b(self, s: S, rm: Expr, acceptor: Expr, ballot: Expr) -> None:
         """An acceptor votes as the leader proposes, unless it has joined a higher ballot."""
         vote = s.vote_2a[rm, ballot]
-        s.when(vote != Vote.NONE, ord_(s.joined[rm, acceptor]) <= ord_(ballot))
+        s.when(vote != Vote.NONE, s.joined[rm, acceptor] <= ballot)
         s.joined[rm, acceptor], s.voted_in[rm, acceptor], s.voted_for[rm, acceptor] = ballot, ballot, vote
         s.vote_2b[rm, acceptor, ballot] = vote
 
@@ -342,7 +348,7 @@ class Raft(System, deadlock=False):
     role = choice(Role, per=server)
     voted_for = one_of(server, optional=True, per=server)
     log = one_of(term, optional=True, per=(server, place), doc="the term of an entry")
-    committed = integer(0, place, per=server)
+    committed = one_of(place, optional=True, per=server, doc="the last that is committed")
     requested = flag(per=(server, term))
     requested_length = integer(0, place, per=(server, term))
     requested_last = one_of(term, optional=True, per=(server, term))
@@ -374,7 +380,7 @@ class Raft(System, deadlock=False):
     @transition()
     def update_term(self, s: S, server: Expr, term: Expr) -> None:
         """A server receives a message of a higher term, and each term begins with a request."""
-        s.when(ord_(term) > ord_(s.now[server]), any_(s.requested[j, term] for j in s.server))
+        s.when(term > s.now[server], any_(s.requested[j, term] for j in s.server))
         s.now[server], s.role[server], s.voted_for[server] = term, Role.FOLLOWER, None
 
     @transition(each=(server, server))
@@ -414,7 +420,7 @@ class Raft(System, deadlock=False):
         differs = s.log[server, place] != s.entry[here]
         s.role[server], s.accepted[server, leader, s.now[server], place] = Role.FOLLOWER, True
         for k in s.place:
-            s.log[server, k] = ite(differs & (ord_(k) > ord_(place)), None, s.log[server, k])
+            s.log[server, k] = ite(differs & (k > place), None, s.log[server, k])
         s.log[server, place] = s.entry[here]
 
     @transition()
@@ -422,63 +428,62 @@ class Raft(System, deadlock=False):
         """The leader commits an entry of its term that a majority has stored."""
         stored = count((j == server) | s.accepted[j, server, s.now[server], place] for j in s.server)
         s.when(s.role[server] == Role.LEADER, s.log[server, place] == s.now[server], stored >= majority(s.server))
-        s.when(s.committed[server] <= ord_(place))
-        s.committed[server], s.notice[server, s.now[server], place] = ord_(place) + 1, True
+        s.when(s.committed[server] < place)
+        s.committed[server], s.notice[server, s.now[server], place] = place, True
 
     @transition(each=(server, server, place))
     def follow(self, s: S, server: Expr, leader: Expr, place: Expr) -> None:
         """A server whose log agrees up to the entry commits it too."""
         here = leader, s.now[server], place
-        s.when(s.notice[here], s.log[server, place] == s.entry[here], s.committed[server] <= ord_(place))
-        s.committed[server] = ord_(place) + 1
+        s.when(s.notice[here], s.log[server, place] == s.entry[here], s.committed[server] < place)
+        s.committed[server] = place
 
     @environment()
     def restart(self, s: S, server: Expr) -> None:
         """A server restarts: it loses its role, and which entries are committed."""
-        s.role[server], s.committed[server] = Role.FOLLOWER, 0
+        s.role[server], s.committed[server] = Role.FOLLOWER, None
+
+    def has_committed(self, s: S, server: Expr, place: Expr) -> Any:
+        return s.committed[server] >= place
 
     @sometimes()
     def an_entry_is_replaced(self, s: S) -> Any:
-        """The last term has a committed entry where another server has an entry of a lower term."""
-        done = ((k, s.committed[i] > ord_(k)) for i in s.server for k in s.place)
-        return any_(
-            here & any_(s.log[j, k] == s.term[1] for j in s.server) & any_(s.log[j, k] == s.term[-1] for j in s.server)
-            for k, here in done
-        )
+        """The entry of the last term is committed at a place where another server has an older one."""
+        done = ((k, self.has_committed(s, i, k) & (s.log[i, k] == s.term[-1])) for i in s.server for k in s.place)
+        return any_(here & any_(s.log[j, k] == s.term[1] for j in s.server) for k, here in done)
+
+    def pairs(self, s: S, holds: Any) -> Any:
+        return all_(holds(i, j, k) for i in s.server for j in s.server for k in s.place)
 
     @always(witness="an_entry_is_replaced")
     def one_leader_in_a_term(self, s: S) -> Any:
         """Two leaders have different terms (ElectionSafety)."""
-        leads = ((i, s.role[i] == Role.LEADER) for i in s.server)
-        return all_(
-            (i == j) | ~here | (s.role[j] != Role.LEADER) | (s.now[i] != s.now[j])
-            for i, here in leads
-            for j in s.server
-        )
+        return all_(count((s.role[i] == Role.LEADER) & (s.now[i] == t) for i in s.server) <= 1 for t in s.term)
 
     @always(witness="an_entry_is_replaced")
     def logs_match(self, s: S) -> Any:
-        """Logs with the same entry at a place agree up to it (LogMatching)."""
-        pairs = ((i, j, k) for i in s.server for j in s.server for k in s.place)
-        return all_(
-            (s.log[i, k] != s.log[j, k]) | s.log[i, k].absent | (self.before(s, i, k) == self.before(s, j, k))
-            for i, j, k in pairs
-        )
+        """Logs with the same entry at a place have the same entry before it (LogMatching)."""
+
+        def match(i: Expr, j: Expr, k: Expr) -> Any:
+            return (s.log[i, k] != s.log[j, k]) | s.log[i, k].absent | (self.before(s, i, k) == self.before(s, j, k))
+
+        return self.pairs(s, match)
 
     @always(witness="an_entry_is_replaced")
     def leaders_are_complete(self, s: S) -> Any:
         """A leader of a higher term has each committed entry (LeaderCompleteness)."""
-        done = ((i, j, k, s.committed[i] > ord_(k)) for i in s.server for j in s.server for k in s.place)
-        later = (
-            (i, j, k, here & (s.role[j] == Role.LEADER) & (ord_(s.now[j]) > ord_(s.log[i, k])))
-            for i, j, k, here in done
-        )
-        return all_(~here | (s.log[i, k] == s.log[j, k]) for i, j, k, here in later)
+
+        def has(i: Expr, j: Expr, k: Expr) -> Any:
+            later = (s.role[j] == Role.LEADER) & (s.now[j] > s.log[i, k])
+            return ~(self.has_committed(s, i, k) & later) | (s.log[i, k] == s.log[j, k])
+
+        return self.pairs(s, has)
 
     @always(witness="an_entry_is_replaced")
     def committed_entries_agree(self, s: S) -> Any:
         """Two servers have committed the same entry at a place (StateMachineSafety)."""
-        done = ((i, k, s.committed[i] > ord_(k)) for i in s.server for k in s.place)
-        return all_(
-            ~(here & (s.committed[j] > ord_(k))) | (s.log[i, k] == s.log[j, k]) for i, k, here in done for j in s.server
-        )
+
+        def agree(i: Expr, j: Expr, k: Expr) -> Any:
+            return ~(self.has_committed(s, i, k) & self.has_committed(s, j, k)) | (s.log[i, k] == s.log[j, k])
+
+        return self.pairs(s, agree)

@@ -1,7 +1,7 @@
 """Processes that exchange messages: the alternating bit (Specifying Systems), and an atomic register.
 
-The register is Attiya, Bar-Noy and Dolev's, "Sharing memory robustly in message-passing systems", 1995, with the clients
-and the two servers of stateright's examples/linearizable-register.rs.
+The register is Attiya, Bar-Noy and Dolev's, "Sharing memory robustly in message-passing systems", 1995, with the
+clients and the two servers of stateright's examples/linearizable-register.rs.
 """
 
 from __future__ import annotations
@@ -14,99 +14,80 @@ from trystate.model.language import *
 
 S = SymbolicState
 
-EITHER = (False, True)
-
 
 class AlternatingBit(System):
-    """Data go over a line that loses messages, with a bit that alternates; the search has two messages on the way.
+    """Data are sent over a line that loses messages, with a bit that alternates; the line has two messages at most."""
 
-    The bits of the last answer and of the receiver are relative to the sender's bit: true if they are equal.
-    """
-
-    place = index(3)
     datum = index(2)
-    bit = flag(initial=EITHER)
-    answered = flag(initial=True)
-    received = flag(initial=True)
-    sent = flag(initial=EITHER)
-    got = flag(initial=EITHER)
-    message = integer(0, 4, per="place", doc="0: none; else 1, plus 1 for the datum, plus 2 for the bit")
-    answer = integer(0, 2, per="place", doc="0: none; else 1, plus 1 for the bit")
+    sender_bit = flag(initial=ANY)
+    sender_ack = flag(initial=ANY)
+    receiver_bit = flag(initial=ANY)
+    sent = one_of(datum, initial=ANY)
+    got = one_of(datum, initial=ANY)
+    message = sequence(3, datum=datum, bit=bool)
+    answer = sequence(3, bit=bool)
+
+    @initial
+    def equal_bits(self, s: S) -> Any:
+        return (s.sender_bit == s.sender_ack) & (s.sender_bit == s.receiver_bit)
 
     @constraint
     def at_most_two(self, s: S) -> Any:
-        return (s.message[2] == 0) & (s.answer[2] == 0)
-
-    def append(self, line: Any, value: Any) -> None:
-        one, two = line[0] > 0, line[1] > 0
-        line[2] = ite(two, value, 0)
-        line[1] = ite(one & ~two, value, line[1])
-        line[0] = ite(one, line[0], value)
-
-    def shift(self, s: S, line: Any) -> None:
-        s.when(line[0] > 0)
-        line[0] = line[1]
-        line[1] = 0
-
-    def post(self, s: S) -> None:
-        self.append(s.message, 1 + as_int(s.sent) + as_int(s.bit) + as_int(s.bit))
+        return (s.message.length <= 2) & (s.answer.length <= 2)
 
     @transition(fair=False)
     def send_next(self, s: S, datum: Expr) -> None:
         """The sender sends the next datum, with the other bit."""
-        s.when(s.answered)
-        s.sent, s.bit, s.answered, s.received = ord_(datum) == 1, ~s.bit, False, ~s.received
-        self.post(s)
+        s.when(s.sender_ack == s.sender_bit)
+        s.sent, s.sender_bit = datum, ~s.sender_bit
+        s.message.push(datum=datum, bit=s.sender_bit)
 
     @transition()
     def send_again(self, s: S) -> None:
         """The sender repeats the datum."""
-        s.when(~s.answered)
-        self.post(s)
+        s.when(s.sender_ack != s.sender_bit)
+        s.message.push(datum=s.sent, bit=s.sender_bit)
 
     @transition(fair="strong")
     def receive(self, s: S) -> None:
         """The receiver reads a message."""
-        first = s.message[0]
-        s.received = (first >= 3) == s.bit
-        s.got = first.isin((2, 4))
-        self.shift(s, s.message)
+        s.when(~s.message.is_empty)
+        s.receiver_bit, s.got = s.message.head.bit, s.message.head.datum
+        s.message.pop()
 
     @transition()
     def send_answer(self, s: S) -> None:
         """The receiver sends its bit."""
-        self.append(s.answer, 1 + as_int(s.received == s.bit))
+        s.answer.push(bit=s.receiver_bit)
 
     @transition(fair="strong")
     def receive_answer(self, s: S) -> None:
         """The sender reads an answer."""
-        s.answered = (s.answer[0] == 2) == s.bit
-        self.shift(s, s.answer)
+        s.when(~s.answer.is_empty)
+        s.sender_ack = s.answer.head.bit
+        s.answer.pop()
 
     @environment()
     def lose_message(self, s: S) -> None:
-        """The first message is lost."""
-        self.shift(s, s.message)
-
-    @environment()
-    def lose_second_message(self, s: S) -> None:
-        """The second message is lost."""
-        s.message[1] = 0
+        """A message is lost: the first, or the one after it."""
+        self.lose(s, s.message, datum=s.message.head.datum, bit=s.message.head.bit)
 
     @environment()
     def lose_answer(self, s: S) -> None:
-        """The first answer is lost."""
-        self.shift(s, s.answer)
+        """An answer is lost: the first, or the one after it."""
+        self.lose(s, s.answer, bit=s.answer.head.bit)
 
-    @environment()
-    def lose_second_answer(self, s: S) -> None:
-        """The second answer is lost."""
-        s.answer[1] = 0
+    def lose(self, s: S, line: Any, **first: Any) -> None:
+        second = s.choose(bool)
+        s.when(line.length > as_int(second))
+        line.pop(when=~second)
+        line.clear(when=second)
+        line.push(when=second, **first)
 
     @leads_to()
     def sent_leads_to_received(self, s: S, datum: Expr) -> Any:
         """A datum that was sent and not answered is received (SentLeadsToRcvd)."""
-        return (s.sent == (ord_(datum) == 1)) & ~s.answered, s.got == (ord_(datum) == 1)
+        return (s.sent == datum) & (s.sender_ack != s.sender_bit), s.got == datum
 
 
 class Wire(enum.Enum):

@@ -279,7 +279,7 @@ class Bakery(System, deadlock=False):
         s.unchecked[proc, other] = False
 
     def precedes(self, s: S, i: Expr, j: Expr) -> Any:
-        return (s.num[i] < s.num[j]) | (s.num[i] == s.num[j]) & (ord_(i) < ord_(j))
+        return (s.num[i] < s.num[j]) | (s.num[i] == s.num[j]) & (i < j)
 
     @transition(fair="weak:p[proc]")
     def cs(self, s: S, proc: Expr) -> None:
@@ -409,7 +409,7 @@ class LamportMutex(System, deadlock=False):
         """A process enters: all have answered, and its request is before each other request."""
         mine = s.req[proc, proc]
         theirs = ((j, s.req[proc, j]) for j in s.proc)
-        first = ((j == proc) | (r == 0) | (mine < r) | (mine == r) & (ord_(proc) < ord_(j)) for j, r in theirs)
+        first = ((j == proc) | (r == 0) | (mine < r) | (mine == r) & (proc < j) for j, r in theirs)
         s.when(all_(s.ack[proc, j] for j in s.proc), all_(first))
         s.inside[proc] = True
 

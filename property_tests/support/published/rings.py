@@ -91,7 +91,7 @@ class Ewd840(System, deadlock=False):
         """An active node activates another; it becomes black if the other has the higher number."""
         other = s.choose(s.node)
         s.when(s.active[node], other != node)
-        s.active[other], s.black[node] = True, s.black[node] | (ord_(other) > ord_(node))
+        s.active[other], s.black[node] = True, s.black[node] | (other > node)
 
     @environment()
     def end(self, s: S, node: Expr) -> None:
@@ -235,7 +235,7 @@ class ChangRoberts(System, deadlock=False):
         number = s.choose(s.node)
         s.when(s.began[node], s.received[node, number])
         candidate = s.state[node] != Candidate.LOST
-        passes = ~candidate | (ord_(number) < ord_(node))
+        passes = ~candidate | (number < node)
         s.received[node, number] = False
         s.received[s.node.after(node), number] = s.received[s.node.after(node), number] | passes
         s.state[node] = ite(passes, Candidate.LOST, ite(number == node, Candidate.WON, s.state[node]))
@@ -251,7 +251,7 @@ class ChangRoberts(System, deadlock=False):
         won = ((n, s.state[n] == Candidate.WON) for n in s.node)
         lost = ((m, (s.state[m] == Candidate.LOST)) for m in s.node)
         return all_(
-            ~here | (s.begins[n] & all_((m == n) | gone & (~s.begins[m] | (ord_(m) > ord_(n))) for m, gone in lost))
+            ~here | (s.begins[n] & all_((m == n) | gone & (~s.begins[m] | (m > n)) for m, gone in lost))
             for n, here in won
         )
 
