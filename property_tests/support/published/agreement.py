@@ -21,7 +21,7 @@ def majority(members: Any) -> int:
 def quorum_of(s: S) -> Any:
     """Any smallest majority of the acceptors."""
     quorum = s.subset(s.acceptor)
-    s.when(count(quorum[a] for a in s.acceptor) == majority(s.acceptor))
+    s.when(count(quorum) == majority(s.acceptor))
     return quorum
 
 

@@ -110,8 +110,7 @@ class CigaretteSmokers(System):
     def stop_smoking(self, s: S, ingredient: Expr) -> None:
         """The smoker stops, and the dealer makes an offer."""
         offer = s.subset(s.ingredient)
-        s.when(~s.offer.any(), s.smoking[ingredient])
-        s.when(count(offer[i] for i in s.ingredient) == len(s.ingredient) - 1)
+        s.when(~s.offer.any(), s.smoking[ingredient], count(offer) == len(s.ingredient) - 1)
         s.smoking[ingredient] = False
         for i in s.ingredient:
             s.offer[i] = offer[i]
