@@ -34,7 +34,6 @@ SPECIFIED = {one.build().label: one for one in SPECIFICATIONS}
 LISTED = (CoffeeCan, BakeryInvariant)  # Spin's model has a line for each of their many initial states
 FULL = [label for label, one in SPECIFIED.items() if 1_000 < one.states < 1_000_000 and one.of not in LISTED]
 QUICK = [label for label, one in SPECIFIED.items() if one.states < 10]
-DEPTH = 2_000_000  # of Spin's search, which is depth-first
 
 
 def checked(of: System) -> list[str]:
@@ -71,7 +70,7 @@ def spin(label: str, folder: str) -> Measured:
     Path(folder, "model.pml").write_text(promela(of, checked(of)), encoding="utf-8")
     before = child(["spin", "-a", "-o2", "model.pml"], folder)[1]
     before += child(["gcc", "-O1", "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c"], folder)[1]
-    said, took, _ = child(["./pan", f"-m{DEPTH}", "-n"], folder)
+    said, took, _ = child(["./pan", f"-m{1_000 + 2 * SPECIFIED[label].states}", "-n"], folder)
     assert "errors: 0" in said and "max search depth too small" not in said, said
     found = re.search(r"(\d+) nominal states", said) or re.search(r"(\d+) states, stored", said)
     assert found is not None, said

@@ -84,8 +84,7 @@ class Decorated:
     body: Callable[..., Any]
 
     def __call__(self, *given: Any) -> NoReturn:
-        remedy = "move its lines to a method without a decorator, which both can call"
-        source.refuse(f"{self.body.__name__} has a decorator and cannot be called: {remedy}")
+        source.refuse(f"{self.body.__name__} has a decorator, and cannot be called: move its lines to a plain method")
 
 
 class Named(tuple[str, ...]):
@@ -141,14 +140,13 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
 
 def value(name: str, result: Any, at: str) -> Expr:
     """The tree of the result of a body."""
-    if result is None:
-        source.refuse(f"{name} returns nothing: return a condition or a value of the state", at=at)
-    if isinstance(result, tuple):
-        source.refuse(f"{name} returns several values: return one condition", at=at)
-    found = lift(result)
-    if any(v.role is Role.LOOP for v in found.free):
+    if result is None or isinstance(result, tuple):
+        found = "several values" if result else "nothing"
+        source.refuse(f"{name} returns {found}: return a condition or a value of the state", at=at)
+    expr = lift(result)
+    if any(v.role is Role.LOOP for v in expr.free):
         source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
-    return found
+    return expr
 
 
 def tree(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Expr:

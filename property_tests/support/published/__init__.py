@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trystate.model.language import System
 
@@ -26,7 +27,7 @@ class Specification:
 
     of: type[System]
     states: int
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> System:
         return self.of(**self.sizes)

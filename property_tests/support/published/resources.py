@@ -345,7 +345,7 @@ class BakeryInvariant(Bakery):
     begins = initial(Bakery.inductive)
 
 
-class Message(enum.Enum):
+class Note(enum.Enum):
     """A message of Lamport's mutual exclusion."""
 
     REQUEST = "a request with a clock"
@@ -361,14 +361,14 @@ class LamportMutex(System, deadlock=False):
     clock = integer(1, last + 1, per=proc)
     req = integer(0, last + 1, per=(proc, proc))
     ack = flag(per=(proc, proc))
-    network = sequence(3, per=(proc, proc), kind=Message, clock=(0, last + 1))
+    network = sequence(3, per=(proc, proc), kind=Note, clock=(0, last + 1))
     inside = flag(per=proc)
 
     @constraint
     def clocks(self, s: S) -> Any:
         return all_(s.clock[p] <= self.sizes["last"] for p in s.proc)
 
-    def broadcast(self, s: S, proc: Expr, kind: Message, clock: Any = 0) -> None:
+    def broadcast(self, s: S, proc: Expr, kind: Note, clock: Any = 0) -> None:
         for j in s.proc:
             s.network[proc, j].push(when=j != proc, kind=kind, clock=clock)
 
@@ -377,11 +377,11 @@ class LamportMutex(System, deadlock=False):
         """A process requests to enter."""
         s.when(s.req[proc, proc] == 0)
         s.req[proc, proc] = s.clock[proc]
-        self.broadcast(s, proc, Message.REQUEST, s.clock[proc])
+        self.broadcast(s, proc, Note.REQUEST, s.clock[proc])
         for j in s.proc:
             s.ack[proc, j] = j == proc
 
-    def read(self, s: S, proc: Expr, other: Expr, kind: Message) -> None:
+    def read(self, s: S, proc: Expr, other: Expr, kind: Note) -> None:
         line = s.network[other, proc]
         s.when(proc != other, ~line.is_empty, line.head.kind == kind)
         line.pop()
@@ -390,20 +390,20 @@ class LamportMutex(System, deadlock=False):
     def receive_request(self, s: S, proc: Expr, other: Expr) -> None:
         """A process receives a request, answers it and advances its clock."""
         clock = s.network[other, proc].head.clock
-        self.read(s, proc, other, Message.REQUEST)
-        s.network[proc, other].push(kind=Message.ACK)
+        self.read(s, proc, other, Note.REQUEST)
+        s.network[proc, other].push(kind=Note.ACK)
         s.req[proc, other], s.clock[proc] = clock, max_([clock, s.clock[proc]]) + 1
 
     @transition(each=(proc, proc))
     def receive_ack(self, s: S, proc: Expr, other: Expr) -> None:
         """A process receives an answer."""
-        self.read(s, proc, other, Message.ACK)
+        self.read(s, proc, other, Note.ACK)
         s.ack[proc, other] = True
 
     @transition(each=(proc, proc))
     def receive_release(self, s: S, proc: Expr, other: Expr) -> None:
         """A process receives the end of a request."""
-        self.read(s, proc, other, Message.RELEASE)
+        self.read(s, proc, other, Note.RELEASE)
         s.req[proc, other] = 0
 
     @transition()
@@ -420,7 +420,7 @@ class LamportMutex(System, deadlock=False):
         """A process leaves."""
         s.when(s.inside[proc])
         s.inside[proc], s.req[proc, proc] = False, 0
-        self.broadcast(s, proc, Message.RELEASE)
+        self.broadcast(s, proc, Note.RELEASE)
         for j in s.proc:
             s.ack[proc, j] = False
 

@@ -118,6 +118,7 @@ def test_a_published_specification_has_its_states_and_its_verdicts(one: Specific
     report = check(one.build(), engine=engine)
     assert report.exploration.distinct == one.states
     assert (report.violated, report.undecided, report.never_fired) == ([], [], [])
+    assert str(report).startswith(f"{report.system.label}: {one.states:,} states")  # also without properties
 
 
 @pytest.mark.parametrize("one", below(25_000 if NIGHTLY else 30))  # most of the time is the compiler's

@@ -331,7 +331,7 @@ REFUSED = {
     "at = one_of('node', optional=True)\n" + STEP.format("s.when(s.at == 2)"): "2 is not a node: there are 2, numbered",
     "@sometimes()\ndef some(self, s): return s.level > 0\n"
     + STEP.format("s.when(self.some(s))"): "some has a decorator",
-    "@initial\ndef some(self, s): return s.level > 0, True": "some returns several values: return one condition",
+    "@initial\ndef some(self, s): return s.level > 0, True": "some returns several values: return a condition",
     "x = choice(('A', 'B'))": "choice(('A', 'B')): give an enum, whose members are the values",
     "@refines(int)\ndef coarse(self, s, x): pass": "@refines(<class 'int'>): give the class of a system",
     "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
