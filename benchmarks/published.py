@@ -5,7 +5,7 @@
 TLC and Spin search the models that trystate exports. Each tool visits all states, with one worker and without
 reduction, and checks the same invariants in each. Each run is a separate process, the tools take turns, and the numbers
 of states must agree, or the exit code is 1. A cell has the CPU seconds of all processes of a tool, with the start of
-Python or Java and with Spin's compiler, and in brackets those of the search alone, where the tool reports them.
+Python or Java and with Spin's compiler, and in brackets the CPU seconds of the search alone, if the tool reports them.
 """
 
 from __future__ import annotations

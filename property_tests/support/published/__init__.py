@@ -3,7 +3,8 @@
 Rule: each is written from its protocol as its authors state it: initial states, steps, fairness, constraints and
 properties. Names are as there where the protocol has them, and members are numbered from 0. The numbers of states are
 in the manifest of tlaplus/Examples or in the tests of stateright; where neither has one, TLC counts the module there.
-`protocols` has some with published invariants, for the prover.
+`protocols` has some with published invariants, for the prover. Two-phase commit, which most tests of engines search, is
+in `systems/two_phase_commit.py`.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Voting(System, deadlock=False):
 
 
 class Paxos(System, deadlock=False):
-    """The leader of each ballot, which is no process here, asks a quorum for its last votes and then for new ones."""
+    """Each ballot has a leader, which collects the last votes of a quorum and then proposes a value."""
 
     acceptor = index(3)
     ballot = index(2)

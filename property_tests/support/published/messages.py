@@ -139,7 +139,7 @@ class AbdRegister(System, deadlock=False):
 
     @transition()
     def begin(self, s: S, client: Expr) -> None:
-        """A server that is free receives a request and asks the other."""
+        """A server that is free receives a request and queries the other."""
         here = self.at(s, client)
         s.when(s.serves[here].absent)
         self.receive(s, client, Wire.REQUEST, Wire.QUERY)
