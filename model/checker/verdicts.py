@@ -104,7 +104,7 @@ class Report:
 
         seen = self.exploration
         lines = [f"{self.system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s"]
-        width = max(len(v.property.name) for v in self.verdicts)
+        width = max((len(v.property.name) for v in self.verdicts), default=0)
         lines += [f"  {v.property.name:{width}}  {self._in_words(v)}" for v in self.verdicts]
         for verdict in self.violated:
             if verdict.run is not None:

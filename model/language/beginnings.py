@@ -20,7 +20,7 @@ from .quantifiers import expand
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(bodies.Decorated):
     """The record of `@initial`: a condition on the initial states."""
 
     body: Callable[..., Any]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from itertools import combinations, zip_longest
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import TrystateError
 from . import source
@@ -77,6 +77,16 @@ def check_plain(body: Callable[..., Any]) -> None:
     source.refuse(f"{body.__name__} is {kind}, and a call would not run it: {remedy}", at=source.line_of(body.__code__))
 
 
+class Decorated:
+    """The record of a decorator, with the function as its `body`."""
+
+    __slots__ = ()
+    body: Callable[..., Any]
+
+    def __call__(self, *given: Any) -> NoReturn:
+        source.refuse(f"{self.body.__name__} has a decorator, and cannot be called: move its lines to a plain method")
+
+
 class Named(tuple[str, ...]):
     """The names of the parameters of a body without `each=`: the names of its indices, such as `node`."""
 
@@ -130,12 +140,13 @@ def call(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Any:
 
 def value(name: str, result: Any, at: str) -> Expr:
     """The tree of the result of a body."""
-    if result is None:
-        source.refuse(f"{name} returns nothing: return a condition or a value of the state", at=at)
-    found = lift(result)
-    if any(v.role is Role.LOOP for v in found.free):
+    if result is None or isinstance(result, tuple):
+        found = "several values" if result else "nothing"
+        source.refuse(f"{name} returns {found}: return a condition or a value of the state", at=at)
+    expr = lift(result)
+    if any(v.role is Role.LOOP for v in expr.free):
         source.refuse(f"{name}: a condition contains a loop index; bind it with all_() or any_()", at=at)
-    return found
+    return expr
 
 
 def tree(name: str, body: Callable[..., Any], system: Any, *given: Any) -> Expr:

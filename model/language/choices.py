@@ -11,7 +11,7 @@ Failures: there is nothing to choose, values are not of one sort, or an index ha
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, combinations
@@ -34,7 +34,7 @@ class Choice:
 
 
 class Subset:
-    """A set of members that a step has chosen: `chosen[j]` is true where it has the member."""
+    """A set of members that a step has chosen: `chosen[j]` is true where it has the member, as in a flag."""
 
     def __init__(self, choice: Choice, members: IndexSet) -> None:
         self._choice, self._members = choice, members
@@ -47,6 +47,12 @@ class Subset:
         has = (variable.isin(const(k, variable.sort) for k in found) for found in with_it)
         each = (and_(equal(here, const(j, self._members.sort)), one) for j, one in enumerate(has))
         return named("{0} ∈ {1}", or_(*each), here, variable)
+
+    def __iter__(self) -> Iterator[Expr]:
+        return (self[j] for j in self._members)
+
+    def __contains__(self, member: Any) -> bool:
+        source.refuse(f"{member} in a chosen set: Python makes a bool of this, so write chosen[{member}]")
 
 
 def choose(made: list[Choice], values: Any) -> Any:

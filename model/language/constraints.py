@@ -18,7 +18,7 @@ from .transitions import Transition
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(bodies.Decorated):
     """The record of `@constraint`."""
 
     body: Callable[..., Any]

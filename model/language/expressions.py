@@ -266,7 +266,7 @@ def lift_like(value: Any, like: Sort) -> Expr:
         return absent(like)
     if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
         if not like.least <= value <= like.most:
-            source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")
+            source.refuse(f"{value} is not a {like.name}: there are {like.high + 1}, numbered from 0")
         return const(value, like)
     return lift(value)
 

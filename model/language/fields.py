@@ -181,6 +181,8 @@ def choice(
     doc: str = "",
 ) -> Field:
     """A variable that is one member of an enum; by default initially the first."""
+    if not (isinstance(members, type) and issubclass(members, enum.Enum)):
+        source.refuse(f"choice({members!r}): give an enum, whose members are the values")
     first = next(iter(members)) if initial is None else initial
     return _field("enum", members=members, per=per, initial=first, editions=editions, doc=doc)
 

@@ -60,7 +60,7 @@ class Within(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(bodies.Decorated):
     """A decorator's record of a property function."""
 
     body: Callable[..., Any]
@@ -261,6 +261,8 @@ def refines(
         cite: the source of the claim.
         sizes: other sizes of the coarser system.
     """
+    if not hasattr(coarse, "all_declarations"):
+        source.refuse(f"@refines({coarse!r}): give the class of a system")
     decorate = _claim(Form.REFINES, needs=needs, editions=editions, cite=cite)
     return lambda body: replace(decorate(body), coarse=coarse, sizes=sizes)
 

@@ -102,7 +102,7 @@ def may(origin: Any, dest: Any, *, of: str = "self", editions: Any = ()) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(bodies.Decorated):
     """A decorator's record of a transition function, before any system is built."""
 
     body: Callable[..., None]

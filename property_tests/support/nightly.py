@@ -2,11 +2,11 @@
 
 Rule: this module has the nightly numbers of the tests, each with its cost: seconds of one core of an otherwise idle
 machine, estimated from parts of each. The numbers cost 112 minutes of one core together; random proofs take an hour of
-that. Other nightly cases cost 58 minutes:
+that. Other nightly cases cost 62 minutes:
 searches of up to 13 million states (500 s) and of up to 52 million (1,200 s: docs/larger.py), three faults at once on
 our engine (84 systems, 550 s), two and three on our agent (123 systems, 160 s) and torch's (40 s), larger graphs of
 autograd with all faults (500 s) and mapped to any graph (100 s), all of torch's own tests of autograd (200 s),
-the edges of rooms (200 s).
+the edges of rooms (200 s), published specifications in each engine, Spin and TLC (250 s).
 """
 
 from __future__ import annotations

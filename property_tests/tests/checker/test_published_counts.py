@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from trystate.model.checker.check import check
+from trystate.model.checker.export.promela import promela
+from trystate.model.checker.export.tla import tla
 from trystate.model.checker.kernel import Kernel
-from trystate.model.language import System
+from trystate.model.language import Form, System
+from trystate.property_tests.support.export import spin, tlc
+from trystate.property_tests.support.mutants import altered
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.published import (
+    SPECIFICATIONS,
+    AbdRegister,
+    Bakery,
+    BakeryInvariant,
+    ChangRoberts,
+    CigaretteSmokers,
+    LamportMutex,
+    Paxos,
+    Raft,
+    SchedulingAllocator,
+    Specification,
+    TransactionCommit,
+    Voting,
+)
 from trystate.property_tests.support.runs import AVAILABLE, assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems import two_phase_commit
-from trystate.property_tests.support.systems.published_forms import (
-    CoffeeCan,
-    DiningPhilosophers,
-    Ewd840,
-    Ewd998,
-    Prisoner,
-    ReadersWriters,
-)
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
@@ -81,27 +93,69 @@ def test_every_engine_counts_the_states_that_other_tools_count(engine: str, node
     assert sorted(report.never_fired) == (["complete_round", "pass_deadline"] if nodes < 4 else [])
 
 
-# ---- specifications that are written with the forms of the language
+# ---- published specifications
 
-SPECIFIED: list[tuple[System, int]] = [
-    (CoffeeCan(), 5_150),
-    (DiningPhilosophers(), 67),
-    (ReadersWriters(), 21_527),
-    (Prisoner(), 16),
-    (Prisoner(unknown=1), 62),
-    (Ewd840(), 302),
-    (Ewd840(node=4), 1_566),
-    *([(Ewd998(), 1_520_618)] if NIGHTLY else []),
-]
-FAST = AVAILABLE if NIGHTLY else [engine for engine in AVAILABLE if engine != "interpret"]
+LIMITS = {"interpret": 10_000, "explicit": 2_000_000, "symbolic": 100_000}  # states; each search takes seconds
+LIMITS_BY_DAY = {"interpret": 600, "explicit": 800_000, "symbolic": 50_000}
 
 
-@pytest.mark.parametrize("engine", FAST)
-@pytest.mark.parametrize(("system", "states"), [pytest.param(*case, id=case[0].label) for case in SPECIFIED])
-def test_a_published_specification_has_its_number_of_states(system: System, states: int, engine: str) -> None:
-    if states > 1_000_000 and engine != "explicit":
-        pytest.skip("only the engine explicit counts a million states in seconds")
-    report = check(system, engine=engine)
-    assert report.exploration.distinct == states
-    assert not report.violated
-    assert report.never_fired == []
+def below(states: int) -> list[object]:
+    return [pytest.param(one, id=one.build().label) for one in SPECIFICATIONS if one.states <= states]
+
+
+def searched() -> Iterator[object]:
+    for engine in AVAILABLE:
+        yield from (
+            pytest.param(one, engine, id=f"{one.build().label}-{engine}")
+            for one in SPECIFICATIONS
+            if one.states <= (LIMITS if NIGHTLY else LIMITS_BY_DAY)[engine]
+            or (one.of is BakeryInvariant and engine == "symbolic")  # its diagram is small
+        )
+
+
+@pytest.mark.parametrize(("one", "engine"), [*searched()])
+def test_a_published_specification_has_its_states_and_its_verdicts(one: Specification, engine: str) -> None:
+    report = check(one.build(), engine=engine)
+    assert report.exploration.distinct == one.states
+    assert (report.violated, report.undecided, report.never_fired) == ([], [], [])
+    assert str(report).startswith(f"{report.system.label}: {one.states:,} states")  # also without properties
+
+
+@pytest.mark.parametrize("one", below(25_000 if NIGHTLY else 30))  # most of the time is the compiler's
+def test_spin_counts_the_states_of_a_published_specification(one: Specification, tmp_path: Path) -> None:
+    spin.require_spin()
+    assert spin.differences(check(one.build()), spin.verify(promela(one.build()), tmp_path)) == []
+
+
+@pytest.mark.parametrize("one", below(100_000 if NIGHTLY else 10))  # each start takes seconds
+def test_tlc_decides_a_published_specification_as_we_do(one: Specification, tmp_path: Path) -> None:
+    of = one.build()
+    names = [p.name for p in of.properties if p.form not in (Form.SOMETIMES, Form.REFINES)]
+    assert tlc.explore(tla(of, names, "Exported"), tmp_path, tlc.tlc_jar()) == tlc.Seen(one.states, "", None)
+
+
+def test_a_read_of_the_register_takes_the_published_number_of_steps() -> None:
+    run = check(AbdRegister()).verdict("value_chosen").run
+    assert run is not None and len(run.path.steps) == 11
+
+
+# A method, a part of its text, the text instead, and a property that is violated then.
+MISTAKES: dict[type[System], tuple[str, str, str, str]] = {
+    Voting: ("vote_for", "self.shows_safe(s, (a, b), ballot, value)", "True", "as_consensus"),
+    Paxos: ("phase_2a", "(last < 0) | ", "True | ", "as_voting"),
+    TransactionCommit: ("commit", "Manager.PREPARED, Manager.COMMITTED)", "*Manager)", "is_consistent"),
+    Raft: ("grant_vote", "(last > own) | ", "True | ", "leaders_are_complete"),
+    AbdRegister: ("keep", "number > s.kept", "number < s.kept", "linearizable"),
+    CigaretteSmokers: ("start_smoking", "all_(", "any_(", "at_most_one"),
+    ChangRoberts: ("handle", "ord_(number) < ord_(node)", "ord_(number) > ord_(node)", "correctness"),
+    SchedulingAllocator: ("allocate", " & ~or_(*wanted[:k])", "", "schedule_is_possible"),
+    Bakery: ("precedes", "s.num[i] < s.num[j]", "s.num[i] <= s.num[j]", "mutual_exclusion"),
+    LamportMutex: ("enter", "(mine < r)", "(mine <= r)", "mutex"),
+}
+
+
+@pytest.mark.parametrize("of", MISTAKES)
+def test_a_mistake_in_a_published_specification_is_a_violation(of: type[System]) -> None:
+    method, right, wrong, violated = MISTAKES[of]
+    made = altered(of.__name__, of, method, right, wrong)
+    assert violated in {v.property.name for v in check(made()).violated}

@@ -25,7 +25,7 @@ from trystate.property_tests.support.ranks import answers as found_by
 from trystate.property_tests.support.ranks import together
 from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.engine_samples import ThreeWords
-from trystate.property_tests.support.systems.published_forms import Voting
+from trystate.property_tests.support.published.agreement import Voting
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker import searches
@@ -82,7 +82,7 @@ every_way = pytest.mark.parametrize("way", WAYS)
 SYSTEMS: dict[str, tuple[Make, dict[str, Any]]] = {
     **{name: (make, {}) for name, make in searches.SYSTEMS.items()},
     "symmetry": (lambda: TwoPhaseCommit(rm=6), {"symmetry": True}),
-    "renamings": (Voting, {"symmetry": ("acceptor", "value")}),
+    "renamings": (lambda: Voting(ballot=2), {"symmetry": ("acceptor", "value")}),
 }  # fmt: skip
 
 

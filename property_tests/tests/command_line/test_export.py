@@ -9,7 +9,7 @@ from trystate.exits import Exit
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.export.tla import tla
 from trystate.model.prover.formulas import load
-from trystate.property_tests.support.published import LockServer
+from trystate.property_tests.support.published.protocols import LockServer
 from trystate.property_tests.support.systems.lock import Lock
 from trystate.property_tests.tests.command_line.setting import HERE, Command
 

@@ -9,7 +9,7 @@ import pytest
 from trystate.exits import Exit
 from trystate.model.language import *
 from trystate.model.prover.formulas import load
-from trystate.property_tests.support.published import LockServer
+from trystate.property_tests.support.published.protocols import LockServer
 from trystate.property_tests.tests.command_line.setting import Command
 
 

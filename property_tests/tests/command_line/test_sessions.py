@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trystate.exits import Exit
-from trystate.property_tests.support.published import LockServer
+from trystate.property_tests.support.published.protocols import LockServer
 from trystate.property_tests.support.recorded import unpacked
 from trystate.property_tests.support.systems.lock import Lock
 from trystate.property_tests.tests.command_line.setting import HERE, Command

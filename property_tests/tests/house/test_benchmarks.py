@@ -46,6 +46,7 @@ r"trystate +\| 288 .*trystate +\| 8,541 ",
             "device --quick --device torch-cpu --cores 2",
             r"288 states .* torch-cpu, 1 word:.*8,541 states .* torch-cpu, 2 words:", "six searches, each in a process",
         ),
+        by_night("published --quick", r"CigaretteSmokers\S+ +\| 6 .*Consensus\S+ +\| 4 ", "starts TLC and compiles"),
         by_night("ranks --quick", r"\n\| 1 \| [\d,]+ \| ", "imports torch"),
     ],
 )  # fmt: skip

@@ -166,8 +166,8 @@ class Passing(System, deadlock=False):
 
     @always(witness="is_lost")
     def marks_are_low(self, s: S) -> Any:
-        """The holder has at most one mark; where there is none, a read gives the lowest value."""
-        none = (s.marks[s.at] == 0) & s.node.before(s.at).absent
+        """The holder has at most one mark; where there is none, a read gives the lowest value, and it is the lowest."""
+        none = (s.marks[s.at] == 0) & s.node.before(s.at).absent & (s.at < s.node[0])
         return (s.marks[s.at] <= 1) & implies(s.at.absent, none)
 
 
@@ -330,6 +330,13 @@ REFUSED = {
     "@sometimes()\ndef some(self, s): 'Some.'; return s.choose(bool)  # here": "choose() is for transitions, and not",
     STEP.format("s.level = pick((1, 2), s.level)"): "pick() from 2 values at level, which is one of 0..3: give more",
     STEP.format("s.level = pick((1, 2), s.level - 3)"): "pick() from 2 values at level − 3, which is one of -3..0",
+    STEP.format("s.when(s.node[0] in s.subset(s.node))"): "0 in a chosen set: Python makes a bool of this, so write",
+    "at = one_of('node', optional=True)\n" + STEP.format("s.when(s.at == 2)"): "2 is not a node: there are 2, numbered",
+    "@sometimes()\ndef some(self, s): return s.level > 0\n"
+    + STEP.format("s.when(self.some(s))"): "some has a decorator",
+    "@initial\ndef some(self, s): return s.level > 0, True": "some returns several values: return a condition",
+    "x = choice(('A', 'B'))": "choice(('A', 'B')): give an enum, whose members are the values",
+    "@refines(int)\ndef coarse(self, s, x): pass": "@refines(<class 'int'>): give the class of a system",
     "x = flag(per=range(1, 3))": "x: per=range(1, 3) is not an index of the system (node), an enum, bool or range(n)",
     "x = sequence(Base.node - 2, full=bool)": "x: the most records of the sequence are 0: give a number of at least 1",
     "x = constant([1])": "the default of a constant is [1]: give a whole number of at least 0",

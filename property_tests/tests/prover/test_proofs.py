@@ -23,11 +23,11 @@ from trystate.model.prover.models import state_lines
 from trystate.model.prover.sizes import any_size
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.lemmas import Lemmas
-from trystate.property_tests.support import published
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.proofs import assert_breaks, changed, kept, proved
-from trystate.property_tests.support.published import (
+from trystate.property_tests.support.published import protocols
+from trystate.property_tests.support.published.protocols import (
     PUBLISHED,
     LockServer,
     Ring,
@@ -63,7 +63,7 @@ def broken_in(cls: type[System], step: str, body: str) -> type[System]:
     """The system with another body of one step."""
     name, _, members = step.rstrip(")").partition("(")
     head = f"def {name}(self, s, {members}):\n    'Another step.'\n    "
-    made = declared(f"@lambda body: replace(RULE, body=body)\n{head}{body}", cls, **vars(published), replace=replace,
+    made = declared(f"@lambda body: replace(RULE, body=body)\n{head}{body}", cls, **vars(protocols), replace=replace,
                     RULE=cls.declarations()[name])  # fmt: skip
     made.__name__ = f"Broken{cls.__name__}"
     return made
