@@ -17,7 +17,7 @@ Failures:
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -25,7 +25,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr, const, differing, fields_read, not_, or_, placeholder
+from ..language.expressions import TRUE, Expr, const, fields_read, not_, or_
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
@@ -173,12 +173,13 @@ def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Ite
     for p in decided(system) if properties is None else properties:
         yield from _deciding(kernel, p)
     read = {name: fields_read(machine.control) for name, machine in system.machines.items()}
+    others = {name: cache(machine.others) for name, machine in system.machines.items()}
     for i in kernel.instances:
         yield Watch(WatchKey(WatchKind.FIRED, i.transition.name, i.number), TRUE, {}, i, path=False)
         yield from ranges(kernel, i)
         for name, machine in system.machines.items():
             if not read[name].isdisjoint(i.transition.effects):
-                yield from _claims(kernel, machine, i)
+                yield from _claims(kernel, machine, i, others[name])
 
 
 def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
@@ -200,9 +201,11 @@ def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
                 yield Watch(key, not_(condition), i.binding, i)
 
 
-def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
+def _claims(
+    kernel: Kernel, machine: Machine, i: Instance, others_moved: Callable[[Transition], list[Expr]]
+) -> Iterator[Watch]:  # fmt: skip
     t = i.transition
-    members = cache(lambda: list(_members(kernel, machine, i)))
+    members = cache(lambda: list(_members(kernel, machine, i, others_moved)))
 
     def unclaimed() -> Expr:
         return or_(*(machine.unclaimed(t, who, of) for who, of in members()))
@@ -222,17 +225,16 @@ def _claimed(machine: Machine, t: Transition, a: Arc) -> WatchKey:
     return WatchKey(WatchKind.CLAIM, Move(machine.name, t.name, of, a.source.name, a.dest.name))
 
 
-def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Expr | None, str]]:
+def _members(
+    kernel: Kernel, machine: Machine, i: Instance, others_moved: Callable[[Transition], list[Expr]]
+) -> Iterator[tuple[Expr | None, str]]:  # fmt: skip
     """The members whose machine a step may move: (index, or None for a machine without one; "self" or "others")."""
     if not machine.params:
         yield None, "self"
         return
     sort = machine.params[0].sort
     own = {k for p, k in zip(i.transition.own, i.members, strict=True) if p.sort is sort}
-    other = placeholder(0, sort)
-    asked = [machine.moved(i.transition, a.source, a.dest, other) for a in machine.arcs(i.transition, "others")]
-    tree = or_(machine.unclaimed(i.transition, other, "others"), *asked)
-    others = {k for (k,) in differing(kernel.substituted(tree, i.binding), FALSE, (other,))}
+    others = {kernel.substituted(member, i.binding).value for member in others_moved(i.transition)}
     for k in sorted(own | others):
         yield const(k, sort), "self" if k in own else "others"
 

@@ -3,8 +3,8 @@
 *Theory of operation.* A kernel lists the cells of a state (a field, or its member at given indices) and the instances
 of the transitions. It closes trees: it substitutes parameters, unrolls quantifiers, and replaces each cell that no step
 assigns by its value. Trees are closed on demand and cached, so one kernel serves all engines of a check, on one thread.
-To close an effect, the kernel considers only the members that the tree names (`expressions.differing`). So its work is
-proportional to the number of members of a system.
+To close an effect, the kernel considers only the members that the tree names (`expressions.differing`), which it finds
+once for each transition. So its work is proportional to the number of members of a system.
 
 An engine answers only two kinds of question. A *watch* requests the nearest reachable state in which a condition holds.
 If the watch names an instance, this step must also be taken from the state. Invariants, reachable states, step
@@ -235,6 +235,7 @@ class Kernel:
         }
         self._unrolling = Unrolling(constants)
         self._effects: dict[int, dict[int, Expr]] = {}
+        self._writes: dict[str, list[tuple[str, tuple[Expr, ...], Expr]]] = {}
         self._substitutions: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
 
     def counted(self, within: Within) -> frozenset[int]:
@@ -256,7 +257,9 @@ class Kernel:
 
     def substituted(self, expr: Expr, binding: Binding) -> Expr:
         """The tree with its parameters substituted."""
-        key = tuple(sorted((var.serial, value) for var, value in binding.items()))
+        if not expr.free:
+            return expr
+        key = tuple([(var.serial, value) for var, value in binding.items()])
         if key not in self._substitutions:
             self._substitutions[key] = ({var: const(value, var.sort) for var, value in binding.items()}, {})
         return substitute(expr, *self._substitutions[key])
@@ -276,16 +279,26 @@ class Kernel:
         return found
 
     def _ground_effects(self, instance: Instance) -> dict[int, Expr]:
-        out: dict[int, Expr] = {}
-        for name, body in instance.transition.effects.items():
-            slot = self.system.slots[name]
-            places = slot.placeholders()
-            taken = self.substituted(body, instance.binding)
-            for indices in differing(taken, slot.identity(), places):
-                value = self.ground(taken, dict(zip(places, indices, strict=True)))
-                if value is not self.cell_read(name, indices):
-                    out[self.position[name, indices]] = value
-        return out
+        binding, out = instance.binding, {}
+        for name, members, body in self._written(instance.transition):
+            indices = tuple(member.value if member.op == "const" else binding[member] for member in members)
+            value = self.ground(body, binding)
+            if value is not self.cell_read(name, indices):
+                out[self.position[name, indices]] = value
+        return dict(sorted(out.items()))
+
+    def _written(self, t: Transition) -> list[tuple[str, tuple[Expr, ...], Expr]]:
+        """Each member of a field that a transition may change, as constants or its parameters, and the new value."""
+        found = self._writes.get(t.name)
+        if found is None:
+            found = self._writes[t.name] = []
+            for name, body in t.effects.items():
+                slot = self.system.slots[name]
+                places = slot.placeholders()
+                for members in differing(body, slot.identity(), places):
+                    at = dict(zip(places, members, strict=True))
+                    found.append((name, members, substitute(body, at)))
+        return found
 
     def cell_read(self, name: str, indices: tuple[int, ...]) -> Expr:
         slot = self.system.slots[name]

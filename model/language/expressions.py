@@ -66,19 +66,20 @@ class Role(enum.Enum):
 
 _serials = itertools.count()
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expr] = weakref.WeakValueDictionary()
+_NONE = frozenset["Expr"]()
 
 
 class Expr:
     """One node of an expression tree; immutable and interned."""
 
-    __slots__ = ("__weakref__", "_free", "args", "op", "reach", "serial", "sort")
+    __slots__ = ("__weakref__", "args", "free", "op", "reach", "serial", "sort")
 
     op: str
     args: tuple[Any, ...]
     sort: Sort
     serial: int
     reach: int  # how many quantifiers must enclose it to bind each `bound` in it
-    _free: frozenset[Expr]
+    free: frozenset[Expr]  # the variables in it
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
         key = op, sort, args
@@ -86,20 +87,15 @@ class Expr:
         if found is None:
             found = object.__new__(cls)
             found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
-            inner = args[0] + 1 if op == "bound" else max((x.reach for x in args if isinstance(x, Expr)), default=0)
-            found.reach = inner - 1 if inner and op in QUANTIFIERS else inner
+            reach, free = args[0] + 1 if op == "bound" else 0, _NONE
+            for x in args:
+                if isinstance(x, Expr):
+                    reach = max(reach, x.reach)
+                    free = x.free if not free or free is x.free else free | x.free
+            found.reach = reach - 1 if reach and op in QUANTIFIERS else reach
+            found.free = frozenset((found,)) if op == "var" else free
             _interned[key] = found
         return found
-
-    @property
-    def free(self) -> frozenset[Expr]:
-        """The variables in it."""
-        try:
-            return self._free
-        except AttributeError:
-            inner = frozenset[Expr]().union(*(x.free for x in self.args if isinstance(x, Expr)))
-            self._free = frozenset((self,)) if self.op == "var" else inner
-            return self._free
 
     @property
     def name(self) -> str:
@@ -548,7 +544,12 @@ def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] |
         return expr
     if expr.op in ("const", "var", "bound"):
         return expr
-    args = [_substitute(x, memo, variables) if isinstance(x, Expr) else x for x in expr.args]
+    args: list[Any] = []
+    for x in expr.args:
+        if isinstance(x, Expr) and (variables is None or not variables.isdisjoint(x.free)):
+            args.append(_substitute(x, memo, variables))
+        else:
+            args.append(x)
     same = all(map(operator.is_, args, expr.args))
     found = memo[expr] = expr if same else rebuild(expr, tuple(args))
     return found
@@ -588,8 +589,8 @@ def fields_read(expr: Expr) -> frozenset[str]:
     return frozenset(part.name for part in parts(expr) if part.op == "read")
 
 
-def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
-    """The indices, in order, at which `tree` may differ from `same`; both are trees over the variables `places`.
+def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[Expr, ...]]:
+    """The members, as constants or parameters, at which `tree` may differ from `same`, a tree over `places` too.
 
     A step writes few members and names them: its effect compares the place with the index of each, and folds to
     `same` where no comparison holds. Then only the named members are looked at, so closing the steps of N
@@ -600,20 +601,18 @@ def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[
             yield ()
         return
     place, *others = places
-    named = compared(tree, place)
-    elsewhere = substitute(tree, {equal(place, member): FALSE for member in named})
-    if next(differing(elsewhere, same, others), None) is None:
-        members = sorted(member.args[0] for member in named)
-    else:
-        members = list(range(place.sort.size))
+    members = compared(tree, place)
+    elsewhere = substitute(tree, {equal(place, member): FALSE for member in members})
+    if next(differing(elsewhere, same, others), None) is not None:
+        members = [const(k, place.sort) for k in range(place.sort.size)]
     for member in members:
-        at = {place: const(member, place.sort)}
+        at = {place: member}
         for rest in differing(substitute(tree, at), substitute(same, at), others):
             yield (member, *rest)
 
 
 def compared(tree: Expr, place: Expr) -> list[Expr]:
-    """The constants that the variable `place` is compared with."""
+    """The constants and parameters that the variable `place` is compared with."""
     found: dict[Expr, None] = {}  # kept in the order of the tree: a build gives the same trees in each process
     seen: set[Expr] = set()
     todo = [tree]
@@ -622,7 +621,7 @@ def compared(tree: Expr, place: Expr) -> list[Expr]:
         if here in seen or place not in here.free:
             continue
         seen.add(here)
-        if here.op == "eq" and here.args[0] is place and here.args[1].op == "const":
-            found[here.args[1]] = None
+        if here.op == "eq" and any(x is place for x in here.args):
+            found |= dict.fromkeys(x for x in here.args if x.op == "const" or x.role is Role.PARAMETER)
         todo += [x for x in here.args if isinstance(x, Expr)]
     return [*found]

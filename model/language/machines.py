@@ -8,7 +8,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import bodies, source
-from .expressions import QUANTIFIERS, Expr, Role, and_, equal, lift, not_, or_, read, rebuild, substitute
+from .expressions import (
+    FALSE,
+    QUANTIFIERS,
+    Expr,
+    Role,
+    and_,
+    differing,
+    equal,
+    lift,
+    not_,
+    or_,
+    placeholder,
+    read,
+    rebuild,
+    substitute,
+)
 from .fields import Field
 from .quantifiers import abstract, instantiate, loop_variable
 from .sorts import enum_sort
@@ -75,6 +90,7 @@ class Machine:
     control: Expr
     doc: str
     _members: dict[Expr, Expr] = field(default_factory=dict, repr=False)
+    _unclaimed: dict[tuple[str, Expr | None, str], Expr] = field(default_factory=dict, repr=False)
 
     def of(self, who: Expr | None) -> Expr:
         """The control expression of one member."""
@@ -99,10 +115,19 @@ class Machine:
 
     def unclaimed(self, t: Transition, who: Expr | None, of: str) -> Expr:
         """A condition on the state before `t`: `t` would move the machine in a way that it does not claim."""
-        before = self.of(who)
-        after = self.after(t, before)
-        claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
-        return and_(not_(equal(before, after)), not_(claimed))
+        found = self._unclaimed.get((t.name, who, of))
+        if found is None:
+            before = self.of(who)
+            after = self.after(t, before)
+            claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
+            found = self._unclaimed[t.name, who, of] = and_(not_(equal(before, after)), not_(claimed))
+        return found
+
+    def others(self, t: Transition) -> list[Expr]:
+        """The members, as constants or parameters of `t`, whose machine `t` may move although they are not its own."""
+        other = placeholder(0, self.params[0].sort)
+        asked = [self.moved(t, a.source, a.dest, other) for a in self.arcs(t, "others")]
+        return [member for (member,) in differing(or_(self.unclaimed(t, other, "others"), *asked), FALSE, (other,))]
 
 
 def make_machine(system: System, name: str, view: View) -> Machine:

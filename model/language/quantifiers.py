@@ -250,7 +250,7 @@ def _unrolled(quantified: Expr, done: Unrolling) -> list[Expr]:
     sort: Sort = quantified.args[0]
     index = _each(sort)
     body = instantiate(quantified, index)
-    named = compared(body, index)
+    named = [member for member in compared(body, index) if member.op == "const"]
     elsewhere = substitute(body, {equal(index, member): FALSE for member in named})
     found = done.members.get(elsewhere)
     if found is None:

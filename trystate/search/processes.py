@@ -16,11 +16,12 @@ whose caller is killed is killed with it.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -31,6 +32,7 @@ from trystate.impl.host.parent_death import die_with_parent
 from trystate.model.errors import LimitReached
 
 Task = Callable[[], Any]
+YOUNG = 100_000  # objects made between two collections: with Python's 700 these take a sixth of a task's time
 JOIN_SECONDS = 5.0  # limit for a killed process to end: the kernel may be busy freeing its memory
 
 
@@ -44,17 +46,19 @@ class Processes:
     Args:
         tasks: functions without arguments, whose results can be pickled.
         jobs: how many processes, at most one for each task.
+        waiting: the numbers of tasks that mostly wait: one more process does these, while the others do the rest first.
     """
 
-    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
+    def __init__(self, tasks: Sequence[Task], jobs: int, waiting: Collection[int] = ()) -> None:
         self._tasks = tasks
         self._jobs = min(jobs, len(tasks))
+        self._waiting = frozenset(waiting)
         self._processes: dict[Connection, BaseProcess] = {}
 
     def __enter__(self) -> Processes:
         if self._jobs > 1:
             try:
-                for _ in range(self._jobs):
+                for _ in range(self._jobs + bool(self._waiting)):
                     self._fork()
             except BaseException:
                 self.__exit__(None, None, None)
@@ -81,13 +85,13 @@ class Processes:
         left = list(reversed(order))
         busy: dict[Connection, int] = {}
         for connection in self._processes:
-            _give(connection, left, busy)
+            self._give(connection, left, busy)
         while busy:
             for one in wait(list(busy)):
                 assert isinstance(one, Connection)
                 number = busy.pop(one)
                 result = self._received(one)
-                _give(one, left, busy)
+                self._give(one, left, busy)
                 yield number, result
 
     def _fork(self) -> None:
@@ -100,6 +104,14 @@ class Processes:
         process.start()
         theirs.close()
         self._processes[ours] = process
+
+    def _give(self, connection: Connection, left: list[int], busy: dict[Connection, int]) -> None:
+        beside = bool(self._waiting) and connection is [*self._processes][-1]
+        own = [number for number in left if (number in self._waiting) is beside] or ([] if beside else left)
+        if own:
+            busy[connection] = own[-1]
+            left.remove(own[-1])
+            connection.send(busy[connection])
 
     def _received(self, connection: Connection) -> Any:
         try:
@@ -116,17 +128,13 @@ class Processes:
         return result
 
 
-def _give(connection: Connection, left: list[int], busy: dict[Connection, int]) -> None:
-    if left:
-        busy[connection] = left.pop()
-        connection.send(busy[connection])
-
-
 def _work(tasks: Sequence[Task], connection: Connection, inherited: list[Connection], caller: int) -> None:
     """In a forked process: do the tasks whose numbers come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(caller)
+    gc.freeze()  # what the caller has built, such as the trees of a plan, is not looked at again
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     for other in inherited:  # while it is open here too, no process sees the end of that pipe
         other.close()
     try:

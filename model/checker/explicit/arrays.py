@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,24 @@ def leaves_int64(lines: Iterable[str]) -> bool:
 
 
 def built(arrays: Arrays, name: str, head: Sequence[str], lines: Sequence[str]) -> Callable[..., Any]:
-    """The function with the given parameters and body."""
-    source = "\n".join([f"def {name}({', '.join(head)}):", *lines])
+    """The function with the given parameters and body.
+
+    Its whole numbers are the arguments of a function that makes it: the instances of a step often differ in them alone,
+    and are compiled once.
+    """
+    numbers: list[int] = []
+
+    def argument(found: re.Match[str]) -> str:
+        numbers.append(int(found[0]))
+        return f"k{len(numbers)}"
+
+    text = re.sub(r"\b\d+\b", argument, "\n ".join(["", f"def {name}({', '.join(head)}):", *lines, f"return {name}"]))
+    arguments = ", ".join(f"k{k + 1}" for k in range(len(numbers)))
+    return _maker(arrays, name, f"def make({arguments}):{text}")(*numbers)  # type: ignore[no-any-return]
+
+
+@lru_cache(1024)
+def _maker(arrays: Arrays, name: str, source: str) -> Callable[..., Any]:
     scope: dict[str, Any] = {name: getattr(arrays, name) for name in Arrays.__slots__} | {"big": big, "offset": offset}
     exec(compile(source, f"<generated {name}>", "exec"), scope)
-    return scope[name]  # type: ignore[no-any-return]
+    return scope["make"]  # type: ignore[no-any-return]

@@ -13,6 +13,8 @@ from ..kernel import Kernel, Watch, WatchKey
 from .packing import CHUNK, Columns, Layout, Mask, Rows
 from .vectorise import Step, Taken, conditions
 
+WASTED_MAX = 1 << 15  # rows on which to evaluate found conditions costs about as much as to compile the others
+
 
 @dataclass(frozen=True, slots=True)
 class Find:
@@ -48,7 +50,10 @@ class _Finds:
 
 
 class _Group:
-    """Conditions that are evaluated on the same rows. Found ones are dropped and no longer compiled."""
+    """Conditions that are evaluated on the same rows. Found ones are dropped, and the others compiled again if it pays.
+
+    A find of a condition that was found in an earlier chunk does not count, so to evaluate it again is harmless.
+    """
 
     def __init__(
         self, layout: Layout, watches: Sequence[Watch], ground: Callable[[Watch], Expr],
@@ -61,6 +66,7 @@ class _Group:
         self._step = step
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
         self._compiled: list[WatchKey] = []
+        self._wasted = 0  # rows on which a condition that is found already was evaluated
 
     def open(self, finds: _Finds) -> Sequence[tuple[WatchKey, Expr]]:
         """The conditions that are not found yet, as ground trees."""
@@ -70,7 +76,7 @@ class _Group:
             self._asked = ()
         if any(finds.done(key) for key, _ in self._wanted):
             self._wanted = [(key, expr) for key, expr in self._wanted if not finds.done(key)]
-            self._evaluate = None
+            self._wasted = max(self._wasted, 1)
         return self._wanted
 
     def look(self, columns: Columns, finds: _Finds, rows: Rows | None = None) -> None:
@@ -83,9 +89,9 @@ class _Group:
         for key, expr in self._wanted:
             if expr is TRUE:
                 self._note(key, columns, 0, finds, rows)
-        if self._evaluate is None:
-            self._compile()
-        assert self._evaluate is not None
+        self._wasted += self._wasted and len(columns[0])
+        if self._evaluate is None or self._wasted > WASTED_MAX:
+            self._evaluate = self._compiled_wanted()
         firsts = self._layout.first(self._evaluate(*columns))
         for key, row in zip(self._compiled, firsts, strict=True):
             if row is not None:
@@ -95,10 +101,10 @@ class _Group:
         at = row if rows is None else int(rows[row])
         finds.note(key, at, lambda: Find(finds.level, tuple(int(c[row]) for c in columns), self._step))
 
-    def _compile(self) -> None:
+    def _compiled_wanted(self) -> Callable[..., tuple[Mask, ...]]:
         open_ = [(key, expr) for key, expr in self._wanted if expr is not TRUE]
-        self._compiled = [key for key, _ in open_]
-        self._evaluate = conditions(self._layout, [expr for _, expr in open_]) if open_ else lambda *_: ()
+        self._compiled, self._wasted = [key for key, _ in open_], 0
+        return conditions(self._layout, [expr for _, expr in open_]) if open_ else lambda *_: ()
 
 
 class _Idle:

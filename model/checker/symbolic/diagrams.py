@@ -115,6 +115,13 @@ class Diagrams:
             return out
         return self.exists(names, a & b)
 
+    def restrict(self, u: Function, states: Function) -> Function:
+        """A diagram that equals `u` in these states and, with CUDD, is small (Coudert and Madre, 1990)."""
+        if not self._cudd or states == self.false:
+            return u
+        out: Function = self._module.restrict(u, states)
+        return out
+
     def union(self, parts: Iterable[Function]) -> Function:
         """The union of all parts, computed in pairs: a running total would be traversed once for each part."""
         left = list(parts)

@@ -22,7 +22,7 @@ class Paths:
     """Steps between states of `avoid`."""
 
     def __init__(self, steps: Sequence[Step], avoid: Function, diagrams: Diagrams, check: Check) -> None:
-        self.steps = [s for s in steps if (s.taken & avoid) != diagrams.false]
+        self.steps = [s.within(avoid) for s in steps if (s.taken & avoid) != diagrams.false]
         self.diagrams = diagrams
         self.check = check
 

@@ -8,7 +8,7 @@ cluster reads are quantified at once (Burch, Clarke and Long, 1991).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...language.fields import Cell
 from ..kernel import Instance, Kernel
@@ -48,6 +48,14 @@ class Step:
             out = d.and_exists(out, relation, freed)
         out = d.put({next_(bit): bit for bit in self.assigned}, out)
         return out & d.cube(self.fixed) if self.fixed else out
+
+    def within(self, states: Function) -> Step:
+        """The step from these states alone. Its values elsewhere do not matter, so their diagrams are much smaller."""
+        d, inside = self.diagrams, self.inside & states
+        values = {bit: d.restrict(value, inside) for bit, value in self.assigned.items()}
+        fixed = {bit: value == d.true for bit, value in values.items() if value in (d.true, d.false)}
+        assigned = {bit: value for bit, value in values.items() if bit not in fixed and value != d.bit(bit)}
+        return replace(self, taken=self.taken & states, inside=inside, fixed=self.fixed | fixed, assigned=assigned)
 
     def preimage(self, states: Function) -> Function:
         """The states from which this step leads into `states`."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import product
 from operator import itemgetter
 from typing import Any
@@ -132,8 +133,8 @@ def make_state(
     return state
 
 
-def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
-    """The value of each atom in a context, by the definitions in model/rendezvous/operators.py."""
+def atoms_of(context: Any) -> dict[str, bool]:
+    """The value of each atom in a context without a deadline, by the definitions in model/rendezvous/operators.py."""
     state, settings, node = context.state, context.settings, context.node
     size = len(state.participants)
     stamp = state.last_heartbeats.get(node)
@@ -142,8 +143,6 @@ def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
         "redundant": node in getattr(state, "redundancy_list", ()),  # torch 1.10 has no such list
         "complete": state.complete,
         "participant": node in state.participants,
-        "late": NOW_SECONDS - deadline_seconds > 0,
-        "rollback": NOW_SECONDS - deadline_seconds <= ROLLBACK_SECONDS,
         "waiting": node in state.wait_list,
         "room": size < settings.max_nodes,
         "fits": size <= settings.max_nodes,
@@ -154,10 +153,16 @@ def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
     }
 
 
+def atoms_at(deadline_seconds: float) -> dict[str, bool]:
+    """The values of the atoms that depend on the deadline of the operation alone."""
+    overtime = NOW_SECONDS - deadline_seconds
+    return {"late": overtime > 0, "rollback": overtime <= ROLLBACK_SECONDS}
+
+
 def contexts(
     settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH
-) -> Iterator[tuple[Context, Any, float]]:
-    """Every context in words, the same as an object of the program, and the deadline of the operation in seconds."""
+) -> Iterator[tuple[Callable[[str], Context], Any]]:
+    """Every context without a deadline: in words, once its overtime is given, and as an object of the program."""
     made = [classes.settings(*span) for span in settings]
     asked = make_nodes(classes)[OWN]
     flags = (False, True)
@@ -165,9 +170,7 @@ def contexts(
         state = make_state(classes, *shape)
         before = {name: _copied(value) for name, value in vars(state).items()}
         for span, own in zip(settings, made, strict=True):
-            context = classes.context(asked, state, own)
-            for overtime, seconds in OVERTIMES.items():
-                yield Context(*shape, overtime, span), context, NOW_SECONDS - seconds
+            yield partial(Context, *shape, settings=span), classes.context(asked, state, own)
         assert vars(state) == before, f"an operator changed the state of {shape}: it may only look at it"
 
 
@@ -208,13 +211,18 @@ def observe(
     operators = TORCH_OPERATORS if operators is None else operators
     out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
+    ends = {overtime: (NOW_SECONDS - s, atoms_at(NOW_SECONDS - s)) for overtime, s in OVERTIMES.items()}
     with stopped_time():
-        for words, context, deadline in contexts(settings, nodes, classes):
-            atoms = atoms_of(context, deadline)
-            for operator, seen, pick in asked:
-                seen.contexts += 1
-                got = answer(operator, context, deadline)
-                seen.answers.setdefault(pick(atoms), {}).setdefault(got, words)
+        for words, context in contexts(settings, nodes, classes):
+            atoms = atoms_of(context)
+            for overtime, (deadline, timed) in ends.items():
+                atoms |= timed
+                for operator, seen, pick in asked:
+                    seen.contexts += 1
+                    got = answer(operator, context, deadline)
+                    answers = seen.answers.setdefault(pick(atoms), {})
+                    if got not in answers:
+                        answers[got] = words(overtime)
     return out
 
 

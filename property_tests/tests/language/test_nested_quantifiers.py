@@ -95,13 +95,13 @@ def test_an_index_is_printed_by_a_name_unlike_those_around_it() -> None:
 def test_a_loop_that_ends_while_another_is_bound_does_not_disturb_it(monkeypatch: pytest.MonkeyPatch) -> None:
     abandoned = iter(S.node)
     next(abandoned)
-    variables = Expr.free.fget  # type: ignore[attr-defined]
+    variables = vars(Expr)["free"]
 
     def free(expr: Expr) -> Any:
         abandoned.close()  # like garbage collection after an error in a loop
-        return variables(expr)
+        return variables.__get__(expr)
 
-    monkeypatch.setattr(Expr, "free", property(free))
+    monkeypatch.setattr(Expr, "free", property(free, variables.__set__))
     assert str(any_(S.saw[j, k] for j in S.node for k in S.node)) == "∃ k: (∃ j: saw[k, j])"
 
 
