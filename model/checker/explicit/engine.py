@@ -20,7 +20,7 @@ Failures:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -35,13 +35,14 @@ from .codes import CodedSuccessors, renewed
 from .graph import Explored
 from .levels import Levels
 from .liveness import Liveness
+from .members import SMALL, Members
 from .packing import CHUNK, Columns, Keys, Layout, Layouts
 from .paths import Trails
 from .saving import Checkpoint, Saver
 from .storage import Level, Saved, Storage, StorageFailed
 from .symmetry import Symmetry
-from .vectorise import Step
-from .visited import NextLevel, Successors, Visited
+from .vectorise import Step, Taken
+from .visited import NextLevel, Recent, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
@@ -52,13 +53,15 @@ class Compiled:
 
     layout: Layout
     steps: tuple[Step, ...]
+    members: Members
     symmetry: Symmetry | None
 
     @classmethod
     def of(cls, kernel: Kernel, *, symmetry: bool = False, layouts: Layouts = Layout) -> Compiled:
         reduction = Symmetry(kernel, layouts) if symmetry else None
         layout = layouts(kernel.cells, kernel.constant_cells, "") if reduction is None else reduction.layout
-        return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
+        steps = tuple(Step(kernel, layout, instance) for instance in kernel.instances)
+        return cls(layout, steps, Members(kernel, layout, steps), reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ class ExplicitEngine:
 
     def _use(self, compiled: Compiled) -> None:
         self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry
+        self.members = compiled.members
 
     def _add(self, fresh: Level, finds: Mapping[WatchKey, Find]) -> None:
         """Take a level; the last one is empty."""
@@ -255,20 +259,18 @@ class ExplicitEngine:
         found_before = len(watching.found)
         watching.begin(columns, level)
         fused = self.layout.fused(columns, self.steps, watching)
-        codes = self.visited.codes
-        gathered = Successors(self.layout) if codes is None else CodedSuccessors(codes, columns)
+        codes, recent = self.visited.codes, self.visited.recent
+        gathered = Successors(self.layout, recent) if codes is None else CodedSuccessors(codes, columns, recent)
         edges = 0
         if fused:
             edges = fused.edges
             gathered.add(self._canonical(fused.after))
-        for number in fused.open if fused else range(len(self.steps)):
-            taken = self.steps[number].run(columns)
-            if taken is None:
-                continue
-            watching.step(number, taken)
+        for number, taken in self._taken(columns, fused.open if fused else range(len(self.steps)), watching):
+            if number is not None:
+                watching.step(number, taken)
             if fused and number in fused.taken:
                 continue
-            edges += len(taken.rows)
+            edges += len(taken.after[0])
             if self.symmetry is None and (taken.inside is None or taken.inside.all()):
                 gathered.add(taken.after, taken.rows, taken.before)
             else:
@@ -279,6 +281,15 @@ class ExplicitEngine:
         met = [number for number in unmet if self.steps[number].activated]
         return Expansion(edges, finds, met, *gathered.finish())
 
+    def _taken(
+        self, columns: Columns, numbers: Sequence[int], watching: Watching
+    ) -> Iterator[tuple[int | None, Taken]]:  # fmt: skip
+        """Each of these steps that is taken from the states; in a small chunk, as `Members.taken` returns them."""
+        if len(columns[0]) <= SMALL and self.layout.home is self.layout:
+            return self.members.taken(columns, watching, apart=self.visited.codes is not None)
+        runs = ((number, self.steps[number].run(columns)) for number in numbers)
+        return ((number, taken) for number, taken in runs if taken is not None)
+
     def _canonical(self, columns: Columns) -> Columns:
         return columns if self.symmetry is None else self.symmetry.canonical(columns)
 
@@ -287,7 +298,7 @@ class ExplicitEngine:
         if isinstance(news, list):
             self.visited.codes.add(news)
         else:
-            self.visited.codes = news
+            self.visited.codes, self.visited.recent = news, Recent()
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count

@@ -152,6 +152,12 @@ class Watching:
         for idle in self._idle:
             idle.busy = self._arrays.falses(columns[0])
 
+    def apart(self, number: int) -> bool:
+        """Whether `step` needs this step by its number."""
+        if any(number not in idle.numbers for idle in self._idle):
+            return True
+        return number in self._by_instance and bool(self.open_of(number))
+
     def step(self, number: int, taken: Taken) -> None:
         """Evaluate the states of the chunk where an instance takes a step."""
         group = self._by_instance.get(number)
@@ -160,6 +166,11 @@ class Watching:
         for idle in self._idle:
             if number in idle.numbers:
                 idle.busy[taken.rows] = True
+
+    def steps(self, rows: Rows, count: int) -> None:
+        """Note the states, by their rows modulo `count`, where some steps are taken that need not be `apart`."""
+        for idle in self._idle:
+            idle.busy[rows % count] = True
 
     def open_of(self, number: int) -> Sequence[tuple[WatchKey, Expr]]:
         """The conditions not found yet on states where an instance takes a step. The step is activated."""

@@ -1,0 +1,197 @@
+"""Steps of interchangeable members: the step of the first member is compiled, and taken for all members at once.
+
+*Theory of operation.* If no tree of a transition tells the members of an index apart, the step of member j from a state
+is the step of member 0 from the state in which the cells of 0 and j are swapped, and its result is swapped back. So one
+compiled function runs over the states of a chunk and their swapped copies. In a small chunk, a call of NumPy costs more
+than its work. In a large chunk the copies cost more than the calls, and each step runs on its own (`SMALL`).
+
+The judgement is the same as for the reduction by symmetry, but for each transition: no other declaration matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from ...language.expressions import parts
+from ...language.sorts import Sort
+from ...language.transitions import Transition
+from ..kernel import Kernel
+from .packing import Columns, Layout, Rows
+from .symmetry import tells_apart
+from .vectorise import Step, Taken
+from .watch_evaluation import Watching
+
+SMALL = 1 << 14  # states of a chunk
+
+Moves = tuple[
+    tuple[int, int, int, int], ...
+]  # cells are swapped: word, other word, its further shift, mask in the first
+
+
+def swapped(columns: Columns, moves: Moves) -> Columns:
+    """The same states with some cells swapped."""
+    out = list(columns)
+    for word, other, shift, mask in moves:
+        moved = (out[word] ^ (out[other] >> shift)) & mask
+        out[word] = out[word] ^ moved
+        out[other] = out[other] ^ (moved << shift)
+    return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The steps of one transition that differ only in the member of `sort`, in the order of members; or one step."""
+
+    sort: Sort | None
+    numbers: tuple[int, ...]
+
+
+class _Copies:
+    """The states of a chunk, swapped for each member, and the words after the steps that are taken together."""
+
+    def __init__(self, columns: Columns, moves: Sequence[Moves]) -> None:
+        self.columns = tuple(map(np.concatenate, zip(*(swapped(columns, each) for each in moves), strict=True)))
+        self.ends = np.arange(1, len(moves)) * len(columns[0])
+        self.after: list[list[Columns]] = [[] for _ in moves]
+
+    def parts(self, rows: Rows) -> Iterator[tuple[int, slice]]:
+        """The rows of each member that has some."""
+        for member, (start, stop) in enumerate(pairwise([0, *rows.searchsorted(self.ends).tolist(), len(rows)])):
+            if start < stop:
+                yield member, slice(start, stop)
+
+    def add(self, taken: Taken) -> None:
+        for member, here in self.parts(taken.rows):
+            self.after[member].append(tuple([column[here] for column in taken.after]))
+
+
+class Members:
+    """The steps of a kernel, those of interchangeable members together."""
+
+    def __init__(self, kernel: Kernel, layout: Layout, steps: Sequence[Step]) -> None:
+        self._kernel = kernel
+        self._layout = layout
+        self._steps = steps
+        self._moves: dict[Sort, tuple[Moves, ...]] = {}
+        self._words: dict[int, frozenset[int]] = {}
+
+    def taken(self, columns: Columns, watching: Watching, *, apart: bool) -> Iterator[tuple[int | None, Taken]]:
+        """Each step that is taken from these states, by its number, in ascending order.
+
+        If `watching` needs no step of a transition by itself, and none need be `apart`, these steps are taken together:
+        they have no number, no rows and no words before.
+        """
+        copies: dict[Sort, _Copies] = {}
+        for alike in self._alike:
+            found: dict[int, Taken] = {}
+            for steps in alike:
+                sort = steps.sort
+                if sort is not None and sort not in copies:
+                    copies[sort] = _Copies(columns, self._moves_of(sort))
+                taken = self._run(steps, columns if sort is None else copies[sort].columns)
+                if taken is None:
+                    continue
+                if sort is None:
+                    found[steps.numbers[0]] = taken
+                elif (
+                    apart or any(map(watching.apart, steps.numbers)) or not (taken.inside is None or taken.inside.all())
+                ):
+                    for member, here in copies[sort].parts(taken.rows):
+                        found[steps.numbers[member]] = self._of_member(steps, member, taken, here, len(columns[0]))
+                else:
+                    watching.steps(taken.rows, len(columns[0]))
+                    copies[sort].add(taken)
+            yield from sorted(found.items())
+        for sort, of in copies.items():
+            for moves, after in zip(self._moves_of(sort), of.after, strict=True):
+                if after:
+                    joined = tuple(map(np.concatenate, zip(*after, strict=True)))
+                    yield None, Taken(of.ends[:0], (), swapped(joined, moves), None)
+
+    def _run(self, alike: Alike, columns: Columns) -> Taken | None:
+        first = self._steps[alike.numbers[0]]
+        taken = first.run(columns)
+        if first.activated:
+            for number in alike.numbers[1:]:
+                self._steps[number].activate()
+        return taken
+
+    def _of_member(self, alike: Alike, member: int, taken: Taken, here: slice, count: int) -> Taken:
+        """The step of a member, from its step on swapped states."""
+        assert alike.sort is not None
+        moves, written = self._moves_of(alike.sort)[member], self._written(alike, member)
+        before, after = (swapped(tuple(c[here] for c in of), moves) for of in (taken.before, taken.after))
+        after = tuple(then if j in written else now for j, (then, now) in enumerate(zip(after, before, strict=True)))
+        inside = None if taken.inside is None else taken.inside[here]
+        return Taken(taken.rows[here] - member * count, before, after, inside)
+
+    def _moves_of(self, sort: Sort) -> tuple[Moves, ...]:
+        """For each member, the moves that swap its cells and those of the first member."""
+        if sort not in self._moves:
+            self._moves[sort] = tuple(self._swap(sort, member) for member in range(sort.size))
+        return self._moves[sort]
+
+    def _swap(self, sort: Sort, member: int) -> Moves:
+        masks: dict[tuple[int, int, int], int] = {}
+        for k in range(len(self._layout.cells)):
+            other = self._other(k, sort, member)
+            a, b = self._layout.places[k], self._layout.places[other]
+            if a.bits and (a.shift, a.word, k) < (b.shift, b.word, other):
+                key = a.word, b.word, b.shift - a.shift
+                masks[key] = masks.get(key, 0) | a.mask
+        return tuple((*key, mask) for key, mask in masks.items())
+
+    def _other(self, k: int, sort: Sort, member: int) -> int:
+        """The cell that takes the place of a cell."""
+        cell, names = self._layout.cells[k], {0: member, member: 0}
+        pairs = zip(cell.indices, cell.slot.dims, strict=True)
+        return self._layout.position[cell.slot.name, tuple(names.get(i, i) if d is sort else i for i, d in pairs)]
+
+    def _written(self, alike: Alike, member: int) -> frozenset[int]:
+        """The words that the step of a member writes."""
+        assert alike.sort is not None
+        number = alike.numbers[member]
+        if number not in self._words:
+            cells = (self._other(k, alike.sort, member) for k in self._steps[alike.numbers[0]].effects)
+            self._words[number] = frozenset(self._layout.places[k].word for k in cells)
+        return self._words[number]
+
+    @cached_property
+    def _alike(self) -> list[list[Alike]]:
+        """The steps of each transition."""
+        found: dict[Transition, dict[object, list[int]]] = {}
+        sorts: dict[Transition, Sort | None] = {}
+        for instance in self._kernel.instances:
+            t = instance.transition
+            if t not in sorts:
+                sorts[t] = self._exchanged(t)
+            pairs = zip(instance.indices, t.params, strict=True)
+            others = tuple(-1 if p.sort is sorts[t] else i for i, p in pairs)
+            found.setdefault(t, {}).setdefault(others, []).append(instance.number)
+        return [[Alike(sorts[t], tuple(numbers)) for numbers in each.values()] for t, each in found.items()]
+
+    def _exchanged(self, t: Transition) -> Sort | None:
+        """The index of one parameter of the transition whose members it does not tell apart."""
+        sorts = [p.sort for p in t.params]
+        trees = (t.guard, *t.effects.values())
+        for sort in sorts:
+            alike = sort.kind == "index" and sorts.count(sort) == 1 and self._alike_cells(t, sort)
+            if alike and not any(tells_apart(tree, sort) for tree in trees):
+                return sort
+        return None
+
+    def _alike_cells(self, t: Transition, sort: Sort) -> bool:
+        """Whether swapped members have cells of the same form: none has a value that never changes, or all have one."""
+        names = {part.name for tree in (t.guard, *t.effects.values()) for part in parts(tree) if part.op == "read"}
+        constant = self._kernel.constant_cells
+        for name in {*names, *t.effects}:
+            slot = self._kernel.system.slots[name]
+            values = {constant.get(k) for k, cell in enumerate(self._layout.cells) if cell.slot is slot}
+            if slot.sort is sort or (sort in slot.dims and len(values) > 1):
+                return False
+        return True
