@@ -197,9 +197,8 @@ class Codes:
 class CodedSuccessors(Successors):
     """Gathers successors as codes."""
 
-    def __init__(self, codes: Codes, columns: Columns, recent: Recent) -> None:
-        super().__init__(codes.layout, None)
-        self._seen = recent
+    def __init__(self, codes: Codes, columns: Columns, recent: Recent | None) -> None:
+        super().__init__(codes.layout, recent)
         self._tables = codes.tables
         self._base = np.zeros(len(columns[0]), np.int64)
         for table, column in zip(self._tables, columns, strict=True):
@@ -243,7 +242,8 @@ class CodedSuccessors(Successors):
                 if start < stop:
                     novel.append(tuple(column.take(rows[start:stop] - ends[k]) for column in self._after[k]))
             codes = np.delete(codes, rows)
-        (codes,) = self._seen.unknown((codes,))
+        if self._recent is not None:
+            (codes,) = self._recent.unknown((codes,))
         return _ONE_WORD.sort_unique(codes), self._layout.sort_unique(self._layout.joined(novel)), held
 
 

@@ -46,6 +46,8 @@ from .visited import NextLevel, Recent, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
 
+EVEN = 4  # a level of several chunks has a multiple of this number, so two or four workers end together
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -231,7 +233,11 @@ class ExplicitEngine:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
         following = self.visited.next_level(room)
-        chunks = Chunks(level, CHUNK * self.layout.chunks)
+        parts = -(-len(level) // CHUNK)
+        size = CHUNK if parts < 2 else -(-len(level) // (-(-parts // EVEN) * EVEN))
+        if self.layout.chunks > 1:
+            watching.part(size)
+        chunks = Chunks(level, size * self.layout.chunks)
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
             self._workers.begin(expand, chunks[0].nbytes, self._learn)
@@ -286,7 +292,7 @@ class ExplicitEngine:
     ) -> Iterator[tuple[int | None, Taken]]:  # fmt: skip
         """Each of these steps that is taken from the states; in a small chunk, as `Members.taken` returns them."""
         if len(columns[0]) <= SMALL and self.layout.home is self.layout:
-            return self.members.taken(columns, watching, apart=self.visited.codes is not None)
+            return self.members.taken(columns, watching)
         runs = ((number, self.steps[number].run(columns)) for number in numbers)
         return ((number, taken) for number, taken in runs if taken is not None)
 

@@ -52,22 +52,19 @@ class Alike:
 
 
 class _Copies:
-    """The states of a chunk, swapped for each member, and the words after the steps that are taken together."""
+    """The states of a chunk, swapped for each member, and the steps that are taken together."""
 
     def __init__(self, columns: Columns, moves: Sequence[Moves]) -> None:
         self.columns = tuple(map(np.concatenate, zip(*(swapped(columns, each) for each in moves), strict=True)))
-        self.ends = np.arange(1, len(moves)) * len(columns[0])
-        self.after: list[list[Columns]] = [[] for _ in moves]
+        self.count = len(columns[0])
+        self.steps: dict[tuple[int, frozenset[int]], list[tuple[Rows, Columns]]] = {}  # by member and words written
+        self._ends = np.arange(1, len(moves)) * self.count
 
     def parts(self, rows: Rows) -> Iterator[tuple[int, slice]]:
         """The rows of each member that has some."""
-        for member, (start, stop) in enumerate(pairwise([0, *rows.searchsorted(self.ends).tolist(), len(rows)])):
+        for member, (start, stop) in enumerate(pairwise([0, *rows.searchsorted(self._ends).tolist(), len(rows)])):
             if start < stop:
                 yield member, slice(start, stop)
-
-    def add(self, taken: Taken) -> None:
-        for member, here in self.parts(taken.rows):
-            self.after[member].append(tuple([column[here] for column in taken.after]))
 
 
 class Members:
@@ -80,11 +77,11 @@ class Members:
         self._moves: dict[Sort, tuple[Moves, ...]] = {}
         self._words: dict[int, frozenset[int]] = {}
 
-    def taken(self, columns: Columns, watching: Watching, *, apart: bool) -> Iterator[tuple[int | None, Taken]]:
+    def taken(self, columns: Columns, watching: Watching) -> Iterator[tuple[int | None, Taken]]:
         """Each step that is taken from these states, by its number, in ascending order.
 
-        If `watching` needs no step of a transition by itself, and none need be `apart`, these steps are taken together:
-        they have no number, no rows and no words before.
+        If `watching` needs no step of a transition by itself, these steps are taken together, without a number. Their
+        words before are the words after that they do not write; the others are empty.
         """
         copies: dict[Sort, _Copies] = {}
         for alike in self._alike:
@@ -98,20 +95,25 @@ class Members:
                     continue
                 if sort is None:
                     found[steps.numbers[0]] = taken
-                elif (
-                    apart or any(map(watching.apart, steps.numbers)) or not (taken.inside is None or taken.inside.all())
-                ):
-                    for member, here in copies[sort].parts(taken.rows):
-                        found[steps.numbers[member]] = self._of_member(steps, member, taken, here, len(columns[0]))
-                else:
+                    continue
+                apart = any(map(watching.apart, steps.numbers)) or not (taken.inside is None or taken.inside.all())
+                if not apart:
                     watching.steps(taken.rows, len(columns[0]))
-                    copies[sort].add(taken)
+                for member, here in copies[sort].parts(taken.rows):
+                    if apart:
+                        found[steps.numbers[member]] = self._of_member(steps, member, taken, here, len(columns[0]))
+                    else:
+                        key = member, self._written(steps, member)
+                        part = taken.rows[here], tuple([column[here] for column in taken.after])
+                        copies[sort].steps.setdefault(key, []).append(part)
             yield from sorted(found.items())
         for sort, of in copies.items():
-            for moves, after in zip(self._moves_of(sort), of.after, strict=True):
-                if after:
-                    joined = tuple(map(np.concatenate, zip(*after, strict=True)))
-                    yield None, Taken(of.ends[:0], (), swapped(joined, moves), None)
+            for (member, written), together in of.steps.items():
+                rows, parts = zip(*together, strict=True)
+                after = tuple(map(np.concatenate, zip(*parts, strict=True)))
+                after = swapped(after, self._moves_of(sort)[member])
+                before = tuple(word[:0] if j in written else word for j, word in enumerate(after))
+                yield None, Taken(np.concatenate(rows) - member * of.count, before, after, None)
 
     def _run(self, alike: Alike, columns: Columns) -> Taken | None:
         first = self._steps[alike.numbers[0]]

@@ -27,7 +27,7 @@ class Find:
 class _Finds:
     """The finds of a search so far, and the level that is being evaluated.
 
-    A chunk may have several parts of `CHUNK` states. If a key has several finds in a chunk, the find in the first part
+    A chunk may have several parts of `chunk` states. If a key has several finds in a chunk, the find in the first part
     counts, and within a part the find of the first step. So the finds do not depend on the size of the chunks.
     """
 
@@ -142,6 +142,10 @@ class Watching:
         self._everywhere = _Group(layout, by_idle.pop(frozenset(), []), ground)
         self._idle = [_Idle(numbers, _Group(layout, wanted, ground)) for numbers, wanted in by_idle.items()]
         self._by_instance = {n: _Group(layout, wanted, known, n) for n, wanted in by_instance.items()}
+
+    def part(self, size: int) -> None:
+        """The states of a part of a chunk, from now on."""
+        self._finds.chunk = size
 
     def begin(self, columns: Columns, level: int) -> None:
         """Begin a chunk of new states."""
