@@ -10,6 +10,7 @@ The judgement is the same as for the reduction by symmetry, but for each transit
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ from .vectorise import Step, Taken
 from .watch_evaluation import Watching
 
 SMALL = 1 << 14  # states of a chunk
+COPIES_MAX = 1 << 16  # states of a chunk and of its copies
 
 Moves = tuple[
     tuple[int, int, int, int], ...
@@ -88,13 +90,17 @@ class Members:
             found: dict[int, Taken] = {}
             for steps in alike:
                 sort = steps.sort
-                if sort is not None and sort not in copies:
-                    copies[sort] = _Copies(columns, self._moves_of(sort))
-                taken = self._run(steps, columns if sort is None else copies[sort].columns)
-                if taken is None:
+                if sort is None or sort.size * len(columns[0]) > COPIES_MAX:
+                    runs = ((number, self._steps[number].run(columns)) for number in steps.numbers)
+                    found.update((number, taken) for number, taken in runs if taken is not None)
                     continue
-                if sort is None:
-                    found[steps.numbers[0]] = taken
+                met = [self._steps[number].meets(columns) for number in steps.numbers]
+                if not any(met):
+                    continue
+                if sort not in copies:
+                    copies[sort] = _Copies(columns, self._moves_of(sort))
+                taken = self._steps[steps.numbers[0]].taken(copies[sort].columns)
+                if taken is None:
                     continue
                 apart = any(map(watching.apart, steps.numbers)) or not (taken.inside is None or taken.inside.all())
                 if not apart:
@@ -115,14 +121,6 @@ class Members:
                 before = tuple(word[:0] if j in written else word for j, word in enumerate(after))
                 yield None, Taken(np.concatenate(rows) - member * of.count, before, after, None)
 
-    def _run(self, alike: Alike, columns: Columns) -> Taken | None:
-        first = self._steps[alike.numbers[0]]
-        taken = first.run(columns)
-        if first.activated:
-            for number in alike.numbers[1:]:
-                self._steps[number].activate()
-        return taken
-
     def _of_member(self, alike: Alike, member: int, taken: Taken, here: slice, count: int) -> Taken:
         """The step of a member, from its step on swapped states."""
         assert alike.sort is not None
@@ -140,13 +138,22 @@ class Members:
 
     def _swap(self, sort: Sort, member: int) -> Moves:
         masks: dict[tuple[int, int, int], int] = {}
-        for k in range(len(self._layout.cells)):
+        for k in {*self._cells[sort, 0], *self._cells[sort, member]}:
             other = self._other(k, sort, member)
             a, b = self._layout.places[k], self._layout.places[other]
             if a.bits and (a.shift, a.word, k) < (b.shift, b.word, other):
                 key = a.word, b.word, b.shift - a.shift
                 masks[key] = masks.get(key, 0) | a.mask
         return tuple((*key, mask) for key, mask in masks.items())
+
+    @cached_property
+    def _cells(self) -> dict[tuple[Sort, int], list[int]]:
+        """The cells of each member of an index."""
+        found: dict[tuple[Sort, int], list[int]] = defaultdict(list)
+        for k, cell in enumerate(self._layout.cells):
+            for member in zip(cell.slot.dims, cell.indices, strict=True):
+                found[member].append(k)
+        return found
 
     def _other(self, k: int, sort: Sort, member: int) -> int:
         """The cell that takes the place of a cell."""
@@ -188,12 +195,15 @@ class Members:
         return None
 
     def _alike_cells(self, t: Transition, sort: Sort) -> bool:
-        """Whether swapped members have cells of the same form: none has a value that never changes, or all have one."""
+        """Whether no field of the step has members as values, or cells that never change for some members only."""
         names = {part.name for tree in (t.guard, *t.effects.values()) for part in parts(tree) if part.op == "read"}
-        constant = self._kernel.constant_cells
-        for name in {*names, *t.effects}:
-            slot = self._kernel.system.slots[name]
-            values = {constant.get(k) for k, cell in enumerate(self._layout.cells) if cell.slot is slot}
-            if slot.sort is sort or (sort in slot.dims and len(values) > 1):
-                return False
-        return True
+        slots = [self._kernel.system.slots[name] for name in {*names, *t.effects}]
+        return not any(slot.sort is sort or (sort in slot.dims and slot.name in self._uneven) for slot in slots)
+
+    @cached_property
+    def _uneven(self) -> set[str]:
+        """The fields whose cells do not all have the same value for ever, or may all change."""
+        values: dict[str, set[int | None]] = defaultdict(set)
+        for k, cell in enumerate(self._layout.cells):
+            values[cell.slot.name].add(self._kernel.constant_cells.get(k))
+        return {name for name, each in values.items() if len(each) > 1}

@@ -285,12 +285,18 @@ class Step:
         """A closed tree under the guard: the cells that the guard fixes are constants."""
         return substitute(expr, self.facts, self._memo)
 
-    def run(self, columns: Columns) -> Taken | None:
+    def meets(self, columns: Columns) -> bool:
+        """Whether a state so far had the values that the guard fixes; the step is then activated."""
         if not self.activated:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
-            if holds and not reduce(iand, holds).any():
-                return None
-            self.activate()
+            self.activated = not holds or bool(reduce(iand, holds).any())
+        return self.activated
+
+    def run(self, columns: Columns) -> Taken | None:
+        return self.taken(columns) if self.meets(columns) else None
+
+    def taken(self, columns: Columns) -> Taken | None:
+        """Like `run`, after the step has been activated, or another step that differs only in the member."""
         if self._run is None and self.effects:
             emitter = Emitter(self.layout)
             self.write(emitter)
