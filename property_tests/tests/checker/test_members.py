@@ -135,7 +135,7 @@ def test_a_state_is_dropped_only_if_it_was_returned() -> None:
         mutants = {
             "only the first words are compared": rewritten(Recent.unknown, "differs |=", "differs &="),
             "a state is not added": rewritten(Recent.unknown, "self._put(at.take(rows), part)", "pass"),
-"an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
+            "an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
         }
         assert survivors(mutants, assert_no_state_is_lost) == []
 
