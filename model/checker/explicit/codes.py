@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .levels import Levels
-from .packing import CHUNK, Column, Columns, Keys, Layout, Rows, sort_words
+from .packing import CHUNK, Column, Columns, Keys, Layout, Rows, hashed, sort_words
 from .storage import Level
-from .visited import NextLevel, Successors, Visited
+from .visited import NextLevel, Recent, Successors, Visited
 from .workers import Workers
 
 SHARE = 4  # states for each value: with more, the tables take less memory than the codes save
@@ -36,7 +36,6 @@ TEMPORARIES = 6  # temporary arrays with a word for each successor of a chunk
 SLOTS_MIN = 1 << 10
 SPARSE = 4  # the least number of slots for each value: at most an eighth of the values have no slot
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing (Knuth 1973, 6.4): 2**64 by the golden ratio, odd
 _HALF = np.uint64(32)
 _ONE_WORD = Layout(())
 
@@ -107,7 +106,7 @@ class Table:
         self._slot_codes[slots] = numbers << self.shift
 
     def _slot(self, column: Column) -> Rows:
-        return ((column.view(np.uint64) * _FACTOR) >> np.uint64(65 - len(self._slots).bit_length())).view(np.int64)
+        return hashed((column,), len(self._slots).bit_length() - 1)
 
     def codes(self, column: Column) -> tuple[Column, Rows]:
         """The numbers of words, at their place in a code, and the rows of words without a number (which get 0)."""
@@ -198,8 +197,8 @@ class Codes:
 class CodedSuccessors(Successors):
     """Gathers successors as codes."""
 
-    def __init__(self, codes: Codes, columns: Columns) -> None:
-        super().__init__(codes.layout)
+    def __init__(self, codes: Codes, columns: Columns, recent: Recent | None) -> None:
+        super().__init__(codes.layout, recent)
         self._tables = codes.tables
         self._base = np.zeros(len(columns[0]), np.int64)
         for table, column in zip(self._tables, columns, strict=True):
@@ -243,6 +242,8 @@ class CodedSuccessors(Successors):
                 if start < stop:
                     novel.append(tuple(column.take(rows[start:stop] - ends[k]) for column in self._after[k]))
             codes = np.delete(codes, rows)
+        if self._recent is not None:
+            (codes,) = self._recent.unknown((codes,))
         return _ONE_WORD.sort_unique(codes), self._layout.sort_unique(self._layout.joined(novel)), held
 
 

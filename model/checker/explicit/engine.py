@@ -20,7 +20,7 @@ Failures:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -35,15 +35,18 @@ from .codes import CodedSuccessors, renewed
 from .graph import Explored
 from .levels import Levels
 from .liveness import Liveness
+from .members import SMALL, Members
 from .packing import CHUNK, Columns, Keys, Layout, Layouts
 from .paths import Trails
 from .saving import Checkpoint, Saver
 from .storage import Level, Saved, Storage, StorageFailed
 from .symmetry import Symmetry, reduction
-from .vectorise import Step
-from .visited import NextLevel, Successors, Visited
+from .vectorise import Step, Taken
+from .visited import NextLevel, Recent, Successors, Visited
 from .watch_evaluation import Find, Watching
 from .workers import Expansion, WorkerLost, Workers
+
+EVEN = 4  # a level of several chunks has a multiple of this number, so two or four workers end together
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,15 @@ class Compiled:
 
     layout: Layout
     steps: tuple[Step, ...]
+    members: Members
     symmetry: Symmetry | None
 
     @classmethod
     def of(cls, kernel: Kernel, *, symmetry: bool | tuple[str, ...] = False, layouts: Layouts = Layout) -> Compiled:
         reduced = reduction(kernel, symmetry, layouts)
         layout = layouts(kernel.cells, kernel.constant_cells, "") if reduced is None else reduced.layout
-        return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduced)
+        steps = tuple(Step(kernel, layout, instance) for instance in kernel.instances)
+        return cls(layout, steps, Members(kernel, layout, steps), reduced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +208,7 @@ class ExplicitEngine:
 
     def _use(self, compiled: Compiled) -> None:
         self.layout, self.steps, self.symmetry = compiled.layout, compiled.steps, compiled.symmetry
+        self.members = compiled.members
 
     def _add(self, fresh: Level, finds: Mapping[WatchKey, Find]) -> None:
         """Take a level; the last one is empty."""
@@ -232,7 +238,11 @@ class ExplicitEngine:
         """The states first reached from this level; fewer if a limit stops the search."""
         room = max(0, self.limits.states - self.visited.count)
         following = self.visited.next_level(room)
-        chunks = Chunks(level, CHUNK * self.layout.chunks)
+        parts = -(-len(level) // CHUNK)
+        size = CHUNK if parts < 2 else -(-len(level) // (-(-parts // EVEN) * EVEN))
+        if self.layout.chunks > 1:
+            watching.part(size)
+        chunks = Chunks(level, size * self.layout.chunks)
         expand = partial(self._expand, watching)
         if len(chunks) > 1:
             self._workers.begin(expand, chunks[0].nbytes, self._learn)
@@ -260,20 +270,18 @@ class ExplicitEngine:
         found_before = len(watching.found)
         watching.begin(columns, level)
         fused = self.layout.fused(columns, self.steps, watching)
-        codes = self.visited.codes
-        gathered = Successors(self.layout) if codes is None else CodedSuccessors(codes, columns)
+        codes, recent = self.visited.codes, self.visited.recent
+        gathered = Successors(self.layout, recent) if codes is None else CodedSuccessors(codes, columns, recent)
         edges = 0
         if fused:
             edges = fused.edges
             gathered.add(self._canonical(fused.after))
-        for number in fused.open if fused else range(len(self.steps)):
-            taken = self.steps[number].run(columns)
-            if taken is None:
-                continue
-            watching.step(number, taken)
+        for number, taken in self._taken(columns, fused.open if fused else range(len(self.steps)), watching):
+            if number is not None:
+                watching.step(number, taken)
             if fused and number in fused.taken:
                 continue
-            edges += len(taken.rows)
+            edges += len(taken.after[0])
             if self.symmetry is None and (taken.inside is None or taken.inside.all()):
                 gathered.add(taken.after, taken.rows, taken.before)
             else:
@@ -284,6 +292,15 @@ class ExplicitEngine:
         met = [number for number in unmet if self.steps[number].activated]
         return Expansion(edges, finds, met, *gathered.finish())
 
+    def _taken(
+        self, columns: Columns, numbers: Sequence[int], watching: Watching
+    ) -> Iterator[tuple[int | None, Taken]]:  # fmt: skip
+        """Each of these steps that is taken from the states; in a small chunk, as `Members.taken` returns them."""
+        if len(columns[0]) <= SMALL and self.layout.home is self.layout:
+            return self.members.taken(columns, watching)
+        runs = ((number, self.steps[number].run(columns)) for number in numbers)
+        return ((number, taken) for number, taken in runs if taken is not None)
+
     def _canonical(self, columns: Columns) -> Columns:
         return columns if self.symmetry is None else self.symmetry.canonical(columns)
 
@@ -292,7 +309,7 @@ class ExplicitEngine:
         if isinstance(news, list):
             self.visited.codes.add(news)
         else:
-            self.visited.codes = news
+            self.visited.codes, self.visited.recent = news, Recent()
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count

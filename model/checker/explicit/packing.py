@@ -17,6 +17,7 @@ word. Whole keys are compared and nothing is hashed, so no state can be mistaken
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,11 +34,14 @@ from .arrays import NUMPY, Arrays, built
 
 CHUNK = 1 << 15  # states evaluated at once: the temporaries of a step then fit a core's second-level cache
 QUICK_MIN = 1 << 12  # keys: for fewer, both sorts take about the same time
+QUICK_GAIN = 3  # quicksort with vector instructions is more than this factor faster; without, less
 RUN_LENGTH = 512  # the average length of runs, in keys, at which merging them is as fast as quicksort
 SAMPLED = 16  # one of this number of neighbouring pairs is compared
 BLOCK = 1 << 12  # sorted keys that are looked up at once
 WORD_BITS = 61
 MARK = 1 << WORD_BITS
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplicative hashing (Knuth 1973, 6.4): 2**64 by the golden ratio, odd
 
 Column = NDArray[np.int64]
 Columns = tuple[Column, ...]
@@ -306,28 +310,41 @@ class Layout:
         return np.ascontiguousarray(keys).view(np.int64).reshape(-1, self.words)
 
 
+def hashed(columns: Columns, bits: int) -> Rows:
+    """A hash of each state, with this number of bits."""
+    found = columns[0].view(np.uint64) * _FACTOR
+    for column in columns[1:]:
+        found = (found ^ column.view(np.uint64)) * _FACTOR
+    return (found >> np.uint64(64 - bits)).view(np.int64)
+
+
 def sort_words(keys: Keys) -> None:
     """Sort in place, with the faster of two sorts.
 
     The stable sort merges runs. It takes 2 to 5 ns per element if the runs are long, such as successors that a step
-    leaves in order, and 15 ns if they are short. NumPy's quicksort of unordered int64s takes 5 ns if it uses the vector
-    instructions of this processor, and otherwise 50 ns.
+    leaves in order, and 15 to 50 ns if they are short. NumPy's quicksort of unordered int64s takes 5 ns if it uses the
+    vector instructions of this processor, and otherwise 50 ns.
     """
-    if keys.dtype == np.int64 and len(keys) >= QUICK_MIN:
-        descents = SAMPLED * np.count_nonzero(keys[:-1:SAMPLED] > keys[1::SAMPLED])
-        if descents * RUN_LENGTH > len(keys) and quick_is_fast():
-            keys.sort()
-            return
-    keys.sort(kind="stable")
+    short_runs = keys.dtype == np.int64 and len(keys) >= QUICK_MIN and descents(keys) * RUN_LENGTH > len(keys)
+    keys.sort(kind="quicksort" if short_runs and quick_is_fast() else "stable")
+
+
+def descents(words: Column) -> int:
+    """An estimate of how many words are less than the word before them."""
+    return int(SAMPLED * np.count_nonzero(words[:-1:SAMPLED] > words[1::SAMPLED]))
 
 
 @cache
 def quick_is_fast() -> bool:
-    """Whether NumPy has a quicksort of int64s for the vector instructions of this processor."""
-    core = getattr(np, "_core", None) or getattr(np, "core", None)
-    features: Mapping[str, bool] = getattr(getattr(core, "_multiarray_umath", None), "__cpu_features__", {})
-    since_2 = int(np.__version__.partition(".")[0]) >= 2
-    return any(features.get(name, False) for name in ("AVX512_SKX", *(("AVX2", "ASIMD") if since_2 else ())))
+    """Whether NumPy's quicksort of int64s uses vector instructions: it does not on each processor that has them."""
+    words = np.arange(QUICK_MIN) * 0x9E3779B9 & 0xFFFFFFFF
+    seconds = {}
+    for kind in ("stable", "quicksort", "stable", "quicksort"):  # the first of each loads its code
+        copy = words.copy()
+        begun = time.perf_counter()
+        copy.sort(kind=kind)
+        seconds[kind] = time.perf_counter() - begun
+    return seconds["quicksort"] * QUICK_GAIN < seconds["stable"]
 
 
 Layouts = Callable[[Sequence[Cell], Mapping[int, int], str], Layout]  # from cells, frozen, lanes; one kind of array

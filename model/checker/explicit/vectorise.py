@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import iand
 from typing import Any
 
@@ -67,6 +67,7 @@ class Emitter:
         self.line("if not len(rows): return None")
         for w in self.layout.names:
             self.line(f"{w} = take({w}, rows)")
+        self._forget()
 
     def select(self, condition: str, names: Sequence[str]) -> None:
         """Keep only the rows where the condition holds, with their words and the values in `names`."""
@@ -75,6 +76,9 @@ class Emitter:
         self.line("if len(keep) != len(rows):")
         for name in ["rows", *self.layout.names, *names]:
             self.line(f"    {name} = take({name}, keep)")
+        self._forget()
+
+    def _forget(self) -> None:
         self._texts.clear()  # the rows have changed: earlier temporaries no longer fit
         self._uses.clear()
 
@@ -260,20 +264,16 @@ class Step:
     """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None.
 
     It is activated by the first state that has the values that its guard fixes, and compiled when it is run: in a
-    system with many members, a search that ends early activates few steps. From then on it has `facts` and `effects`.
+    system with many members, a search that ends early activates few steps.
     """
 
     def __init__(self, kernel: Kernel, layout: Layout, instance: Instance) -> None:
         self.kernel = kernel
         self.instance = instance
         self.layout = layout
-        self.facts: dict[Expr, Expr] = {}  # fixed by the guard: cell -> value
-        self.effects: dict[int, Expr] = {}
         self.activated = False
         self._memo: dict[Expr, Expr] = {}
         self._run: Callable[..., Any] | None = None
-        self._rest: Expr = TRUE  # the rest of the guard, without the facts
-        self._sure = False  # something changes whenever the guard holds
         self._fixed = layout.masked(fixed(kernel.guard(instance)))
 
     @property
@@ -285,12 +285,18 @@ class Step:
         """A closed tree under the guard: the cells that the guard fixes are constants."""
         return substitute(expr, self.facts, self._memo)
 
-    def run(self, columns: Columns) -> Taken | None:
+    def meets(self, columns: Columns) -> bool:
+        """Whether a state so far had the values that the guard fixes; the step is then activated."""
         if not self.activated:
             holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
-            if holds and not reduce(iand, holds).any():
-                return None
-            self.activate()
+            self.activated = not holds or bool(reduce(iand, holds).any())
+        return self.activated
+
+    def run(self, columns: Columns) -> Taken | None:
+        return self.taken(columns) if self.meets(columns) else None
+
+    def taken(self, columns: Columns) -> Taken | None:
+        """Like `run`, after the step has been activated, or another step that differs only in the member."""
         if self._run is None and self.effects:
             emitter = Emitter(self.layout)
             self.write(emitter)
@@ -299,25 +305,45 @@ class Step:
         return None if found is None else Taken(*found)
 
     def activate(self) -> None:
-        """Compute the facts and effects, once. The step is compiled when it is run."""
-        if self.activated:
-            return
+        """Record that a state has the values that the guard fixes."""
         self.activated = True
-        kernel = self.kernel
-        self.facts, self._rest = split_literals(kernel.guard(self.instance))
-        for k, value in kernel.effects(self.instance).items() if self._rest is not FALSE else ():
-            now = self.known(kernel.cell_read(*kernel.cells[k].key))
-            then = self.known(value)
-            if equal(now, then) is not TRUE:
-                self.effects[k] = then
-                self._sure = self._sure or equal(now, then) is FALSE
+
+    @cached_property
+    def _guard(self) -> tuple[dict[Expr, Expr], Expr]:
+        return split_literals(self.kernel.guard(self.instance))
+
+    @property
+    def facts(self) -> dict[Expr, Expr]:
+        """The cells that the guard fixes, and their values."""
+        return self._guard[0]
+
+    @cached_property
+    def effects(self) -> dict[int, Expr]:
+        """Position of each cell that the step may change -> the tree of its new value, under the guard."""
+        found = self.kernel.effects(self.instance).items() if self._guard[1] is not FALSE else ()
+        return {k: then for k, value in found if equal(self._now(k), then := self.known(value)) is not TRUE}
+
+    @cached_property
+    def _sure(self) -> bool:
+        """Whether something changes whenever the guard holds."""
+        rest = self._guard[1]
+        refused = {FALSE, *(not_(part) for part in (rest.args if rest.op == "and" else (rest,)))}
+        return any(equal(self._now(k), then) in refused for k, then in self.effects.items())
+
+    def _now(self, k: int) -> Expr:
+        return self.known(self.kernel.cell_read(*self.kernel.cells[k].key))
 
     def write(self, emitter: Emitter) -> None:
         """Write the body of the step, which is activated and has effects."""
-        emitter.begin(emitter.masked(self.facts))
-        if self._rest is not TRUE:
-            emitter.count([self._rest])
-            emitter.select(emitter.condition(self._rest), ())
+        rest = self._guard[1]
+        if self.facts or rest is TRUE:
+            emitter.begin(emitter.masked(self.facts))
+            if rest is not TRUE:
+                emitter.count([rest])
+                emitter.select(emitter.condition(rest), ())
+        else:
+            emitter.count([rest])
+            emitter.begin([emitter.condition(rest)])
         after, outside = self._emit_effects(emitter)
         if not self._sure:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
@@ -331,7 +357,7 @@ class Step:
         kept: dict[tuple[Expr, bool, int], tuple[int, int]] = {}  # (condition, keeps if, word) -> mask, pattern else
         values = []
         for k, value in self.effects.items():
-            condition, constant = _kept(self.known(self.kernel.cell_read(*self.kernel.cells[k].key)), value)
+            condition, constant = _kept(self._now(k), value)
             p = self.layout.places[k]
             if condition is None or not p.low <= constant <= p.high:
                 values.append((k, value))

@@ -1,4 +1,7 @@
-"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes per word.
+"""The set of states seen, as a few sorted runs: eight bytes per word.
+
+Most successors are states that the search had a moment before, often in the same chunk. `Recent` drops these before
+anything is sorted. The others are sorted and compared with the runs.
 
 Successors and runs are cut into ranges of keys before they are sorted, merged or looked up (`workers`). Equal keys are
 in one range, so no range needs another, and the results of all ranges in sequence are in order.
@@ -16,13 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from .packing import Columns, Keys, Layout, Rows
+from .packing import Columns, Keys, Layout, Rows, descents, hashed
 from .storage import Level, Run, Storage, cut, union
 from .workers import Workers
 
 RUN_RATIO = 6  # a run is at least this factor longer than the next: few runs to search, and few merges of each state
-CODED_MIN = 1 << 16  # states from which a search uses codes (`codes`): below, the tables cost more than they save
+CODED_MIN = 1 << 14  # states from which a search uses codes (`codes`): below, the tables cost more than they save
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
+PIECE = 1 << 13  # successors that are looked up at once: of those that are equal, in one piece, all are kept
+RECENT_MIN, RECENT_MAX = 1 << 12, 1 << 18  # slots for recent states: two megabytes for each word
+RECENT_RUN = 64  # the average length of runs, in keys, at which sorting all is as fast as dropping recent states
 
 
 class Visited:
@@ -37,6 +43,7 @@ class Visited:
         self.keys_max = storage.memory_bytes // layout.state_bytes // 5 if storage is not None else 0
         self.count = 0
         self.codes: Any = None
+        self.recent = Recent() if layout.home is layout else None  # a GPU sorts its successors faster
         self.codes_min = CODED_MIN if layout.words > 2 and storage is None else sys.maxsize
 
     @property
@@ -146,11 +153,65 @@ def _few(layout: Layout, storage: Storage, runs: list[Run]) -> list[Run]:
     return runs
 
 
-class Successors:
-    """Gathers the successors of the states of one chunk."""
+class Recent:
+    """States that are in the set, or among the successors that were gathered for it: a table with a state per slot.
 
-    def __init__(self, layout: Layout) -> None:
+    A hash of a state selects its slot, and the whole state is compared. A later state replaces the state of its slot.
+    So a state may be missing, but each state in the table was gathered: it need not be gathered again.
+    """
+
+    def __init__(self) -> None:
+        self._slots: Columns = ()
+        self._added = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(column.nbytes for column in self._slots)
+
+    def unknown(self, columns: Columns) -> Columns:
+        """The states that are not in the table, in order; they are then added. All states, if they are in long runs."""
+        if descents(columns[0]) * RECENT_RUN < len(columns[0]):
+            return columns
+        kept: list[Columns] = []
+        for start in range(0, len(columns[0]), PIECE):
+            part = tuple(column[start : start + PIECE] for column in columns)
+            self._grow(len(part))
+            at = self._at(part)
+            differs = self._slots[0].take(at) != part[0]
+            for slots, column in zip(self._slots[1:], part[1:], strict=True):
+                differs |= slots.take(at) != column
+            rows = differs.nonzero()[0]
+            part = tuple(column.take(rows) for column in part)
+            self._put(at.take(rows), part)
+            kept.append(part)
+        return tuple(map(np.concatenate, zip(*kept, strict=True))) if kept else columns
+
+    def _at(self, columns: Columns) -> Rows:
+        return hashed(columns, len(self._slots[0]).bit_length() - 1)
+
+    def _put(self, at: Rows, columns: Columns) -> None:
+        self._added += len(at)
+        for slots, column in zip(self._slots, columns, strict=True):
+            slots[at] = column
+
+    def _grow(self, words: int) -> None:
+        """Double the table, if the states added since it had this size would fill half of it."""
+        size = len(self._slots[0]) if self._slots else 0
+        if size and (size == RECENT_MAX or 2 * self._added < size):
+            return
+        held = tuple(slots[self._slots[0] >= 0] for slots in self._slots)
+        self._slots = tuple(np.full(max(RECENT_MIN, 2 * size), -1, np.int64) for _ in range(words))
+        self._added = 0
+        if held:
+            self._put(self._at(held), held)
+
+
+class Successors:
+    """Gathers the successors of the states of one chunk, without `recent` states if they are given."""
+
+    def __init__(self, layout: Layout, recent: Recent | None) -> None:
         self._layout = layout
+        self._recent = recent
         self._after: list[Columns] = []
 
     def add(self, after: Columns, rows: Rows | None = None, before: Columns = ()) -> None:
@@ -165,8 +226,12 @@ class Successors:
 
     def finish(self) -> tuple[Keys, Keys, int]:
         """All successors, sorted; with codes, the successors without a code, sorted; and the bytes in memory."""
-        joined = self._layout.joined(self._after)
-        held = 2 * joined.nbytes
+        if self._recent is not None and self._after:
+            columns = [np.concatenate(c, dtype=np.int64, casting="unsafe") for c in zip(*self._after, strict=True)]
+            joined = self._layout.keys(self._recent.unknown(tuple(columns)))
+        else:
+            joined = self._layout.joined(self._after)
+        held = 2 * joined.nbytes + (self._recent.bytes if self._recent is not None else 0)
         return self._layout.sort_unique(joined), self._layout.concatenated([]), held
 
 

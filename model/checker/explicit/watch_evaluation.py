@@ -29,7 +29,7 @@ class Find:
 class _Finds:
     """The finds of a search so far, and the level that is being evaluated.
 
-    A chunk may have several parts of `CHUNK` states. If a key has several finds in a chunk, the find in the first part
+    A chunk may have several parts of `chunk` states. If a key has several finds in a chunk, the find in the first part
     counts, and within a part the find of the first step. So the finds do not depend on the size of the chunks.
     """
 
@@ -149,6 +149,10 @@ class Watching:
         self._idle = [_Idle(numbers, _Group(layout, wanted, ground)) for numbers, wanted in by_idle.items()]
         self._by_instance = {n: _Group(layout, wanted, known, n) for n, wanted in by_instance.items()}
 
+    def part(self, size: int) -> None:
+        """The states of a part of a chunk, from now on."""
+        self._finds.chunk = size
+
     def begin(self, columns: Columns, level: int) -> None:
         """Begin a chunk of new states."""
         self._finds.level = level
@@ -158,6 +162,12 @@ class Watching:
         for idle in self._idle:
             idle.busy = self._arrays.falses(columns[0])
 
+    def apart(self, number: int) -> bool:
+        """Whether `step` needs this step by its number."""
+        if any(number not in idle.numbers for idle in self._idle):
+            return True
+        return number in self._by_instance and bool(self.open_of(number))
+
     def step(self, number: int, taken: Taken) -> None:
         """Evaluate the states of the chunk where an instance takes a step."""
         group = self._by_instance.get(number)
@@ -166,6 +176,11 @@ class Watching:
         for idle in self._idle:
             if number in idle.numbers:
                 idle.busy[taken.rows] = True
+
+    def steps(self, rows: Rows, count: int) -> None:
+        """Note the states, by their rows modulo `count`, where some steps are taken that need not be `apart`."""
+        for idle in self._idle:
+            idle.busy[rows % count] = True
 
     def open_of(self, number: int) -> Sequence[tuple[WatchKey, Expr]]:
         """The conditions not found yet on states where an instance takes a step. The step is activated."""

@@ -16,8 +16,8 @@ from trystate.model.checker.verdicts import Report
 from trystate.model.errors import UsageError
 from trystate.model.language import *
 from trystate.property_tests.support.mutants import rewritten, survivors
-from trystate.property_tests.support.systems.declarations import declared
 from trystate.property_tests.support.published.agreement import Voting
+from trystate.property_tests.support.systems.declarations import declared
 
 S = SymbolicState
 BOTH = ("acceptor", "value")

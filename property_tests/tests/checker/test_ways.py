@@ -21,11 +21,11 @@ from trystate.model.checker.explicit.partitioned import PartitionedEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import System
 from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.published.agreement import Voting
 from trystate.property_tests.support.ranks import answers as found_by
 from trystate.property_tests.support.ranks import together
 from trystate.property_tests.support.runs import MANY, assert_runs_show_what_they_claim, facts
 from trystate.property_tests.support.systems.engine_samples import ThreeWords
-from trystate.property_tests.support.published.agreement import Voting
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 from trystate.property_tests.tests.checker import searches

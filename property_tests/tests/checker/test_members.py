@@ -1,0 +1,161 @@
+"""Steps taken for all members at once, and successors dropped before a sort: the search is the same without both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trystate.model.checker.explicit import engine as explicit
+from trystate.model.checker.explicit import members, packing, visited
+from trystate.model.checker.explicit.members import Members
+from trystate.model.checker.explicit.visited import Recent
+from trystate.model.checker.kernel import Kernel
+from trystate.model.language import System
+from trystate.property_tests.support.mutants import replaced, rewritten, survivors
+from trystate.property_tests.support.nightly import examples
+from trystate.property_tests.support.systems.declarations import declared
+from trystate.property_tests.support.systems.engine_samples import Overflowing, Ring, ThreeWords
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.tests.checker.searches import answers, coded, narrow
+
+# The members of one field have different constant values, and a step names a member.
+Uneven = declared(
+    """
+node = index(3)
+weight = integer(0, 2, per="node", initial=lambda node: node)
+held, lit = integer(0, 2), flag(per="node")
+@transition()
+def lift(self, s, node): 'Hold the weight of a node.'; s.held = s.weight[node]; s.lit[node] = True
+@transition()
+def drop(self, s, node): 'The first node lets go.'; s.when(s.lit[0]); s.lit[node] = False
+""",
+    System,
+)
+# A field holds a member, or none.
+Owned = declared(
+    """
+node = index(3)
+owner, done = one_of(node, optional=True), flag(per="node")
+@transition()
+def own(self, s, node): 'A node owns it.'; s.when(s.owner.absent); s.owner = node
+@transition()
+def release(self, s, node): 'The owner has done its work.'; s.when(s.owner == node); s.done[node] = True; s.owner = None
+""",
+    System,
+)
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "commit": lambda: TwoPhaseCommit(rm=3), "ring": lambda: Ring(node=3, faults=["loss"]), "uneven": Uneven,
+    "owned": Owned, "many words": lambda: ThreeWords(rm=2), "out of range": Overflowing,
+}  # fmt: skip
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Each step is taken by itself, and no successor is dropped before a sort."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explicit, "SMALL", -1)
+        patch.setattr(visited, "RECENT_RUN", 0)
+        yield
+
+
+@contextmanager
+def crowded() -> Iterator[None]:
+    """Tables of two to eight recent states, which are used for every chunk."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("RECENT_MIN", 2), ("RECENT_MAX", 8), ("PIECE", 3), ("descents", len)):
+            patch.setattr(visited, name, value)
+        yield
+
+
+def assert_same(of: Callable[[], System]) -> None:
+    with one_by_one():
+        expected = answers(of(), 1)
+    with crowded():
+        assert answers(of(), 1) == expected
+
+
+@pytest.mark.parametrize("bits", [61, 12, 5])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_steps_of_members_are_the_same_together(name: str, bits: int) -> None:
+    with narrow(SYSTEMS[name], bits):
+        assert_same(SYSTEMS[name])
+        with coded():
+            assert_same(SYSTEMS[name])
+
+
+@given(declarations(symmetric=True) | declarations(), st.sampled_from((61, 5)))
+@settings(max_examples=examples(30))
+def test_the_steps_of_members_of_random_systems_are_the_same_together(declared: Declaration, bits: int) -> None:
+    with narrow(lambda: system(declared, members=3), bits):
+        assert_same(lambda: system(declared, members=3))
+
+
+def test_only_steps_that_do_not_tell_members_apart_are_taken_together() -> None:
+    def together(of: System) -> set[str]:
+        kernel = Kernel(of)
+        found = explicit.Compiled.of(kernel).members._alike
+        return {kernel.instances[steps.numbers[0]].transition.name for each in found for steps in each if steps.sort}
+
+    assert together(small_rendezvous(3)) == {t.name for t in small_rendezvous(3).transitions} - {"pass_deadline"}
+    assert together(Ring(node=3)) == {"grow"}
+    assert together(Uneven()) == together(Owned()) == set()
+
+
+def test_mistakes_in_swaps_are_noticed() -> None:
+    def assert_all_same() -> None:
+        for bits in (61, 12):
+            with narrow(lambda: TwoPhaseCommit(rm=3), bits):
+                assert_same(lambda: TwoPhaseCommit(rm=3))
+        assert_same(Uneven)
+        assert_same(Owned)
+
+    mutants = {
+        "only one cell of two is swapped": rewritten(members.swapped, "(moved << shift)", "(moved << shift >> 64)"),
+        "steps are not swapped back": rewritten(Members.taken, "swapped(after, self._moves_of(sort)[member])", "after"),
+        "a member has a state of the next": rewritten(members._Copies.parts, "len(rows)", "len(rows) - 1"),
+        "members are never told apart": replaced(members, "tells_apart", lambda tree, sort: ""),
+        "members as values are not swapped": rewritten(Members._alike_cells, "slot.sort.name == sort.name", "False"),
+        "constant values are not compared": replaced(Members, "_uneven", frozenset()),
+    }
+    assert survivors(mutants, assert_all_same) == []
+
+
+def assert_no_state_is_lost() -> None:
+    """Each state is returned once or more, and a state that was returned may be dropped."""
+    rng = random.Random(3)
+    for words in (1, 2, 3):
+        recent, returned, dropped = Recent(), set(), 0
+        for _ in range(60):
+            states = [tuple(rng.choice((1, 2, 3)) << 40 * rng.randint(0, 1) for _ in range(words)) for _ in range(9)]
+            columns = tuple(np.array(column, np.int64) for column in zip(*states, strict=True))
+            kept = [*zip(*(column.tolist() for column in recent.unknown(columns)), strict=True)]
+            assert {*states} - returned <= {*kept} <= {*states}
+            returned |= {*kept}
+            dropped += len(states) - len(kept)
+        assert dropped > 0
+
+
+def test_a_state_is_dropped_only_if_it_was_returned() -> None:
+    with crowded():
+        assert_no_state_is_lost()
+        mutants = {
+            "only the first words are compared": rewritten(Recent.unknown, "differs |=", "differs &="),
+            "a state is not added": rewritten(Recent.unknown, "self._put(at.take(rows), part)", "pass"),
+            "an empty slot has a state": rewritten(Recent._grow, "-1, np.int64", "1, np.int64"),
+        }
+        assert survivors(mutants, assert_no_state_is_lost) == []
+
+
+def test_an_estimate_of_runs_counts_descents() -> None:
+    rng = np.random.default_rng(1)
+    words = rng.integers(0, 1 << 40, 1 << 14)
+    assert packing.descents(np.sort(words)) == 0
+    assert packing.descents(words) == pytest.approx(len(words) / 2, rel=0.1)
