@@ -119,12 +119,15 @@ CASES: list[tuple[System, tuple[str, ...], int]] = [
 ]
 
 
+REFINED = {"as_consensus": None}  # a refinement is not decided under symmetry
+
+
 @pytest.mark.parametrize(("of", "names", "count"), CASES)
 def test_one_state_of_each_orbit_is_explored(of: System, names: tuple[str, ...], count: int) -> None:
     reduced, plain = check(of, engine="explicit", symmetry=names), check(of, engine="explicit")
     assert reduced.exploration.distinct == len(orbits(of, reachable(of), names)) < plain.exploration.distinct
     assert count in (0, reduced.exploration.distinct)
-    assert facts(reduced) == facts(plain)
+    assert facts(reduced) | REFINED == facts(plain) | REFINED
     assert_runs_are_runs(reduced)
 
 
